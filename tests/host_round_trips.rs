@@ -12,6 +12,8 @@ use burn::nn::transformer::{
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn::tensor::Distribution;
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
 use burn_backend::ops::FloatTensorOps;
 use burn_mx::process::host_round_trips;
 use burn_mx::{ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode};
@@ -125,10 +127,21 @@ fn a_training_step_stays_on_its_device() {
         let [lhs, rhs] = [[5, 40], [40, 3]].map(|shape| {
             Tensor::<MxBackend<TestBackend>, 2>::random(shape, Distribution::Default, &device)
         });
-        let before = host_round_trips();
-        let product = lhs.matmul(rhs).into_data();
-        assert!(product.iter::<f32>().all(|x| x > 0.0));
+        let [x, weight] = [[2, 40, 3, 4], [5, 40, 2, 3]].map(|shape| {
+            Tensor::<MxBackend<TestBackend>, 4>::random(shape, Distribution::Default, &device)
+        });
+        let products: [(&str, &dyn Fn() -> TensorData); 2] = [
+            ("matmul", &|| lhs.clone().matmul(rhs.clone()).into_data()),
+            ("conv2d", &|| {
+                let options = ConvOptions::new([1; 2], [0; 2], [1; 2], 1);
+                conv2d(x.clone(), weight.clone(), None, options).into_data()
+            }),
+        ];
         let expected = if is_native { 0 } else { expected };
-        assert_eq!(host_round_trips() - before, expected, "{accumulator}");
+        for (op, product) in products {
+            let before = host_round_trips();
+            assert!(product().iter::<f32>().all(|x| x > 0.0));
+            assert_eq!(host_round_trips() - before, expected, "{op}, {accumulator}");
+        }
     }
 }

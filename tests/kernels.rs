@@ -7,6 +7,9 @@
 mod backend;
 
 mod kernels {
+    // Flex is what is compared with.
+    #[cfg(not(test_backend = "flex"))]
+    mod accumulated_convolutions;
     mod accumulators;
     mod float_scales;
     // Flex is what is compared with.

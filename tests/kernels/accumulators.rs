@@ -89,7 +89,7 @@ const FORMATS: [[&str; 2]; 14] = [
 ];
 
 /// Numbers of seven families: [`noise`], ordinary ones, of many binades, few that are not 0, with Inf and NaN, that cancel.
-fn numbers(family: u64, length: usize, seed: u64) -> Vec<f32> {
+pub(super) fn numbers(family: u64, length: usize, seed: u64) -> Vec<f32> {
     let stream = RandomStream::new(seed, family);
     let ordinary = |i: u64| {
         let word = stream.draw(i);
@@ -250,7 +250,7 @@ fn specs(formats: &[BlockFormat; 2], accumulation: Accumulation) -> MxSpecs {
     }
 }
 
-fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> T {
+pub(super) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> T {
     text.parse()
         .unwrap_or_else(|error| panic!("{text}: {error}"))
 }
@@ -390,6 +390,31 @@ fn sums_of_several_matrices() {
         let leading = (0..12).map(|at| (at / 6, at / 3 % 2, at % 3));
         let matrices = leading.map(|(i, j, l)| [i * 3 + l, j * 3 + l]);
         let expected = of_blocks(accumulation, [&lhs, &rhs], matrices);
+        assert_same(&got, &expected, &format!("{accumulator} of {format}"));
+    }
+}
+
+/// More products in a sum than one launch adds up.
+#[test]
+fn long_sums() {
+    for (format, accumulator) in [
+        ("mxfp8_e4m3", "hopper"),
+        ("nvfp4", "accumulator(order=fma)"),
+        ("mxfp8_e5m2", "hopper(promote_every=32,scale_at=promotion)"),
+        (
+            "mxfp6_e2m3",
+            "accumulator(order=joint,terms=8,fraction_bits=20,output=f32_rne,group=4,promote_every=16)",
+        ),
+    ] {
+        let formats = [parsed::<BlockFormat>(format); 2];
+        let accumulation: Accumulation = parsed(accumulator);
+        let k = 150_001;
+        let (lhs, rhs) = (numbers(1, k, 7), numbers(1, 2 * k, 8));
+        let shapes = [[1, k], [k, 2]];
+        let got = product(&specs(&formats, accumulation), [&lhs, &rhs], shapes, false);
+        let lhs = Quantized::new(&formats[0], &lhs, shapes[0], 1);
+        let rhs = Quantized::new(&formats[1], &rhs, shapes[1], 0);
+        let expected = of_blocks(accumulation, [&lhs, &rhs], [[0, 0]]);
         assert_same(&got, &expected, &format!("{accumulator} of {format}"));
     }
 }

@@ -220,7 +220,7 @@ where
         product: &AccumulatedProduct,
         operands: [CubeTensor<R>; 2],
     ) -> CubeTensor<R> {
-        accumulate::multiply::<R, CubeBackend<R, F, I, B>>(product, operands)
+        accumulate::multiply(product, operands)
     }
 
     fn has_own_convolution(&self, device: &R::Device, significant_bits: u32) -> bool {

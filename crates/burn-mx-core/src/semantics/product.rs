@@ -209,7 +209,7 @@ impl<B: MxKernels> Product<B> {
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
         let result = match self.accumulation {
-            Some(accumulation) => self.accumulate(accumulation, [lhs, rhs]),
+            Some(accumulation) => self.accumulate(accumulation, None, [lhs, rhs]),
             None => B::kernels().product(lhs, rhs),
         };
         let result = self.without_margins(result);

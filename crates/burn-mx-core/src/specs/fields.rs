@@ -189,7 +189,7 @@ specs_table! {
         on("Make a gradient zero where its operand was clipped"), beyond("clipped ones masked");
     /// The accumulator that sums up every product, see [`Accumulation`]: the matrix unit of a chip (`hopper`, `blackwell`,
     /// …), or a unit with your own parameters (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`). The
-    /// unit sums elements and block scales apart, in host memory. Default: none, which is the backend's own float32.
+    /// unit sums elements and block scales apart. Default: none, which is the backend's own float32.
     accumulator: Option<Accumulation> = None,
         value("ACCUMULATOR", "Matrix unit that sums up every product: volta … blackwell, cdna1 … cdna3, hopper_promote128 or accumulator(…)"), beyond("accumulator {}");
     /// The accumulator of forward products. Default: `accumulator`.

@@ -7,7 +7,9 @@ mod plan;
 pub(super) mod sums;
 pub(super) mod terms;
 
-use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
+use std::ops::Range;
+
+use burn_backend::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -23,8 +25,11 @@ use super::statistics::blocks::Blocks;
 use crate::kernels::product::accumulated::layout::{Layout, broadcast};
 use crate::kernels::product::accumulated::{AccumulatedForm, AccumulatedProduct};
 use plan::Plan;
-use sums::{ChainLaunch, ScalesAt, sums_kernel};
-use terms::{Content, LinesLaunch, Terms, TypeLaunch, terms_kernel};
+use sums::{ChainLaunch, ElementsLaunch, ScalesAt, sums_kernel};
+use terms::{Content, LinesLaunch, Nested, Terms, TypeLaunch, terms_kernel};
+
+/// Words of a right operand that are made at once: 128 MiB, the largest buffer that every WebGPU device takes.
+const TOGETHER: usize = 1 << 25;
 
 /// Whether [`multiply`] computes a product.
 pub(super) fn has_kernel(product: &AccumulatedProduct) -> bool {
@@ -65,28 +70,22 @@ impl<R: CubeRuntime> Source<R> {
         }
     }
 
-    /// The words of a content; `[matrix, slot, line]` if `across`, else `[matrix, line, slot]`.
+    /// The words of a content, of some lines; `[matrix, slot, line]` if `across`, else `[matrix, line, slot]`.
     fn terms(
         &self,
         plan: &Plan,
         content: Content,
-        layout: &Layout<'_>,
+        layout: &Layout,
+        windows: Option<&CubeTensor<R>>,
+        lines: Range<usize>,
         across: bool,
     ) -> CubeTensor<R> {
-        let Layout {
-            free,
-            stride,
-            given,
-            length,
-            ..
-        } = *layout;
-        let summed = layout.summed();
+        let length = layout.length();
         let slots = match content {
-            Content::Scale => plan.scales(summed),
+            Content::Scale => plan.scales(length),
             _ => plan.words(),
         };
-        let matrices: usize = layout.leading.iter().product();
-        let count = matrices * free.length * slots;
+        let count = layout.matrices() * lines.len() * slots;
         let terms = launch::empty_like(&self.words, Shape::new([count]), DType::I32);
         let client = &self.words.client;
         let (cubes, cube) = launch::units(client, count);
@@ -112,19 +111,20 @@ impl<R: CubeRuntime> Source<R> {
                 cube,
                 launch::address_type([&self.words, &terms]),
                 self.words.clone().into_array_arg(),
+                optional(windows),
                 terms.clone().into_array_arg(),
                 Blocks::argument(&self.parts),
                 self.codes,
-                plan.slots(content, summed, !across),
+                plan.slots(content, length, !across),
                 LinesLaunch::new(
-                    free.length,
-                    free.stride,
-                    summed,
-                    stride,
+                    lines.start,
+                    lines.len(),
+                    layout.given,
                     length,
-                    given,
-                    free.length * layout.segments * given,
+                    layout.matrix,
                 ),
+                Nested::argument(layout.free),
+                Nested::argument(layout.summed),
                 TypeLaunch::new(
                     element.emin(),
                     element.mantissa_bits() as i32,
@@ -144,95 +144,122 @@ impl<R: CubeRuntime> Source<R> {
     }
 }
 
+/// An argument of a kernel that may be missing.
+fn optional<R: CubeRuntime>(words: Option<&CubeTensor<R>>) -> ComptimeOptionArgs<Array<u32>, R> {
+    match words {
+        Some(words) => ComptimeOptionArgs::Some(words.clone().into_array_arg()),
+        None => ComptimeOptionArgs::None,
+    }
+}
+
 /// A product that [`has_kernel`].
-pub(super) fn multiply<R, T>(
+pub(super) fn multiply<R: CubeRuntime>(
     product: &AccumulatedProduct,
     operands: [CubeTensor<R>; 2],
-) -> CubeTensor<R>
-where
-    R: CubeRuntime,
-    T: Backend<
-            FloatTensorPrimitive = CubeTensor<R>,
-            IntTensorPrimitive = CubeTensor<R>,
-            Device = R::Device,
-        >,
-{
+) -> CubeTensor<R> {
     let plan = Plan::of(product).expect("the product has a kernel");
     let layouts = product.layouts();
-    let (_, numbers) = broadcast(layouts.each_ref().map(|layout| layout.leading));
-    let numbers: Vec<i32> = numbers
-        .into_iter()
-        .flatten()
-        .map(|number| number as i32)
-        .collect();
-    let count = numbers.len();
-    let [lhs, rhs] = operands;
-    let numbers = T::int_from_data(TensorData::new(numbers, [count]), &lhs.device);
-    let sources = [lhs, rhs]
-        .into_iter()
-        .zip(&product.forms)
-        .zip(&product.shapes);
+    let (_, numbers) = broadcast(layouts.each_ref().map(|layout| &layout.leading[..]));
+    let numbers = numbers.into_iter().flatten().map(|number| number as u32);
+    let numbers = launch::words(&operands[0], &numbers.collect::<Vec<_>>());
+    let windows = product.windows();
+    let windows = windows.map(|table| launch::words(&operands[1], &table));
+    let sources = operands.into_iter().zip(&product.forms);
     let sources: Vec<Source<R>> = sources
+        .zip(&product.shapes)
         .map(|((tensor, form), shape)| Source::of(tensor, form, shape))
         .collect();
-    let terms = [0, 1].map(|i| sources[i].terms(&plan, plan.content, &layouts[i], i == 1));
-    let scales = [0, 1].map(|i| {
+    let result = Shape::from(product.shape());
+    let result = launch::empty_like(&sources[0].words, result, DType::F32);
+    // Words, and scales if these are apart.
+    let terms = |i: usize, lines: Range<usize>| {
+        let windows = windows.as_ref().filter(|_| i == 1);
+        let of = |content| {
+            let layout = &layouts[i];
+            sources[i].terms(&plan, content, layout, windows, lines.clone(), i == 1)
+        };
         let apart = plan.structure.scales_at != ScalesAt::Terms && sources[i].form.is_some();
-        apart.then(|| sources[i].terms(&plan, Content::Scale, &layouts[i], i == 1))
-    });
-    let result = launch::empty_like(&terms[0], Shape::from(product.shape()), DType::F32);
-    let elements = result.shape().num_elements();
-    let address_type = launch::address_type([&terms[0], &terms[1], &result]);
-    let client = result.client.clone();
-    let (cubes, cube) = launch::units(&client, elements);
-    let summed = layouts[0].summed();
-    let [lhs, rhs] = terms;
-    let [lhs_scales, rhs_scales] = scales.map(|scales| match scales {
-        Some(scales) => ComptimeOptionArgs::Some(scales.into_array_arg()),
-        None => ComptimeOptionArgs::None,
-    });
-    let output = plan.output;
-    // SAFETY: what is read lies inside of the words, which are as many as rows, columns and additions say; a unit writes an element
-    // of its own.
-    unsafe {
-        sums_kernel::launch_unchecked(
-            &client,
-            cubes,
-            cube,
-            address_type,
-            lhs.into_array_arg(),
-            rhs.into_array_arg(),
-            lhs_scales,
-            rhs_scales,
-            numbers.into_array_arg(),
-            result.clone().into_array_arg(),
-            ChainLaunch::new(
-                layouts[0].free.length,
-                layouts[1].free.length,
-                plan.words(),
-                plan.additions,
-                plan.groups,
-                plan.steps(),
-                plan.part.div_ceil(plan.terms),
-                plan.scales(summed),
-                plan.fraction_bits,
-                plan.bits.fraction,
-                plan.floor_exponent,
-                plan.shift().max(0) as u32,
-                (-plan.shift()).max(0),
-                plan.bits.scales,
-            ),
-            OutputLaunch::new(
-                output.emin(),
-                output.emax(),
-                output.mantissa_bits() as i32,
-                u32::from(output.rounding() == Rounding::NearestEven),
-            ),
-            elements,
-            plan.structure,
-        );
+        (of(plan.content), apart.then(|| of(Content::Scale)))
+    };
+    let [rows, columns] = layouts.each_ref().map(Layout::lines);
+    let lhs = terms(0, 0..rows);
+    let of_a_column = layouts[1].matrices() * plan.words();
+    let together = (TOGETHER / of_a_column).clamp(1, columns);
+    for first in (0..columns).step_by(together) {
+        let columns = first..columns.min(first + together);
+        let rhs = terms(1, columns.clone());
+        add(&plan, product, [&lhs, &rhs], &numbers, &result, columns);
     }
     times_tensor_scales(result, sources, &product.forms)
+}
+
+/// The sums of some columns of the result.
+fn add<R: CubeRuntime>(
+    plan: &Plan,
+    product: &AccumulatedProduct,
+    [lhs, rhs]: [&(CubeTensor<R>, Option<CubeTensor<R>>); 2],
+    numbers: &CubeTensor<R>,
+    result: &CubeTensor<R>,
+    columns: Range<usize>,
+) {
+    let (layouts, results) = (product.layouts(), product.results());
+    let matrices = numbers.shape().num_elements() / 2;
+    let elements = matrices * layouts[0].lines() * columns.len();
+    let client = &result.client;
+    let (cubes, cube) = launch::units(client, elements);
+    let output = plan.output;
+    let together = plan.additions_together();
+    for first in (0..plan.additions).step_by(together) {
+        // SAFETY: what is read lies inside of the words, which are as many as rows, columns and additions say; a unit reads and
+        // writes an element of its own.
+        unsafe {
+            sums_kernel::launch_unchecked(
+                client,
+                cubes.clone(),
+                cube,
+                launch::address_type([&lhs.0, &rhs.0, result]),
+                lhs.0.clone().into_array_arg(),
+                rhs.0.clone().into_array_arg(),
+                optional(lhs.1.as_ref()),
+                optional(rhs.1.as_ref()),
+                numbers.clone().into_array_arg(),
+                result.clone().into_array_arg(),
+                ChainLaunch::new(
+                    layouts[0].lines(),
+                    columns.len(),
+                    plan.words(),
+                    first,
+                    together.min(plan.additions - first),
+                    plan.groups,
+                    plan.steps(),
+                    plan.additions_of_a_part(),
+                    plan.scales(layouts[0].length()),
+                    plan.fraction_bits,
+                    plan.bits.fraction,
+                    plan.floor_exponent,
+                    plan.shift().max(0) as u32,
+                    (-plan.shift()).max(0),
+                    plan.bits.scales,
+                ),
+                OutputLaunch::new(
+                    output.emin(),
+                    output.emax(),
+                    output.mantissa_bits() as i32,
+                    u32::from(output.rounding() == Rounding::NearestEven),
+                ),
+                ElementsLaunch::new(
+                    elements,
+                    columns.start,
+                    layouts[1].free[1].count,
+                    results.matrix,
+                    results.row,
+                    results.column[0],
+                    results.column[1],
+                ),
+                plan.structure,
+            );
+        }
+    }
 }
 
 /// The result times the tensor scales of both operands, which microscaling multiplies first.

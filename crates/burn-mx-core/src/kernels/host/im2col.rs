@@ -11,7 +11,7 @@ use super::memory::InMemory;
 use super::panels::{exact, multiplies};
 use crate::kernels::kernel_op::loops::PARALLEL_THRESHOLD;
 use crate::kernels::product::convolution::{Convolution, ConvolutionProduct};
-use crate::kernels::product::windows::{Planes, Windows};
+use crate::kernels::product::windows::Windows;
 
 /// Bytes of the windows that are laid out at once: what the outer caches hold.
 const TOGETHER: usize = 4 << 20;
@@ -213,4 +213,33 @@ fn add_to_channels(values: &mut [f32], numbers: &[f32], positions: usize) {
 /// The number of images whose windows are laid out at once, given the elements of an image's windows.
 fn together(elements: usize) -> usize {
     (TOGETHER / 2 / elements.max(1)).max(1)
+}
+
+/// A tensor [images, groups · channels, ..].
+#[derive(Clone, Copy)]
+struct Planes<'a> {
+    values: &'a [f32],
+    images: usize,
+    groups: usize,
+    channels: usize,
+    /// Of a plane.
+    lengths: &'a [usize],
+}
+
+impl<'a> Planes<'a> {
+    fn of(values: &'a [f32], shape: &'a [usize], groups: usize) -> Self {
+        Self {
+            values,
+            images: shape[0],
+            groups,
+            channels: shape[1] / groups,
+            lengths: &shape[2..],
+        }
+    }
+
+    fn plane(&self, image: usize, group: usize, channel: usize) -> &'a [f32] {
+        let length: usize = self.lengths.iter().product();
+        let plane = (image * self.groups + group) * self.channels + channel;
+        &self.values[plane * length..][..length]
+    }
 }

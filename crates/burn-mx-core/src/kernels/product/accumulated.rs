@@ -1,6 +1,7 @@
 //! Products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`]).
 
-mod convolution;
+pub(crate) mod convolution;
+mod laid;
 pub(crate) mod layout;
 mod looks;
 
@@ -9,23 +10,21 @@ use std::borrow::Cow;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{
-    AccumulateError, Accumulation, AccumulatorOperand, Axis, BlockFormat, ElementFormat,
-    FloatFormat, OperandKind, OperandType, Packed,
+    AccumulateError, AccumulatorOperand, Axis, BlockFormat, ElementFormat, FloatFormat,
+    OperandKind, OperandType, Packed,
 };
 
 use crate::kernels::{MxKernels, read_values};
-pub(crate) use convolution::convolve;
+use laid::convolve;
 pub(crate) use layout::{AccumulatedForm, AccumulatedProduct, Sums};
-use layout::{Layout, broadcast, common_block};
+use layout::{Layout, broadcast};
 pub(crate) use looks::SumLooks;
 
 /// An operand of a product as a matrix unit takes it: a tensor with elements and block scales apart.
 #[derive(Debug)]
 pub struct Accumulated {
-    /// The kinds of elements and scales.
-    kind: OperandKind,
-    shape: Vec<usize>,
-    sums: Sums,
+    pub(crate) form: AccumulatedForm,
+    pub(crate) shape: Vec<usize>,
     elements: Vec<f32>,
     /// The scales. Their shape is the shape of the elements, with the number of blocks along the summed axis. Empty without scales.
     scales: Vec<f32>,
@@ -70,9 +69,8 @@ impl AccumulatedForm {
             tensor_scale = packed.tensor_scale().unwrap_or(1.0);
         }
         Accumulated {
-            kind: self.kind,
+            form: *self,
             shape,
-            sums: self.sums,
             elements,
             scales,
             tensor_scale,
@@ -80,16 +78,32 @@ impl AccumulatedForm {
     }
 }
 
-/// The product of two operands over their last two axes, and its shape; the other axes broadcast. Some of the sums are looked at.
-pub(crate) fn product(
-    accumulation: Accumulation,
+/// The elements of a product in row-major order. Some of the sums are looked at.
+pub(crate) fn multiply(
+    product: &AccumulatedProduct,
     operands: [&Accumulated; 2],
     looks: &mut Option<SumLooks>,
-) -> Result<(Vec<f32>, Vec<usize>), AccumulateError> {
-    let unit = common_block(operands.map(|operand| operand.kind));
-    let [lhs, rhs] = operands.map(|operand| operand.matrices(unit));
-    let accumulator = accumulation.of(lhs.kind, rhs.kind)?;
-    let (mut shape, numbers) = broadcast([lhs.leading, rhs.leading]);
+) -> Result<Vec<f32>, AccumulateError> {
+    let mut values = match product.convolution {
+        Some(_) => convolve(product, operands, looks)?,
+        None => multiply_matrices(product, operands, looks)?,
+    };
+    let tensor_scale = operands[0].tensor_scale * operands[1].tensor_scale;
+    if tensor_scale != 1.0 {
+        values.iter_mut().for_each(|value| *value *= tensor_scale);
+    }
+    Ok(values)
+}
+
+/// The product over the last two axes; the other axes broadcast.
+fn multiply_matrices(
+    product: &AccumulatedProduct,
+    operands: [&Accumulated; 2],
+    looks: &mut Option<SumLooks>,
+) -> Result<Vec<f32>, AccumulateError> {
+    let layouts = product.layouts();
+    let [lhs, rhs] = [0, 1].map(|i| operands[i].matrices(&layouts[i]));
+    let (_, numbers) = broadcast(layouts.each_ref().map(|layout| &layout.leading[..]));
     let of_matrix = lhs.free.length * rhs.free.length;
     let matrices = numbers.len();
     let mut values = vec![0.0; matrices * of_matrix];
@@ -97,29 +111,17 @@ pub(crate) fn product(
     for (at, (result, numbers)) in results.enumerate() {
         let of_lhs = lhs.operand(numbers[0]);
         let of_rhs = rhs.operand(numbers[1]);
-        accumulator.multiply(&of_lhs, &of_rhs, result)?;
+        product.accumulator.multiply(&of_lhs, &of_rhs, result)?;
         if let Some(looks) = looks {
             looks.see([at, matrices], [&of_lhs, &of_rhs]);
         }
     }
-    shape.extend([lhs.free.length, rhs.free.length]);
-    scale(operands, &mut values);
-    Ok((values, shape))
-}
-
-/// Multiplies a result by the tensor scales.
-fn scale([lhs, rhs]: [&Accumulated; 2], values: &mut [f32]) {
-    let tensor_scale = lhs.tensor_scale * rhs.tensor_scale;
-    if tensor_scale != 1.0 {
-        values.iter_mut().for_each(|value| *value *= tensor_scale);
-    }
+    Ok(values)
 }
 
 /// The matrices of an operand: [free, summed].
 struct Matrices<'a> {
     kind: OperandKind,
-    /// The axes along which the matrices lie.
-    leading: &'a [usize],
     free: Axis,
     summed: Axis,
     elements: Cow<'a, [f32]>,
@@ -130,45 +132,44 @@ struct Matrices<'a> {
 }
 
 impl Accumulated {
-    /// The matrices, with zeros as [`Layout::of`] says.
-    fn matrices(&self, unit: usize) -> Matrices<'_> {
-        let layout = Layout::of(&self.shape, self.kind, self.sums, unit);
-        let sizes = [layout.given, layout.length].map(|length| length * layout.stride);
+    /// The matrices, with zeros behind each segment.
+    fn matrices(&self, layout: &Layout) -> Matrices<'_> {
+        let [segments, segment] = layout.summed;
+        let sizes = [layout.given, segment.count].map(|length| length * segment.stride);
         let mut matrices = Matrices {
-            kind: OperandKind {
-                block: layout.block,
-                ..self.kind
+            kind: layout.kind(self.form.kind),
+            free: Axis {
+                length: layout.lines(),
+                stride: layout.free[1].stride,
             },
-            leading: layout.leading,
-            free: layout.free,
             summed: Axis {
-                length: layout.summed(),
-                stride: layout.stride,
+                length: layout.length(),
+                stride: segment.stride,
             },
             elements: padded(&self.elements, sizes[0], sizes[1], 0.0),
             scales: Cow::Borrowed(&self.scales),
             blocks: self.blocks(),
         };
-        if self.sums.summed + 1 == self.shape.len() || self.kind.scale.is_none() {
+        if self.form.sums.summed + 1 == self.shape.len() || self.form.kind.scale.is_none() {
             return matrices;
         }
-        let (columns, length) = (layout.free.length, layout.length);
+        let columns = layout.lines();
         let blocks = match layout.block {
             0 => self.blocks(),
-            block => length.div_ceil(block),
+            block => segment.count.div_ceil(block),
         };
         // The scale of zeros can be any.
         let sizes = [self.blocks(), blocks].map(|blocks| blocks * columns);
         let by_block = padded(&self.scales, sizes[0], sizes[1], 1.0);
-        matrices.blocks = layout.segments * blocks;
+        matrices.blocks = segments.count * blocks;
         matrices.scales = Cow::Owned(turned(&by_block, matrices.blocks, columns));
         matrices
     }
 
     /// Blocks along the summed axis.
     fn blocks(&self) -> usize {
-        let length = self.shape[self.sums.summed];
-        match (self.kind.scale, self.kind.block) {
+        let length = self.shape[self.form.sums.summed];
+        match (self.form.kind.scale, self.form.kind.block) {
             (None, _) => 0,
             (Some(_), 0) => length.min(1),
             (Some(_), block) => length.div_ceil(block),

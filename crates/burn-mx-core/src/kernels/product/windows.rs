@@ -2,42 +2,6 @@
 
 use super::convolution::Convolution;
 
-/// A tensor [images, groups · channels, ..].
-#[derive(Clone, Copy)]
-pub(in crate::kernels) struct Planes<'a> {
-    values: &'a [f32],
-    #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-    pub(in crate::kernels) images: usize,
-    pub(in crate::kernels) groups: usize,
-    channels: usize,
-    /// Of a plane.
-    pub(in crate::kernels) lengths: &'a [usize],
-}
-
-impl<'a> Planes<'a> {
-    pub(in crate::kernels) fn of(values: &'a [f32], shape: &'a [usize], groups: usize) -> Self {
-        Self {
-            values,
-            #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-            images: shape[0],
-            groups,
-            channels: shape[1] / groups,
-            lengths: &shape[2..],
-        }
-    }
-
-    pub(in crate::kernels) fn plane(
-        &self,
-        image: usize,
-        group: usize,
-        channel: usize,
-    ) -> &'a [f32] {
-        let length: usize = self.lengths.iter().product();
-        let plane = (image * self.groups + group) * self.channels + channel;
-        &self.values[plane * length..][..length]
-    }
-}
-
 /// Windows that slide over a plane: element κ of the window at position p reads element
 /// (stride · p + dilation · κ − before) / spread along each axis, or zero if that is none.
 pub(in crate::kernels) struct Windows<'a> {
@@ -102,13 +66,14 @@ impl<'a> Windows<'a> {
         self.positions.iter().product()
     }
 
-    /// Writes what one element of the window reads at consecutive positions; values must be zero.
-    pub(in crate::kernels) fn write(
+    /// Writes what one element of the window reads at consecutive positions. Where the window lies
+    /// outside of the plane, values stay as they are.
+    pub(in crate::kernels) fn write<T: Copy>(
         &self,
-        plane: &[f32],
+        plane: &[T],
         tap: usize,
         start: usize,
-        values: &mut [f32],
+        values: &mut [T],
     ) {
         let last = self.plane.len() - 1;
         let (length, row) = (self.plane[last], self.positions[last]);

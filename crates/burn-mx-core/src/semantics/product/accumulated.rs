@@ -8,11 +8,11 @@ use microscaling::{AccumulateError, Accumulation};
 
 use super::Product;
 use crate::kernels::product::accumulated;
-use crate::kernels::product::accumulated::{AccumulatedForm, AccumulatedProduct, SumLooks};
+use crate::kernels::product::accumulated::{AccumulatedProduct, SumLooks};
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, note};
 
 impl<B: MxKernels> Product<B> {
-    /// The product of two operands that a matrix unit sums up.
+    /// The product of two operands that a matrix unit sums up: a convolution, or a product of matrices.
     ///
     /// # Panics
     ///
@@ -20,45 +20,50 @@ impl<B: MxKernels> Product<B> {
     pub(super) fn accumulate(
         &self,
         accumulation: Accumulation,
+        convolution: Option<(Convolution, ConvolutionProduct)>,
         operands: [Operand<FloatTensor<B>>; 2],
     ) -> FloatTensor<B> {
         let refused = |error: AccumulateError| -> ! { panic!("burn-mx: {self}: {error}") };
+        let forms = operands.each_ref().map(|operand| match operand {
+            Operand::ToAccumulate { form, .. } => *form,
+            Operand::Accumulated(operand) => operand.form,
+            _ => unreachable!("both operands are the accumulator's"),
+        });
+        let shapes = operands.each_ref().map(|operand| match operand {
+            Operand::ToAccumulate { values, .. } => values.shape().to_vec(),
+            Operand::Accumulated(operand) => operand.shape.clone(),
+            _ => unreachable!("both operands are the accumulator's"),
+        });
+        let product = AccumulatedProduct::new(accumulation, forms, shapes, convolution);
+        let product = product.unwrap_or_else(|error| refused(error));
         let mut looks = self.looks_at_sums(accumulation);
+        // Sums that somebody looks at are computed where the operands are looked at.
         let operands = match operands {
             [
-                Operand::ToAccumulate {
-                    values: lhs,
-                    form: lhs_form,
-                },
-                Operand::ToAccumulate {
-                    values: rhs,
-                    form: rhs_form,
-                },
-            ] => {
-                let shapes = [&lhs, &rhs].map(|values| values.shape().to_vec());
-                let product = AccumulatedProduct::new(accumulation, [lhs_form, rhs_form], shapes);
-                let product = product.unwrap_or_else(|error| refused(error));
-                // Sums that somebody looks at are computed where the operands are looked at.
-                if looks.is_none() && B::kernels().has_accumulated_product(&product) {
-                    return B::kernels().accumulated_product(&product, [lhs, rhs]);
-                }
-                let on_host = |form: AccumulatedForm, values| {
-                    note::<B>(
-                        &B::float_device(&values),
-                        "some products with an accumulator",
-                    );
-                    Arc::new(form.on_host::<B>(values))
-                };
-                [on_host(lhs_form, lhs), on_host(rhs_form, rhs)]
+                Operand::ToAccumulate { values: lhs, .. },
+                Operand::ToAccumulate { values: rhs, .. },
+            ] if looks.is_none() && B::kernels().has_accumulated_product(&product) => {
+                return B::kernels().accumulated_product(&product, [lhs, rhs]);
             }
-            [Operand::Accumulated(lhs), Operand::Accumulated(rhs)] => [lhs, rhs],
-            _ => unreachable!("both operands are the accumulator's"),
+            operands => operands,
         };
+        let operands = operands.map(|operand| match operand {
+            Operand::ToAccumulate { values, form } => {
+                note::<B>(
+                    &B::float_device(&values),
+                    "some products with an accumulator",
+                );
+                Arc::new(form.on_host::<B>(values))
+            }
+            Operand::Accumulated(operand) => operand,
+            _ => unreachable!("both operands are the accumulator's"),
+        });
         let operands = operands.each_ref().map(Arc::as_ref);
-        let product = accumulated::product(accumulation, operands, &mut looks);
-        let (values, shape) = product.unwrap_or_else(|error| refused(error));
+        let values = accumulated::multiply(&product, operands, &mut looks);
+        let values = values.unwrap_or_else(|error| refused(error));
         self.show_sums(looks);
-        self.on_device(values, shape)
+        let device = self.device.get().expect("the operands had one");
+        B::float_from_data(TensorData::new(values, product.shape()), device)
     }
 
     /// The convolution of operands that a matrix unit sums up, x or the output's gradient first; `None` where none does.
@@ -70,22 +75,15 @@ impl<B: MxKernels> Product<B> {
         &self,
         convolution: &Convolution,
         product: impl FnOnce() -> Option<ConvolutionProduct>,
-        operands: [&Operand<FloatTensor<B>>; 2],
+        [first, second]: [&Operand<FloatTensor<B>>; 2],
     ) -> Option<FloatTensor<B>> {
-        let [Operand::Accumulated(first), Operand::Accumulated(second)] = operands else {
-            return None;
-        };
+        let accumulation = self.accumulation?;
         let product = product();
         let product =
             product.unwrap_or_else(|| panic!("burn-mx: {self}: no window fits the input"));
-        let accumulation = self.accumulation?;
-        let mut looks = self.looks_at_sums(accumulation);
-        let operands = [first.as_ref(), second.as_ref()];
-        let values =
-            accumulated::convolve(accumulation, convolution, &product, operands, &mut looks);
-        let values = values.unwrap_or_else(|error| panic!("burn-mx: {self}: {error}"));
-        self.show_sums(looks);
-        Some(self.on_device(values, product.shape().to_vec()))
+        let convolution = Some((convolution.clone(), product));
+        let operands = [second, first].map(Clone::clone);
+        Some(self.accumulate(accumulation, convolution, operands))
     }
 
     /// Looks at the sums of the product, if any observer wants their errors.
@@ -97,11 +95,5 @@ impl<B: MxKernels> Product<B> {
         if let (Some(observers), Some(looks)) = (&self.observers, looks) {
             observers.sums(&looks.into_statistics());
         }
-    }
-
-    /// A result that was computed in host memory.
-    fn on_device(&self, values: Vec<f32>, shape: Vec<usize>) -> FloatTensor<B> {
-        let device = self.device.get().expect("the operands had one");
-        B::float_from_data(TensorData::new(values, shape), device)
     }
 }

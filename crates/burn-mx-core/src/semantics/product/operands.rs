@@ -12,7 +12,7 @@ use microscaling::{BlockFormat, OperandQuantization, RandomStream};
 use super::{Product, Rounder};
 use crate::kernels::product::accumulated;
 use crate::kernels::product::accumulated::{AccumulatedForm, Sums};
-use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, note, to_f32};
+use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, to_f32};
 use crate::specs::Slot;
 use crate::tensor::Float;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
@@ -163,17 +163,10 @@ impl<B: MxKernels> Product<B> {
                 stream,
                 sums: along.sums(values.rank()),
             };
-            match (along.place, B::kernels().has_accumulators()) {
-                (Some(_), true) => return Operand::ToAccumulate { values, form },
-                (None, true) => {
-                    note::<B>(
-                        &B::float_device(&values),
-                        "convolutions with an accumulator",
-                    );
-                }
-                (_, false) => {}
+            match B::kernels().has_accumulators() {
+                true => Operand::ToAccumulate { values, form },
+                false => Operand::Accumulated(Arc::new(form.on_host::<B>(values))),
             }
-            Operand::Accumulated(Arc::new(form.on_host::<B>(values)))
         })
     }
 

@@ -11,6 +11,8 @@ use crate::kernels::product::accumulated::{AccumulatedForm, AccumulatedProduct};
 
 /// Turns of loops that a unit may take: Mesa's driver for processors ends it after 2^16.
 const MOST_TURNS: usize = 60_000;
+/// The most terms of an addition whose terms are added one by one.
+const IN_TURN: usize = 1 << 10;
 
 /// How a product is computed.
 pub(super) struct Plan {
@@ -36,13 +38,15 @@ impl Plan {
             accumulator,
             forms,
             shapes,
+            ..
         } = product;
-        let is_empty = shapes.iter().any(|shape| shape.contains(&0));
+        let is_empty =
+            shapes.iter().any(|shape| shape.contains(&0)) || product.shape().contains(&0);
         let each = || forms.iter().zip(shapes);
         if is_empty || !each().all(|(form, shape)| is_packed_on_device(form, shape)) {
             return None;
         }
-        let length = product.layouts()[0].summed();
+        let length = product.layouts()[0].length();
         let part = match accumulator.promote_every {
             0 => length,
             every => every.min(length),
@@ -92,7 +96,21 @@ impl Plan {
             bits,
             output,
         };
-        (plan.additions * plan.turns() <= MOST_TURNS).then_some(plan)
+        (plan.additions_together() > 0).then_some(plan)
+    }
+
+    /// Additions of a part.
+    pub(super) fn additions_of_a_part(&self) -> usize {
+        self.part.div_ceil(self.terms)
+    }
+
+    /// Additions of a launch. Parts that are promoted stay whole, so that a launch leaves one number behind.
+    pub(super) fn additions_together(&self) -> usize {
+        let whole = match self.structure.promotes {
+            true => self.additions_of_a_part(),
+            false => 1,
+        };
+        MOST_TURNS / (whole * self.turns()) * whole
     }
 
     /// The shift of a product with the largest exponent, to the left.
@@ -120,15 +138,19 @@ impl Plan {
 
     /// Turns of an addition.
     fn turns(&self) -> usize {
-        let of_a_group = match self.structure.adding {
-            Adding::Joint(_) => 2 * self.steps(),
-            Adding::Groups => self.steps() + 2,
-            Adding::Late { .. } => 3 * self.steps(),
-            Adding::InTurn => STEP * self.steps(),
-            Adding::Integers { .. } => self.steps(),
-            Adding::Pairs { terms, .. } => 2 * terms + log2_up(terms) as usize,
-        };
-        1 + self.groups * of_a_group
+        // The one that ends a loop counts, too.
+        let all = |turns: usize| turns + 1;
+        let steps = all(self.steps());
+        1 + match self.structure.adding {
+            Adding::Joint(_) | Adding::Late { .. } => 3 * steps,
+            Adding::Groups => all(self.groups * (1 + steps)) + all(self.groups),
+            Adding::InTurn => all(STEP * self.steps()),
+            Adding::Integers { .. } => steps,
+            Adding::Pairs { terms, .. } => {
+                let levels = log2_up(terms) as usize;
+                all(terms) + all(levels) + terms + levels
+            }
+        }
     }
 
     /// Parts of a sum.
@@ -170,7 +192,7 @@ impl Plan {
             self.group,
             self.terms,
             self.part,
-            self.part.div_ceil(self.terms),
+            self.additions_of_a_part(),
             if is_negative { SIGN } else { 0 },
         )
     }
@@ -233,8 +255,7 @@ impl Sum {
                 ..
             } => Some(sum(terms.min(part), fraction_bits, output)),
             Order::Pairs { terms, output, .. } => Some(sum(terms, 0, output)),
-            // One by one.
-            Order::Fma { output } => Some(sum(part, 0, output)),
+            Order::Fma { output } => Some(sum(part.min(IN_TURN), 0, output)),
             Order::Integer { bits, .. } => Some(sum(part, bits, SumFormat::F32_RNE)),
             _ => None,
         }

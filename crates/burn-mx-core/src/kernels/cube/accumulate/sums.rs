@@ -77,6 +77,8 @@ pub(in crate::kernels::cube) struct Chain {
     columns: usize,
     /// Words of a line.
     words: usize,
+    /// The additions of this launch.
+    first: usize,
     additions: usize,
     /// Groups of an addition, and [`STEP`]s of a group.
     groups: usize,
@@ -97,6 +99,20 @@ pub(in crate::kernels::cube) struct Chain {
     scale_bits: i32,
 }
 
+/// Where the elements of the result lie, as [`Results`](crate::kernels::product::accumulated::layout::Results) has them.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(in crate::kernels::cube) struct Elements {
+    count: usize,
+    /// The column that comes first.
+    first: usize,
+    /// Columns of the inner axis.
+    inner: usize,
+    matrix: usize,
+    row: usize,
+    outer_column: usize,
+    inner_column: usize,
+}
+
 /// Where the words of a row and of a column are, and how far the column's next word is.
 #[derive(CubeType, Clone, Copy)]
 struct Place {
@@ -105,7 +121,8 @@ struct Place {
     step: usize,
 }
 
-/// `matrices` are the numbers of the operands' matrices, two for each matrix of the result.
+/// `matrices` are the numbers of the operands' matrices, two for each matrix of the result. Between launches the result holds the sums
+/// so far.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(in crate::kernels::cube) fn sums_kernel(
     lhs: &Array<u32>,
@@ -116,25 +133,43 @@ pub(in crate::kernels::cube) fn sums_kernel(
     result: &mut Array<u32>,
     chain: &Chain,
     output: &Output,
-    elements: usize,
+    elements: &Elements,
     #[comptime] structure: Structure,
 ) {
-    if ABSOLUTE_POS >= elements {
+    if ABSOLUTE_POS >= elements.count {
         terminate!();
     }
     let column = ABSOLUTE_POS % chain.columns;
     let row = ABSOLUTE_POS / chain.columns;
-    let matrix = row / chain.rows * 2;
-    let line = matrices[matrix] as usize * chain.rows + row % chain.rows;
-    let of_rhs = matrices[matrix + 1] as usize;
+    let matrix = row / chain.rows;
+    let row = row % chain.rows;
+    let line = matrices[2 * matrix] as usize * chain.rows + row;
+    let of_rhs = matrices[2 * matrix + 1] as usize;
     let columns = chain.columns;
-    let mut left = line * chain.words;
-    let mut right = of_rhs * chain.words * columns + column;
-    let mut left_scale = line * chain.scales;
-    let mut right_scale = of_rhs * chain.scales * columns + column;
     let words = chain.groups * chain.steps * STEP;
+    let mut left = line * chain.words + chain.first * words;
+    let mut right = (of_rhs * chain.words + chain.first * words) * columns + column;
+    let scale = match comptime!(structure.scales_at) {
+        ScalesAt::Terms => 0usize.runtime(),
+        ScalesAt::Groups => chain.first * chain.groups,
+        ScalesAt::Promotion => chain.first / chain.part,
+    };
+    let mut left_scale = line * chain.scales + scale;
+    let mut right_scale = (of_rhs * chain.scales + scale) * columns + column;
+    let column = elements.first + column;
+    let at = matrix * elements.matrix
+        + row * elements.row
+        + column / elements.inner * elements.outer_column
+        + column % elements.inner * elements.inner_column;
     let mut c = 0u32.runtime();
     let mut register = 0u32.runtime();
+    if chain.first > 0 {
+        if comptime!(structure.promotes) {
+            register = result[at];
+        } else {
+            c = result[at];
+        }
+    }
     let mut of_part = 0usize.runtime();
     for addition in 0..chain.additions {
         let place = Place {
@@ -208,7 +243,7 @@ pub(in crate::kernels::cube) fn sums_kernel(
     if comptime!(structure.promotes) {
         c = register;
     }
-    result[ABSOLUTE_POS] = c;
+    result[at] = c;
 }
 
 #[cube]
@@ -261,11 +296,12 @@ fn promote(
 #[cfg(all(test, feature = "cuda"))]
 pub(in crate::kernels::cube) fn expand(
     builder: &mut KernelBuilder,
-) -> (ChainExpand, wide::OutputExpand) {
+) -> (ChainExpand, wide::OutputExpand, ElementsExpand) {
     let chain = ChainCompilationArg {
         rows: (),
         columns: (),
         words: (),
+        first: (),
         additions: (),
         groups: (),
         steps: (),
@@ -284,8 +320,18 @@ pub(in crate::kernels::cube) fn expand(
         mantissa_bits: (),
         nearest: (),
     };
+    let elements = ElementsCompilationArg {
+        count: (),
+        first: (),
+        inner: (),
+        matrix: (),
+        row: (),
+        outer_column: (),
+        inner_column: (),
+    };
     (
         Chain::expand(&chain, builder),
         Output::expand(&output, builder),
+        Elements::expand(&elements, builder),
     )
 }

@@ -8,6 +8,8 @@ use crate::kernels::cube::numbers::element::element_value;
 use crate::kernels::cube::pack::{Form, byte, code_at, float_scale_value};
 use crate::kernels::cube::quantize::rules::{Format, NAN_EXPONENT};
 use crate::kernels::cube::statistics::blocks::{Blocks, block_of};
+use crate::kernels::product::accumulated::convolution::OUTSIDE;
+use crate::kernels::product::accumulated::layout::Steps;
 
 /// Bits of a significand.
 pub(super) const SIGNIFICAND_BITS: i32 = 19;
@@ -76,17 +78,40 @@ pub(in crate::kernels::cube) struct Slots {
     padding: u32,
 }
 
-/// Where the lines of an operand lie, as [`Layout`](crate::kernels::product::accumulated::layout::Layout) says.
+/// The lines of an operand whose words are made.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(in crate::kernels::cube) struct Lines {
+    first: usize,
     count: usize,
-    stride: usize,
-    summed: usize,
-    summed_stride: usize,
-    length: usize,
+    /// Elements of a segment, and the length of a line.
     given: usize,
-    /// Elements of a matrix.
+    length: usize,
+    /// From one matrix to the next.
     matrix: usize,
+}
+
+/// The two axes that make an axis of an operand, as [`Layout`](crate::kernels::product::accumulated::layout::Layout) has them.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(in crate::kernels::cube) struct Nested {
+    /// Elements of the inner axis.
+    inner: usize,
+    outer_stride: usize,
+    inner_stride: usize,
+    /// In the table of windows.
+    outer_window: usize,
+    inner_window: usize,
+}
+
+impl Nested {
+    pub(super) fn argument<R: Runtime>([outer, inner]: [Steps; 2]) -> NestedLaunch<R> {
+        NestedLaunch::new(
+            inner.count,
+            outer.stride,
+            inner.stride,
+            outer.window,
+            inner.window,
+        )
+    }
 }
 
 /// The content of a word.
@@ -112,15 +137,18 @@ pub(in crate::kernels::cube) struct Terms {
     pub(in crate::kernels::cube) across: bool,
 }
 
-/// A unit a word.
+/// A unit a word. `windows` has the place of each element that a window reads, within its plane, and [`OUTSIDE`] for zeros.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(in crate::kernels::cube) fn terms_kernel(
     source: &Array<u32>,
+    windows: &ComptimeOption<Array<u32>>,
     words: &mut Array<u32>,
     blocks: &Blocks,
     codes: usize,
     slots: &Slots,
     lines: &Lines,
+    free: &Nested,
+    summed: &Nested,
     element: &Type,
     scale: &Type,
     count: usize,
@@ -150,12 +178,15 @@ pub(in crate::kernels::cube) fn terms_kernel(
     let term = in_addition / slots.of_a_group * slots.group + in_group;
     let in_part = addition % slots.additions * slots.terms + term;
     let at = addition / slots.additions * slots.part + in_part;
-    let row = at % lines.length;
     let is_term =
-        in_group < slots.group && term < slots.terms && in_part < slots.part && at < lines.summed;
-    let position = before * lines.matrix
-        + line * lines.stride
-        + (at / lines.length * lines.given + row) * lines.summed_stride;
+        in_group < slots.group && term < slots.terms && in_part < slots.part && at < lines.length;
+    let is_given = is_term && at % summed.inner < lines.given;
+    let line = lines.first + line;
+    let of_line = line / free.inner * free.outer_stride + line % free.inner * free.inner_stride;
+    let of_term = at / summed.inner * summed.outer_stride + at % summed.inner * summed.inner_stride;
+    let position = before * lines.matrix + of_line + of_term;
+    let (of_window, is_inside) = window(windows, free, summed, line, at, is_given);
+    let position = position + of_window;
 
     let zero = select(is_term, 0, slots.padding);
     let mut result = word(zero, 0u32.runtime(), ZERO.runtime());
@@ -163,7 +194,7 @@ pub(in crate::kernels::cube) fn terms_kernel(
         // The scale of zeros can be any.
         result = UNIT.runtime();
     }
-    if is_term && row < lines.given {
+    if is_inside {
         match comptime!(terms.form) {
             Some(form) => {
                 if comptime!(terms.content != Content::Scale) {
@@ -188,6 +219,31 @@ pub(in crate::kernels::cube) fn terms_kernel(
         }
     }
     words[ABSOLUTE_POS] = result;
+}
+
+/// The place of the element that a window reads, within its plane, and whether there is an element.
+#[cube]
+fn window(
+    windows: &ComptimeOption<Array<u32>>,
+    free: &Nested,
+    summed: &Nested,
+    line: usize,
+    at: usize,
+    is_given: bool,
+) -> (usize, bool) {
+    #[comptime]
+    match windows {
+        ComptimeOption::Some(windows) => {
+            let of_line =
+                line / free.inner * free.outer_window + line % free.inner * free.inner_window;
+            let of_term =
+                at / summed.inner * summed.outer_window + at % summed.inner * summed.inner_window;
+            let entry = windows[select(is_given, of_line + of_term, 0)];
+            let is_inside = is_given && entry != OUTSIDE;
+            (select(is_inside, entry, 0) as usize, is_inside)
+        }
+        ComptimeOption::None => (0usize.runtime(), is_given),
+    }
 }
 
 fn element_of(format: Format) -> microscaling::ElementFormat {
@@ -258,7 +314,7 @@ fn product(a: u32, b: u32) -> u32 {
 #[cfg(all(test, feature = "cuda"))]
 pub(in crate::kernels::cube) fn expand(
     builder: &mut KernelBuilder,
-) -> (SlotsExpand, LinesExpand, [TypeExpand; 2]) {
+) -> (SlotsExpand, LinesExpand, [NestedExpand; 2], [TypeExpand; 2]) {
     let slots = SlotsCompilationArg {
         count: (),
         of_an_addition: (),
@@ -270,13 +326,18 @@ pub(in crate::kernels::cube) fn expand(
         padding: (),
     };
     let lines = LinesCompilationArg {
+        first: (),
         count: (),
-        stride: (),
-        summed: (),
-        summed_stride: (),
-        length: (),
         given: (),
+        length: (),
         matrix: (),
+    };
+    let nested = NestedCompilationArg {
+        inner: (),
+        outer_stride: (),
+        inner_stride: (),
+        outer_window: (),
+        inner_window: (),
     };
     let of_type = TypeCompilationArg {
         emin: (),
@@ -287,6 +348,7 @@ pub(in crate::kernels::cube) fn expand(
     (
         Slots::expand(&slots, builder),
         Lines::expand(&lines, builder),
+        [(); 2].map(|()| Nested::expand(&nested, builder)),
         [(); 2].map(|()| Type::expand(&of_type, builder)),
     )
 }

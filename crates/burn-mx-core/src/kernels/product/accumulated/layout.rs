@@ -1,9 +1,11 @@
 //! Where the matrices of operands lie in their tensors.
 
 use microscaling::{
-    AccumulateError, Accumulation, Accumulator, Axis, BlockFormat, OperandKind, RandomStream,
-    Rounding,
+    AccumulateError, Accumulation, Accumulator, BlockFormat, OperandKind, RandomStream, Rounding,
 };
+
+use super::convolution;
+use crate::kernels::product::convolution::{Convolution, ConvolutionProduct};
 
 /// Where a product sums over a tensor.
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +40,17 @@ impl AccumulatedForm {
     }
 }
 
-/// A product that a matrix unit sums up, of tensors on a device.
+/// A product that a matrix unit sums up.
 #[derive(Clone, Debug)]
 pub struct AccumulatedProduct {
     /// The unit.
     pub accumulator: Accumulator,
-    /// The forms that the tensors take.
+    /// The forms of the operands.
     pub forms: [AccumulatedForm; 2],
-    /// Their shapes.
+    /// The shapes of the operands. A convolution has the tensor with windows, x or the output's gradient, second.
     pub shapes: [Vec<usize>; 2],
+    /// The convolution, unless it is a matrix product.
+    pub convolution: Option<(Convolution, ConvolutionProduct)>,
 }
 
 impl AccumulatedProduct {
@@ -57,62 +61,120 @@ impl AccumulatedProduct {
         accumulation: Accumulation,
         forms: [AccumulatedForm; 2],
         shapes: [Vec<usize>; 2],
+        convolution: Option<(Convolution, ConvolutionProduct)>,
     ) -> Result<Self, AccumulateError> {
-        let layouts = layouts(&forms, &shapes);
-        let kind = |i: usize| OperandKind {
-            block: layouts[i].block,
-            ..forms[i].kind
-        };
+        let layouts = layouts(&forms, &shapes, convolution.as_ref());
+        let kind = |i: usize| layouts[i].kind(forms[i].kind);
         Ok(Self {
             accumulator: accumulation.of(kind(0), kind(1))?,
             forms,
             shapes,
+            convolution,
         })
     }
 
     /// Where the operands lie.
-    #[cfg(feature = "cube")]
-    pub(crate) fn layouts(&self) -> [Layout<'_>; 2] {
-        layouts(&self.forms, &self.shapes)
+    pub(crate) fn layouts(&self) -> [Layout; 2] {
+        layouts(&self.forms, &self.shapes, self.convolution.as_ref())
     }
 
     /// The shape of the result.
     pub fn shape(&self) -> Vec<usize> {
-        let [lhs, rhs] = layouts(&self.forms, &self.shapes);
-        let (mut shape, _) = broadcast([lhs.leading, rhs.leading]);
-        shape.extend([lhs.free.length, rhs.free.length]);
+        if let Some((_, product)) = &self.convolution {
+            return product.shape().to_vec();
+        }
+        let [lhs, rhs] = self.layouts();
+        let (mut shape, _) = broadcast([&lhs.leading, &rhs.leading]);
+        shape.extend([lhs.lines(), rhs.lines()]);
         shape
+    }
+
+    /// Where the elements of the result lie.
+    pub(crate) fn results(&self) -> Results {
+        let [rows, columns] = self.layouts().map(|layout| layout.lines());
+        match &self.convolution {
+            Some((convolution, product)) => convolution::results(convolution, product),
+            None => Results {
+                matrix: rows * columns,
+                row: columns,
+                column: [0, 1],
+            },
+        }
+    }
+
+    /// The table of the second operand's windows.
+    pub(crate) fn windows(&self) -> Option<Vec<u32>> {
+        let (convolution, product) = self.convolution.as_ref()?;
+        Some(convolution::windows(convolution, product, &self.shapes))
     }
 }
 
-fn layouts<'a>(forms: &[AccumulatedForm; 2], shapes: &'a [Vec<usize>; 2]) -> [Layout<'a>; 2] {
+fn layouts(
+    forms: &[AccumulatedForm; 2],
+    shapes: &[Vec<usize>; 2],
+    convolution: Option<&(Convolution, ConvolutionProduct)>,
+) -> [Layout; 2] {
     let unit = common_block(forms.map(|form| form.kind));
-    [0, 1].map(|i| Layout::of(&shapes[i], forms[i].kind, forms[i].sums, unit))
+    match convolution {
+        Some((convolution, product)) => {
+            convolution::layouts(convolution, product, forms, shapes, unit)
+        }
+        None => [0, 1].map(|i| Layout::of(&shapes[i], forms[i].kind, forms[i].sums, unit)),
+    }
 }
 
-/// Where the matrices of an operand lie in a row-major tensor. The summed axis is one or more segments, and a matrix unit gets zeros
-/// behind each.
+/// Equal steps through an operand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout<'a> {
-    /// The axes along which the matrices lie.
-    pub(crate) leading: &'a [usize],
-    pub(crate) free: Axis,
-    /// How far the next element along the summed axis is.
+pub(crate) struct Steps {
+    pub(crate) count: usize,
+    /// How far the next element is.
     pub(crate) stride: usize,
-    pub(crate) segments: usize,
+    /// How far the next entry of the table of windows is.
+    pub(crate) window: usize,
+}
+
+impl Steps {
+    pub(crate) const ONE: Self = Self::of(1, 0);
+
+    pub(crate) const fn of(count: usize, stride: usize) -> Self {
+        Self {
+            count,
+            stride,
+            window: 0,
+        }
+    }
+
+    /// Steps from window to window, or from one element of all windows to the next.
+    pub(crate) const fn of_windows(count: usize, window: usize) -> Self {
+        Self {
+            count,
+            stride: 0,
+            window,
+        }
+    }
+}
+
+/// Where the matrices of an operand lie in a row-major tensor. Each axis of a matrix is two axes of the tensor, one inside the other.
+/// The summed axis is one or more segments, and a matrix unit gets zeros behind each.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// The axes along which the matrices lie.
+    pub(crate) leading: Vec<usize>,
+    /// How far the next matrix is.
+    pub(crate) matrix: usize,
+    pub(crate) free: [Steps; 2],
+    /// From segment to segment, and through a segment with the zeros.
+    pub(crate) summed: [Steps; 2],
     /// Elements of a segment.
     pub(crate) given: usize,
-    /// The same with the zeros.
-    pub(crate) length: usize,
     /// Elements of a block; 0 means all of them.
     pub(crate) block: usize,
 }
 
-impl<'a> Layout<'a> {
+impl Layout {
     /// Where the summed axis is several axes, each index of the outer ones begins with a block, and a matrix unit gets zeros where
     /// that takes a multiple of `unit` elements.
-    pub(crate) fn of(shape: &'a [usize], kind: OperandKind, sums: Sums, unit: usize) -> Self {
-        let axis = |length, stride| Axis { length, stride };
+    fn of(shape: &[usize], kind: OperandKind, sums: Sums, unit: usize) -> Self {
         let (leading, [rows, columns]) = match shape {
             [leading @ .., rows, columns] => (leading, [*rows, *columns]),
             _ => unreachable!("matrices have two axes"),
@@ -121,15 +183,15 @@ impl<'a> Layout<'a> {
             true => leading.iter().product(),
             false => 1,
         };
-        let leading = if sums.flat { &[] } else { leading };
+        let leading = if sums.flat { &[] } else { leading }.to_vec();
+        let matrix = together * rows * columns;
         if sums.summed + 1 == shape.len() {
             return Self {
                 leading,
-                free: axis(together * rows, columns),
-                stride: 1,
-                segments: 1,
+                matrix,
+                free: [Steps::ONE, Steps::of(together * rows, columns)],
+                summed: [Steps::ONE, Steps::of(columns, 1)],
                 given: columns,
-                length: columns,
                 block: kind.block,
             };
         }
@@ -139,11 +201,13 @@ impl<'a> Layout<'a> {
         };
         Self {
             leading,
-            free: axis(columns, 1),
-            stride: columns,
-            segments: together,
+            matrix,
+            free: [Steps::ONE, Steps::of(columns, 1)],
+            summed: [
+                Steps::of(together, rows * columns),
+                Steps::of(length, columns),
+            ],
             given: rows,
-            length,
             block: match kind.block {
                 0 if kind.scale.is_some() && together > 1 => length,
                 block => block,
@@ -151,14 +215,40 @@ impl<'a> Layout<'a> {
         }
     }
 
+    /// Rows of a left operand, columns of a right one.
+    pub(crate) fn lines(&self) -> usize {
+        self.free[0].count * self.free[1].count
+    }
+
     /// Elements that are summed up, with the zeros.
-    pub(crate) fn summed(&self) -> usize {
-        self.segments * self.length
+    pub(crate) fn length(&self) -> usize {
+        self.summed[0].count * self.summed[1].count
+    }
+
+    pub(crate) fn matrices(&self) -> usize {
+        self.leading.iter().product()
+    }
+
+    /// The kind of operands so laid out.
+    pub(super) fn kind(&self, kind: OperandKind) -> OperandKind {
+        OperandKind {
+            block: self.block,
+            ..kind
+        }
     }
 }
 
+/// Where the elements of a result lie in its tensor: how far the next matrix, the next row and the next column are. Columns lie along
+/// both [`free`](Layout::free) axes of the right operand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Results {
+    pub(crate) matrix: usize,
+    pub(crate) row: usize,
+    pub(crate) column: [usize; 2],
+}
+
 /// The smallest number of elements that are whole blocks of both operands.
-pub(super) fn common_block(kinds: [OperandKind; 2]) -> usize {
+fn common_block(kinds: [OperandKind; 2]) -> usize {
     let blocks = kinds.map(|kind| match kind {
         OperandKind {
             scale: Some(_),

@@ -20,22 +20,30 @@ fn words() {
         ("nvfp4", nvfp4, Content::Fixed),
         ("nvfp4_scales", nvfp4, Content::Scale),
     ] {
-        for across in [false, true] {
-            source(&format!("terms_{name}_{across}"), |builder| {
+        // Neighbouring lines, and these of windows.
+        for (across, in_windows) in [(false, false), (true, false), (true, true)] {
+            source(&format!("terms_{name}_{across}_{in_windows}"), |builder| {
                 let source = array(builder);
+                let windows = match in_windows {
+                    true => ComptimeOptionExpand::Some(array(builder)),
+                    false => ComptimeOptionExpand::None,
+                };
                 let words = output_array(builder);
                 let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
                 let codes = scalar::<usize>(builder);
-                let (slots, lines, [element, scale]) = terms::expand(builder);
+                let (slots, lines, [free, summed], [element, scale]) = terms::expand(builder);
                 let count = scalar::<usize>(builder);
                 terms::terms_kernel::expand(
                     &mut builder.scope,
                     source,
+                    windows,
                     words,
                     blocks,
                     codes,
                     slots,
                     lines,
+                    free,
+                    summed,
                     element,
                     scale,
                     count,
@@ -89,8 +97,7 @@ fn sums() {
             let (lhs_scales, rhs_scales) = (scales(), scales());
             let matrices = array(builder);
             let result = output_array(builder);
-            let (chain, output) = sums::expand(builder);
-            let elements = scalar::<usize>(builder);
+            let (chain, output, elements) = sums::expand(builder);
             sums::sums_kernel::expand(
                 &mut builder.scope,
                 lhs,
