@@ -148,7 +148,8 @@ fn check<const N: usize>(
 ) {
     let (mut all, mut of_numbers) = (0, 0);
     for (i, case) in cases.iter().enumerate() {
-        let across = |channels: &usize| channels % 32 != 0 && 32 % channels != 0;
+        let across =
+            |channels: &usize| !channels.is_multiple_of(32) && !32_usize.is_multiple_of(*channels);
         let has_parts = case.groups > 1 && case.channels.iter().any(across);
         for (j, (formats, accumulator)) in UNITS.into_iter().enumerate() {
             // Parts of blocks, which these units do not take.
