@@ -15,14 +15,14 @@ use burn::{
     record::{BinBytesRecorder, BinFileRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx::{
-    MxAutodiff, MxDevice, MxSpecs, Recipe,
+    MxAutodiff, MxBackend, MxDevice, MxSpecs, Recipe,
     module::{MxTensorOps, exempt_layers, label_parameters, set_exemptions_at, set_recipe_layers},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
+use crate::{Decoder, DecoderConfig, Error, Folder, evaluate::held_out, folder, text::Tokens};
 
 type B = MxAutodiff<Flex>;
 type Device = MxDevice<FlexDevice>;
@@ -51,18 +51,19 @@ pub struct Format {
 }
 
 impl Format {
-    /// The format of this name: `fp32`, `bfloat16`, a preset, or the path of a [`Recipe`] as JSON.
+    /// The format of this name: `fp32`, `bfloat16`, a preset, or the path of a [`Recipe`] as JSON. Errors name the `option` of the
+    /// command line.
     ///
     /// # Errors
     ///
     /// If there is none, or the file is not a recipe.
-    pub fn named(name: &str) -> Result<Self, Error> {
+    pub fn named(option: &'static str, name: &str) -> Result<Self, Error> {
         let path = Path::new(name);
         if path
             .extension()
             .is_some_and(|extension| extension == "json")
         {
-            return Self::of_file(path);
+            return Self::of_file(option, path);
         }
         let specs = |specs| Recipe {
             specs,
@@ -75,7 +76,7 @@ impl Format {
                 ..MxSpecs::none()
             }),
             preset => Recipe::preset(preset).map_err(|_| Error::Option {
-                option: "--formats",
+                option,
                 value: name.to_owned(),
                 allowed: format!(
                     "fp32, bfloat16, {}, or a recipe's file, whose name ends with .json",
@@ -90,10 +91,10 @@ impl Format {
         })
     }
 
-    fn of_file(path: &Path) -> Result<Self, Error> {
+    fn of_file(option: &'static str, path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(Error::io(path))?;
         let recipe = serde_json::from_str::<Recipe>(&text).map_err(|error| Error::Option {
-            option: "--formats",
+            option,
             value: path.display().to_string(),
             allowed: format!("a recipe as JSON: {error}"),
         })?;
@@ -105,12 +106,17 @@ impl Format {
         })
     }
 
-    /// The decoder with the formats of the recipe's layers.
+    /// The model of a folder in this format, to predict with. The recipe's exemptions do not count.
     ///
     /// # Errors
     ///
-    /// If the recipe names a layer that the decoder does not have.
-    pub fn set_layers<B: MxTensorOps>(&self, model: Decoder<B>) -> Result<Decoder<B>, Error> {
+    /// If the folder cannot be loaded, or the recipe names a layer that the model does not have.
+    pub fn load(&self, folder: &Folder) -> Result<Decoder<MxBackend<Flex>>, Error> {
+        self.set_layers(folder.load(&self.device()?)?)
+    }
+
+    /// The decoder with the formats of the recipe's layers.
+    fn set_layers<B: MxTensorOps>(&self, model: Decoder<B>) -> Result<Decoder<B>, Error> {
         set_recipe_layers(model, &self.recipe)
             .map_err(|error| Error::Other(format!("{}: {error}", self.name)))
     }

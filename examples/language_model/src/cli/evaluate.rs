@@ -28,7 +28,7 @@ pub(super) struct Evaluate {
     /// Tokens of a window [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     context: Option<usize>,
-    /// The format of all products: fp32, bfloat16, a preset, or a recipe as JSON
+    /// The format of all products: fp32, bfloat16, a preset, or a recipe as JSON. Exemptions do not count
     #[arg(long, value_name = "NAME", default_value = "fp32")]
     format: String,
     /// Tokens and logits of the first window as JSON, to compare with another engine
@@ -119,11 +119,11 @@ pub(super) fn validation(
 impl Evaluate {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = Folder::open(&self.model)?;
-        let format = Format::named(&self.format)?;
+        let format = Format::named("--format", &self.format)?;
         let stored = self.cache.stored()?;
         let (tokens, context) = validation(&folder, &self.text, self.context)?;
         let device: MxDevice<FlexDevice> = format.device()?;
-        let model = format.set_layers(folder.load::<B>(&device)?)?;
+        let model = format.load(&folder)?;
         if let Some(file) = &self.logits {
             let window = tokens.in_order::<B>([1, context], &device).next();
             let window = window.expect("there is one").narrow(1, 0, context);

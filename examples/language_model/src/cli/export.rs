@@ -68,7 +68,7 @@ impl Export {
         let layout = engine.layout(format)?;
         let texts = self.options.texts(&folder)?;
         let bar = super::bar(&self.config, 1)?;
-        let device = Format::named("fp32")?.device()?;
+        let device = Format::named("--format", "fp32")?.device()?;
         let model = folder.load::<B>(&device)?;
         let calibration = texts.calibration(self.seed, &device);
         let resume = self.options.resume(&self.config, &config, self.seed);

@@ -13,7 +13,7 @@ use language_model::{
     train::Format,
 };
 
-use super::evaluate::{B, CacheOptions};
+use super::evaluate::CacheOptions;
 
 /// Write on from a prompt
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,7 @@ pub(super) struct Generate {
     /// The same text for the same seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The format of all products: fp32, bfloat16, or a preset
+    /// The format of all products: fp32, bfloat16, a preset, or a recipe as JSON. Exemptions do not count
     #[arg(long, value_name = "NAME", default_value = "fp32")]
     format: String,
     #[command(flatten)]
@@ -60,14 +60,14 @@ impl Generate {
             return Err("--top '0'; allowed: 1 or more".into());
         }
         let folder = Folder::open(&self.model)?;
-        let format = Format::named(&self.format)?;
+        let format = Format::named("--format", &self.format)?;
         let stored = self.cache.stored()?;
         let encoded = folder.tokenizer.encode(self.prompt.as_str(), false);
         let prompt = encoded.map_err(|error| error.to_string())?;
         let prompt = prompt.get_ids();
         let longest = folder.config.context;
         let room = (longest + 1).saturating_sub(prompt.len());
-        let model = folder.load::<B>(&format.device()?)?;
+        let model = format.load(&folder)?;
         let choice = match self.greedy {
             true => Choice::Greedy,
             false => Choice::Sampled {

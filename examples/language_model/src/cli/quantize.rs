@@ -200,7 +200,7 @@ impl Quantize {
         let stored = self.cache.stored()?;
         let texts = self.options.texts(&folder)?;
         let (tokens, context) = (&texts.validating, texts.context);
-        let device = Format::named("fp32")?.device()?;
+        let device = Format::named("--format", "fp32")?.device()?;
         let float = folder.load::<B>(&device)?;
         let probe = tokens.windows::<B>([32, context], 0, &device);
         let wanted = float.forward(probe.clone());

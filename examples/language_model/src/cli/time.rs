@@ -31,7 +31,10 @@ impl Time {
         if self.steps == 0 {
             return Err("--steps '0'; allowed: 1 or more".into());
         }
-        let formats = self.formats.iter().map(|name| Format::named(name));
+        let formats = self
+            .formats
+            .iter()
+            .map(|name| Format::named("--formats", name));
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
         let (config, corpus) = self.model.open()?;
         let settings = Training {

@@ -43,7 +43,10 @@ impl Train {
         if !(self.lr.is_finite() && self.lr > 0.0) {
             return Err(format!("--lr '{}'; allowed: a positive number", self.lr).into());
         }
-        let formats = self.formats.iter().map(|name| Format::named(name));
+        let formats = self
+            .formats
+            .iter()
+            .map(|name| Format::named("--formats", name));
         let formats = formats.collect::<Result<Vec<_>, _>>()?;
         let (config, corpus) = self.model.open()?;
         let data = corpus.data();

@@ -46,18 +46,20 @@ impl Rotary {
         device: &B::Device,
     ) -> Rotation<B> {
         let pairs = self.frequencies.len();
-        let table = |function: fn(f64) -> f64, first: f32| {
-            let positions = start..start + length;
-            let values = positions.flat_map(|position| {
-                let value = |frequency| function(position as f64 * frequency) as f32;
-                let half: Vec<f32> = self.frequencies.iter().map(value).collect();
-                let negated: Vec<f32> = half.iter().map(|value| first * value).collect();
-                [negated, half].concat()
+        let table = |of_halves: [fn(f64) -> f64; 2]| {
+            let values = (start..start + length).flat_map(|position| {
+                of_halves.into_iter().flat_map(move |function| {
+                    let frequencies = self.frequencies.iter();
+                    frequencies.map(move |frequency| function(position as f64 * frequency) as f32)
+                })
             });
             let values: Vec<f32> = values.collect();
             Tensor::from_data(TensorData::new(values, [1, length, 1, 2 * pairs]), device)
         };
-        Rotation([table(f64::cos, 1.0), table(f64::sin, -1.0)])
+        Rotation([
+            table([f64::cos, f64::cos]),
+            table([|angle| -angle.sin(), f64::sin]),
+        ])
     }
 }
 

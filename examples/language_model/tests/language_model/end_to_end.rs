@@ -77,7 +77,7 @@ impl Corpus {
             validation,
             tokenizer: &self.tokenizer,
         };
-        let format = Format::named(format).unwrap();
+        let format = Format::named("--formats", format).unwrap();
         let (_, curve) = TRAINING
             .run(&config(), &format, data, path, report)
             .unwrap();
@@ -125,7 +125,7 @@ fn a_resumed_run_is_the_same() {
         learning_rate: 1e-3,
         ..TRAINING
     };
-    let format = Format::named("mxfp8_e4m3").unwrap();
+    let format = Format::named("--formats", "mxfp8_e4m3").unwrap();
     let refused = other.run(&config(), &format, data, &whole, |_, _| ());
     assert!(refused.is_err_and(|error| error.to_string().contains("the same settings")));
 }
@@ -281,7 +281,7 @@ fn a_folder_has_the_weights_that_were_trained() {
             interval: 2,
             ..TRAINING
         };
-        let format = Format::named(name).unwrap();
+        let format = Format::named("--formats", name).unwrap();
         let run = short.run(&config(), &format, data, &path, |_, _| ());
         let (trained, _) = run.unwrap();
         let source = Folder::open(&path).unwrap();

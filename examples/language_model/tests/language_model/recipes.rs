@@ -106,6 +106,20 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
         text
     };
     assert_ne!(evaluate("found.json"), evaluate("plain.json"));
+    let generate = |format: &str| {
+        let arguments = format!("generate trained/fp32 --tokens 15 --prompt A --format {format}");
+        run(folder, &arguments)
+    };
+    let written = |format: &str| {
+        let (success, text) = generate(format);
+        assert!(success, "{text}");
+        // The last line has the speed.
+        let (written, _) = text.rsplit_once("\n15 tokens").expect("it was written");
+        written.to_owned()
+    };
+    assert_eq!(written("plain.json"), written("mxfp8_e4m3"));
+    let (success, text) = generate("missing.json");
+    assert!(!success && text.contains("missing.json"), "{text}");
     let mut other: Value = serde_json::from_str(&plain).unwrap();
     other["layers"] = json!({"blocks.0": other["specs"]});
     let other = other.to_string();
@@ -114,8 +128,14 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
         ("broken.json", "{", "broken.json"),
     ] {
         fs::write(folder.join(file), text).unwrap();
-        let (success, text) = run(folder, &format!("{train} {file}"));
-        assert!(!success && text.contains(part), "{text}");
+        for arguments in [
+            format!("{train} {file}"),
+            format!("evaluate trained/fp32 --text text.txt --format {file}"),
+            format!("generate trained/fp32 --prompt A --format {file}"),
+        ] {
+            let (success, text) = run(folder, &arguments);
+            assert!(!success && text.contains(part), "{text}");
+        }
     }
 
     // A table of embeddings is no layer of post-training quantization.
