@@ -24,16 +24,12 @@ impl<B: MxKernels> Product<B> {
         operands: [Operand<FloatTensor<B>>; 2],
     ) -> FloatTensor<B> {
         let refused = |error: AccumulateError| -> ! { panic!("burn-mx: {self}: {error}") };
-        let forms = operands.each_ref().map(|operand| match operand {
-            Operand::ToAccumulate { form, .. } => *form,
-            Operand::Accumulated(operand) => operand.form,
+        let [lhs, rhs] = operands.each_ref().map(|operand| match operand {
+            Operand::ToAccumulate { values, form } => (*form, values.shape().to_vec()),
+            Operand::Accumulated(operand) => (operand.form, operand.shape.clone()),
             _ => unreachable!("both operands are the accumulator's"),
         });
-        let shapes = operands.each_ref().map(|operand| match operand {
-            Operand::ToAccumulate { values, .. } => values.shape().to_vec(),
-            Operand::Accumulated(operand) => operand.shape.clone(),
-            _ => unreachable!("both operands are the accumulator's"),
-        });
+        let (forms, shapes) = ([lhs.0, rhs.0], [lhs.1, rhs.1]);
         let product = AccumulatedProduct::new(accumulation, forms, shapes, convolution);
         let product = product.unwrap_or_else(|error| refused(error));
         let mut looks = self.looks_at_sums(accumulation);
