@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use burn_mx::record::{Report, Score, Search};
+use burn_mx::record::{Budget, Report, Score, Search};
 use burn_mx::{MxSpecs, Recipe, Slot};
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
 
     let mut search = Search {
         formats: vec!["mxfp4".into(), "mxfp8_e4m3".into()],
-        bits: 6.0,
+        budget: Budget::Bits(6.0),
         specs: MxSpecs::mxfp8_e4m3(),
         score: Score::Fisher,
         slots: vec![Slot::W],
@@ -80,9 +80,9 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
     };
     let bits = |found: f64, row: f64| assert!((found - row).abs() < 1e-9, "{found} {row}");
     for (at, name, expected) in [
-        (1, "found", found.bits),
-        (2, "found_GPTQ", found.bits),
-        (3, "modelopt", by_modelopt.bits),
+        (1, "found", found.total.bits),
+        (2, "found_GPTQ", found.total.bits),
+        (3, "modelopt", by_modelopt.total.bits),
     ] {
         assert_eq!(row(at).0, name);
         bits(expected, row(at).1);
