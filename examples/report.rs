@@ -6,10 +6,18 @@
 //! cargo run --release --example report -- out/cnn out/other --out out/both
 //! ```
 
-use std::{path::PathBuf, process::ExitCode};
+#[path = "support/costing.rs"]
+mod costing;
+#[path = "support/step_cost.rs"]
+mod step_cost;
+
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use burn_mx::record::{REPORT_HTML, REPORT_JSON, RecordError, Report};
 use clap::Parser;
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use costing::{CostArgs, Costing};
+use step_cost::StepCost;
 
 /// Show the records of one run or of several runs, side by side
 #[derive(Debug, Parser)]
@@ -26,6 +34,9 @@ struct Cli {
     /// Write every recorded operand as CSV, a line each
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+
+    #[command(flatten)]
+    cost: CostArgs,
 }
 
 fn main() -> ExitCode {
@@ -38,7 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn report(cli: &Cli) -> Result<(), RecordError> {
+fn report(cli: &Cli) -> Result<(), Box<dyn Error>> {
+    let costing = cli.cost.plan()?;
     let report = Report::read(&cli.records)?;
     let out = cli.out.clone().unwrap_or_else(|| {
         let first = &cli.records[0];
@@ -49,6 +61,9 @@ fn report(cli: &Cli) -> Result<(), RecordError> {
     });
     report.save(&out)?;
     println!("{}", report.table());
+    if let Some(costs) = costs(&report, &costing) {
+        println!("{costs}\n\n{}", costing.legend());
+    }
     if let Some(path) = &cli.csv {
         std::fs::write(path, report.csv()).map_err(|error| RecordError::Io {
             path: path.clone(),
@@ -60,4 +75,30 @@ fn report(cli: &Cli) -> Result<(), RecordError> {
         println!("{}", out.join(file).display());
     }
     Ok(())
+}
+
+/// The cost of the last recorded step of each run; `None` if no run has the sizes of its products.
+fn costs(report: &Report, costing: &Costing) -> Option<Table> {
+    let mut table = Table::new();
+    let heads = [
+        "run",
+        "step",
+        "bits",
+        "area",
+        "energy",
+        &costing.chip().name,
+    ];
+    table.load_preset(ASCII_MARKDOWN).set_header(heads);
+    for (title, step) in report.last_steps() {
+        let products = step.cost_products();
+        if products.is_empty() {
+            continue;
+        }
+        let [bits, area, energy, time] = StepCost::of(costing, &products).cells();
+        table.add_row([title, step.step.to_string(), bits, area, energy, time]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    (!table.is_empty()).then_some(table)
 }

@@ -8,6 +8,9 @@
 //! cargo run --release --example compare -- --model transformer --preset mxfp4 --recipe found.json
 //! ```
 
+#[path = "support/costing.rs"]
+mod costing;
+
 use std::{
     error::Error,
     fs,
@@ -17,12 +20,13 @@ use std::{
 
 use burn_mx::{
     MxSpecs, Recipe, Slot,
-    record::{FoundPlace, Report, Score, Search, Sensitivity},
+    record::{Budget, FoundPlace, Report, Score, Search, Sensitivity},
 };
 use clap::Parser;
+use costing::CostArgs;
 use serde_json::json;
 
-/// Find a format for every operand of every layer under a budget of mean bits
+/// Find a format for every operand of every layer under a budget of mean bits, energy or time
 #[derive(Debug, Parser)]
 #[command(name = "search")]
 struct Cli {
@@ -39,8 +43,20 @@ struct Cli {
     formats: Vec<String>,
 
     /// Budget: mean bits of an element of an operand, scales included
-    #[arg(long, value_name = "BITS")]
-    bits: f64,
+    #[arg(long, value_name = "BITS", required_unless_present_any = ["energy", "time"])]
+    bits: Option<f64>,
+
+    /// Budget in place of --bits: mean picojoules of a multiplication with its addition and its part of reading the operands, by a
+    /// model
+    #[arg(long, value_name = "PJ", conflicts_with_all = ["bits", "time"])]
+    energy: Option<f64>,
+
+    /// Budget in place of --bits: microseconds of a step's products at the peaks of --chip
+    #[arg(long, value_name = "US", conflicts_with = "bits")]
+    time: Option<f64>,
+
+    #[command(flatten)]
+    cost: CostArgs,
 
     /// Preset with the specs for all but the formats, such as roundings
     #[arg(long, value_name = "NAME", default_value = "mxfp8_e4m3")]
@@ -117,9 +133,21 @@ fn slot(text: &str) -> Result<Slot, String> {
 }
 
 fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
+    let costing = cli.cost.plan()?;
+    let budget = match (cli.energy, cli.time) {
+        (Some(picojoules), _) => Budget::Energy {
+            picojoules,
+            operations: costing.tables().operations.clone(),
+        },
+        (None, Some(microseconds)) => Budget::Time {
+            microseconds,
+            chip: costing.chip().clone(),
+        },
+        (None, None) => Budget::Bits(cli.bits.expect("clap wants one of the three")),
+    };
     let search = Search {
         formats: cli.formats.clone(),
-        bits: cli.bits,
+        budget,
         specs: MxSpecs::preset(&cli.preset)?,
         score: cli.score,
         slots: cli.slots.clone(),
@@ -136,20 +164,28 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let found = search.find_by(places.clone())?;
     write(&cli.out, &found.recipe)?;
     println!("{}", found.table());
+    if cli.bits.is_none() {
+        println!("\n{}", costing.legend());
+    }
     let stem = cli.out.file_stem().unwrap_or_default().to_string_lossy();
     for seed in &cli.random {
         let random = search.random(places.clone(), *seed)?;
         let path = cli.out.with_file_name(format!("{stem}_random_{seed}.json"));
         write(&path, &random.recipe)?;
         println!(
-            "random {seed}: {:.3} bits, score {:.3e}: {}",
-            random.bits,
-            random.score,
+            "random {seed}: {}: {}",
+            random.total.text(random.unit),
             path.display()
         );
     }
     if let Some(path) = &cli.json {
-        let all = json!({ "bits": found.bits, "score": found.score, "places": found.places });
+        let all = json!({
+            "bits": found.total.bits,
+            "cost": found.total.cost,
+            "unit": found.unit,
+            "score": found.total.score,
+            "places": found.places,
+        });
         fs::write(path, serde_json::to_string_pretty(&all)?)?;
     }
     if let Some(path) = &cli.csv {

@@ -21,7 +21,7 @@ use clap::{
 
 use super::{
     backends::BackendName,
-    cost::CostArgs,
+    costing::CostArgs,
     found::SearchArgs,
     layers::{Layer, LayerSpecs},
     models::{Architecture, ModelName, Sizes},

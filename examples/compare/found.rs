@@ -4,7 +4,7 @@ use std::{error::Error, path::PathBuf};
 
 use burn_mx::{
     MxSpecs, Recipe, SlotFormat,
-    record::{Found, Report, Score, Search},
+    record::{Budget, Found, Report, Score, Search},
 };
 use clap::Args;
 
@@ -67,7 +67,7 @@ impl SearchArgs {
         let report = Report::read(&self.records)?;
         let search = Search {
             formats: self.formats.clone(),
-            bits,
+            budget: Budget::Bits(bits),
             specs: MxSpecs::preset(&self.search_preset)?,
             score: Score::default(),
             slots: Vec::new(),
@@ -87,22 +87,22 @@ impl SearchArgs {
         let uniform = self.formats.iter().map(|format| {
             let one = Search {
                 formats: vec![format.clone()],
-                bits: f64::INFINITY,
+                budget: Budget::Bits(f64::INFINITY),
                 score: Score::Noise,
                 ..search.clone()
             };
             Ok((format.clone(), one.find(&report)?))
         });
         let mut uniform: Vec<(String, Found)> = uniform.collect::<Result<_, Box<dyn Error>>>()?;
-        uniform.sort_by(|(_, a), (_, b)| b.bits.total_cmp(&a.bits));
-        let fitting = uniform.iter().filter(|(_, found)| found.bits <= bits);
+        uniform.sort_by(|(_, a), (_, b)| b.total.bits.total_cmp(&a.total.bits));
+        let fitting = uniform.iter().filter(|(_, found)| found.total.bits <= bits);
         let fitting = fitting.map(|(format, found)| (format.clone(), found.recipe.clone()));
         recipes.extend(fitting);
         let (_, widest) = &uniform[0];
         for (format, _) in &uniform[1..] {
             let between = Search {
                 formats: vec![format.clone()],
-                bits: f64::INFINITY,
+                budget: Budget::Bits(f64::INFINITY),
                 score: Score::Noise,
                 keep: model.first_and_last().map(str::to_owned).to_vec(),
                 ..search.clone()

@@ -23,7 +23,7 @@
 //! | `saved.rs` | a folder that a run can be resumed from |
 //! | `recording.rs` | the options of the recorder |
 //! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
-//! | `cost.rs` | the cost of a step in hardware, by models |
+//! | `cost.rs` | the products of a step, for models of their cost in hardware |
 //! | `report.rs`, `plot.rs`, `pareto.rs` | the table and the JSON; loss curves and scores over bits as SVG, losses for TensorBoard |
 //! | `output.rs` | files that are tried before the work and written after it |
 
@@ -31,6 +31,8 @@
 mod backends;
 mod cli;
 mod cost;
+#[path = "../support/costing.rs"]
+mod costing;
 #[cfg(feature = "tui")]
 mod dashboard;
 #[path = "../support/drawing.rs"]
@@ -51,6 +53,8 @@ mod recording;
 mod report;
 mod saved;
 mod stages;
+#[path = "../support/step_cost.rs"]
+mod step_cost;
 mod sweep;
 #[path = "../support/tables.rs"]
 mod tables;

@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::{
     backends::BackendName,
-    cost::{self, Costing, StepCost},
+    cost,
+    costing::Costing,
     found::Candidates,
     layers::Layer,
     models::{Architecture, ModelName},
@@ -18,6 +19,7 @@ use super::{
     progress::ProgressKind,
     saved::SavedRun,
     stages::Stage,
+    step_cost::StepCost,
     tasks::Split,
     train::Hyperparameters,
 };
@@ -96,7 +98,7 @@ impl Plan {
             self.hyperparameters.batch_size,
             (format.specs.as_ref(), &format.layers),
         )?;
-        Ok(self.costing.of(&products))
+        Ok(StepCost::of(&self.costing, &products))
     }
 
     /// The recorder of an MX run of this name, and the folder of the records.

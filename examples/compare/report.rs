@@ -9,7 +9,7 @@ use burn_mx::{
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
-use super::{cost::StepCost, layers::Layer, plan::Format, stages::Stage, train::Trained};
+use super::{layers::Layer, plan::Format, stages::Stage, step_cost::StepCost, train::Trained};
 
 /// One run, in the form of the JSON.
 #[derive(Serialize)]
@@ -206,21 +206,21 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, chip: &str) -> Tab
     ]);
     for group in &groups {
         let specs = group.runs[0].specs.as_ref();
-        let StepCost { cost, seconds } = group.runs[0].cost;
+        let [mean_bits, area, energy, time] = group.runs[0].cost.cells();
         table.add_row([
             group.label(),
             match (specs, group.runs[0].layers.is_empty()) {
                 (None, _) => "32".to_owned(),
                 (Some(specs), true) => bits(specs),
-                (Some(_), false) => format!("{:.2}", cost.bits),
+                (Some(_), false) => mean_bits,
             },
             format!("{:.4}", group.final_loss(epochs)),
             group.accuracy(),
             format!("{:.2} ms", group.step_ms()),
             format!("{:.2}×", group.step_ms() / groups[0].step_ms()),
-            format!("{:.2}", cost.area),
-            format!("{:.1} µJ", cost.picojoules / 1e6),
-            seconds.map_or("-".into(), |seconds| format!("{:.2} µs", 1e6 * seconds)),
+            area,
+            energy,
+            time,
         ]);
     }
     for column in table.column_iter_mut().skip(1) {

@@ -77,7 +77,7 @@ fn report_all(runs: &[Run], plan: Plan) -> Result<(), Box<dyn Error>> {
         runs,
         plan.hyperparameters.epochs,
         score,
-        plan.costing.chip(),
+        &plan.costing.chip().name,
     );
     let csv = plan.csv.map(|file| {
         file.replace(&tables::csv(&table)?)

@@ -165,6 +165,16 @@ pub struct ProductCall {
     pub label: Option<&'static str>,
 }
 
+/// The size of a product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProductSize {
+    /// Multiplications, each with an addition.
+    pub macs: u64,
+    /// Elements of the result.
+    pub result_elements: u64,
+}
+
 /// Observes one product.
 pub trait ProductObserver {
     /// The name by which the roundings of the product's result to the elementwise format go.
@@ -181,6 +191,11 @@ pub trait ProductObserver {
     /// An operand was quantized, or is about to be.
     fn operand(&self, operand: &dyn OperandView) {
         let _ = operand;
+    }
+
+    /// The product was computed and has this size.
+    fn size(&self, size: ProductSize) {
+        let _ = size;
     }
 
     /// Whether [`result`](Self::result) is called. The decorator then multiplies the unquantized operands, too, and compares.

@@ -2,6 +2,7 @@
 
 pub(super) mod figures;
 pub(super) mod own_thread;
+mod sizes;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};

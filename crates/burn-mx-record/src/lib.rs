@@ -71,7 +71,7 @@ pub use products::products;
 pub use recorder::{Recorder, Recording};
 pub use report::{REPORT_HTML, REPORT_JSON, Report};
 pub use search::{
-    Found, FoundPlace, Score, Search, SearchError, Sensitivity, output_sensitivities,
+    Budget, Found, FoundPlace, Score, Search, SearchError, Sensitivity, Total, output_sensitivities,
 };
 pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]

@@ -14,7 +14,7 @@ use crate::file::figures::Phase;
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{
     self, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView, ProductCall,
-    ProductObserver, RoundingObserver, View,
+    ProductObserver, ProductSize, RoundingObserver, View,
 };
 use burn_mx_core::hooks::{ProductKind, ProductOp};
 use elementwise::{AFTER, Key as ElementwiseKey};
@@ -177,6 +177,12 @@ impl ProductObserver for OfProduct {
             };
             stream.add_operand(key, operand);
         });
+    }
+
+    fn size(&self, size: ProductSize) {
+        let key = (self.layer, self.kind);
+        self.running
+            .with_stream(|stream| stream.add_size(key, size));
     }
 
     fn wants_result(&self) -> bool {

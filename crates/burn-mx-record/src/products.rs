@@ -9,7 +9,9 @@ use burn_mx_core::hooks::{
 };
 use burn_mx_core::{ResolvedSpecs, Slot};
 use burn_mx_cost::{Numbers, Operand, Product};
-use microscaling::{Accumulation, BlockFormat, ElementFormat, OperandKind, OperandType, Side};
+use microscaling::{
+    Accumulation, BlockFormat, ElementFormat, FloatFormat, OperandKind, OperandType, Side,
+};
 
 use crate::config::Pass;
 
@@ -67,33 +69,53 @@ impl Forward {
 
     fn product(&self, slots: [Slot; 2], elements: [f64; 3], kind: ProductKind) -> Product {
         let specs = self.specs.map(SharedSpecs::resolved);
-        let formats = slots.map(|slot| self.block_format(specs, slot));
-        let float = specs.and_then(|specs| {
-            let is_emulated = kind == ProductKind::Forward || specs.quantize_backprop();
-            specs.float_format().filter(|_| is_emulated)
-        });
-        let operand = |side: usize| Operand {
-            numbers: formats[side].map_or_else(|| Numbers::float(float), Numbers::from),
-            elements: elements[side],
-        };
-        let accumulation = specs.and_then(|specs| specs.accumulator(kind));
-        Product {
-            layer: self.layer.clone(),
-            macs: self.macs,
-            lhs: operand(0),
-            rhs: operand(1),
-            result_elements: elements[2],
-            accumulator: accumulation.and_then(|accumulation| {
-                let [lhs, rhs] = formats.map(|format| kind_of(format, float.is_some()));
-                Accumulation::of(&accumulation, lhs?, rhs?).ok()
+        Formats {
+            blocks: slots.map(|slot| self.block_format(specs, slot)),
+            elementwise: specs.and_then(|specs| {
+                let is_emulated = kind == ProductKind::Forward || specs.quantize_backprop();
+                specs.float_format().filter(|_| is_emulated)
             }),
+            accumulation: specs.and_then(|specs| specs.accumulator(kind)),
         }
+        .product(&self.layer, self.macs, elements)
     }
 
     fn block_format(&self, specs: Option<&ResolvedSpecs>, slot: Slot) -> Option<BlockFormat> {
         let specs = specs?;
         let has_blocks = self.is_weight != [false; 2] || specs.quantize_matmul();
         specs.block_format(slot).filter(|_| has_blocks)
+    }
+}
+
+/// The formats of a product.
+pub(crate) struct Formats {
+    /// The block formats of the operands.
+    pub(crate) blocks: [Option<BlockFormat>; 2],
+    /// The format of operands without blocks; `None`: float32.
+    pub(crate) elementwise: Option<FloatFormat>,
+    pub(crate) accumulation: Option<Accumulation>,
+}
+
+impl Formats {
+    /// A product in these formats, with the elements of its operands and of its result.
+    pub(crate) fn product(&self, layer: &str, macs: f64, elements: [f64; 3]) -> Product {
+        let operand = |side: usize| Operand {
+            numbers: self.blocks[side]
+                .map_or_else(|| Numbers::float(self.elementwise), Numbers::from),
+            elements: elements[side],
+        };
+        Product {
+            layer: layer.to_owned(),
+            macs,
+            lhs: operand(0),
+            rhs: operand(1),
+            result_elements: elements[2],
+            accumulator: self.accumulation.and_then(|accumulation| {
+                let is_rounded = self.elementwise.is_some();
+                let [lhs, rhs] = self.blocks.map(|format| kind_of(format, is_rounded));
+                Accumulation::of(&accumulation, lhs?, rhs?).ok()
+            }),
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use burn_mx_cost::{Cost, Tables};
+
 use crate::config::RecorderConfig;
 use crate::error::RecordError;
 use crate::file;
@@ -53,6 +55,12 @@ impl Report {
     /// Whether no step was recorded.
     pub fn is_empty(&self) -> bool {
         self.runs.iter().all(|run| run.steps.is_empty())
+    }
+
+    /// The last recorded step of each run and thread, with the run's title.
+    pub fn last_steps(&self) -> impl Iterator<Item = (String, &StepRecord)> {
+        let runs = self.runs.iter();
+        runs.filter_map(|run| Some((run.title(), run.last()?)))
     }
 
     /// The recorded steps of all runs, run by run and thread by thread.
@@ -138,6 +146,12 @@ impl Run {
             0 => self.name.clone(),
             thread => format!("{}, thread {thread}", self.name),
         }
+    }
+
+    /// The cost of the last step's products, by the models' own tables; `None` if their sizes were not recorded.
+    fn cost(&self) -> Option<Cost> {
+        let products = self.last()?.cost_products();
+        (!products.is_empty()).then(|| Tables::default().cost(&products))
     }
 
     fn last(&self) -> Option<&StepRecord> {

@@ -1,5 +1,6 @@
 //! A format for every operand of every layer, found under a budget from what a recorder saw.
 
+mod budget;
 mod candidates;
 mod groups;
 mod map;
@@ -11,13 +12,14 @@ mod sensitivity;
 mod tests;
 
 use burn_mx_core::{MxSpecs, Recipe, Slot, SpecsError};
-use burn_mx_cost::{ChoiceError, choose};
+use burn_mx_cost::{ChoiceError, CostError, choose};
 use burn_mx_module::PathError;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use crate::file::figures::StepRecord;
 use crate::report::Report;
+pub use budget::Budget;
 pub use outputs::output_sensitivities;
 use places::Places;
 pub use sensitivity::{Score, Sensitivity};
@@ -36,8 +38,8 @@ pub struct Search {
     /// The candidates by the names that the recorder's `what_if` has: block formats, or presets that differ from the specs in
     /// formats alone. `nvfp4` is the preset, which scales each tensor.
     pub formats: Vec<String>,
-    /// The budget: mean bits of an element of an operand, over all places.
-    pub bits: f64,
+    /// The budget.
+    pub budget: Budget,
     /// The specs for all but the formats of the places.
     pub specs: MxSpecs,
     /// The weights of the places.
@@ -62,12 +64,24 @@ pub struct Found {
     pub recipe: Recipe,
     /// The choices, in the order of the places' first products.
     pub places: Vec<FoundPlace>,
+    /// The [unit](Budget::unit) of costs.
+    pub unit: &'static str,
+    /// The totals of the choices.
+    pub total: Total,
+    /// The totals of each candidate for every place.
+    pub uniform: Vec<(String, Total)>,
+}
+
+/// The totals of a choice for every place.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Total {
     /// Mean bits of an element of an operand.
     pub bits: f64,
+    /// The cost in the [unit](Budget::unit) of the budget.
+    pub cost: f64,
     /// The sum of the scores.
     pub score: f64,
-    /// Each candidate for every place: mean bits, and the sum of the scores.
-    pub uniform: Vec<(String, f64, f64)>,
 }
 
 /// A choice.
@@ -154,13 +168,26 @@ pub enum SearchError {
         layer: String,
     },
     /// No choice is within the budget.
-    #[error("bits is {bits}, expected {least:.3} at least, which the cheapest candidates have")]
+    #[error("{unit} is {budget}, expected {least:.3} at least, which the cheapest candidates have")]
     Budget {
-        /// The mean bits that were asked for.
-        bits: f64,
-        /// The mean bits of the cheapest candidates.
+        /// The [unit](Budget::unit) of the budget.
+        unit: &'static str,
+        /// The budget.
+        budget: f64,
+        /// The cost of the cheapest candidates.
         least: f64,
     },
+    /// The records lack the size of a product, which a budget of energy or time needs.
+    #[error(
+        "the size of a product of `{layer}` was not recorded: expected records of both operands, by a recorder of this version, or a budget of bits"
+    )]
+    NoSize {
+        /// The layer.
+        layer: String,
+    },
+    /// The chip of the budget has no unit for a format.
+    #[error(transparent)]
+    Cost(#[from] CostError),
 }
 
 impl Search {
@@ -187,9 +214,9 @@ impl Search {
     /// See [`SearchError`].
     pub fn find_by(&self, places: Vec<Sensitivity>) -> Result<Found, SearchError> {
         let places = Places::of(self, places)?;
-        let budget = self.bits * places.elements;
+        let budget = self.budget.limit() * places.shares;
         let choice = choose(&places.sums, budget).map_err(|error| match error {
-            ChoiceError::Budget { least, .. } => self.too_little(least / places.elements),
+            ChoiceError::Budget { least, .. } => self.too_little(least / places.shares),
             // Noise that is no number has no format to blame but itself.
             error => SearchError::Format {
                 format: self.formats.join(", "),
@@ -209,14 +236,15 @@ impl Search {
     /// See [`SearchError`].
     pub fn random(&self, places: Vec<Sensitivity>, seed: u64) -> Result<Found, SearchError> {
         let places = Places::of(self, places)?;
-        let choice = random::choose(&places.sums, self.bits * places.elements, seed);
-        let choice = choice.map_err(|least| self.too_little(least / places.elements))?;
+        let choice = random::choose(&places.sums, self.budget.limit() * places.shares, seed);
+        let choice = choice.map_err(|least| self.too_little(least / places.shares))?;
         places.found(self, &choice)
     }
 
     fn too_little(&self, least: f64) -> SearchError {
         SearchError::Budget {
-            bits: self.bits,
+            unit: self.budget.unit(),
+            budget: self.budget.limit(),
             least,
         }
     }
@@ -238,7 +266,7 @@ impl Found {
     /// The choices as a table, each with what the candidates lose there, and the uniform choices.
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        let names = self.uniform.iter().map(|(name, ..)| format!("{name}, dB"));
+        let names = self.uniform.iter().map(|(name, _)| format!("{name}, dB"));
         let headings = ["layer", "product", "slot", "elements", "weight", "format"];
         let headings = headings.map(str::to_owned);
         table
@@ -256,7 +284,7 @@ impl Found {
             let losses = self
                 .uniform
                 .iter()
-                .map(|(name, ..)| match place.noise[name] {
+                .map(|(name, _)| match place.noise[name] {
                     0.0 => "exact".to_owned(),
                     noise => format!("{:.1}", -10.0 * noise.log10()),
                 });
@@ -265,14 +293,23 @@ impl Found {
         for column in table.column_iter_mut().skip(3) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let mut text = format!(
-            "{table}\n\nfound: {:.3} bits, score {:.3e}",
-            self.bits, self.score
-        );
-        for (name, bits, score) in &self.uniform {
-            text += &format!("\n{name}: {bits:.3} bits, score {score:.3e}");
-        }
-        text
+        let found = ("found".to_owned(), self.total);
+        let totals = std::iter::once(&found).chain(&self.uniform);
+        let totals = totals.map(|(name, total)| format!("{name}: {}", total.text(self.unit)));
+        let totals: Vec<String> = totals.collect();
+        format!("{table}\n\n{}", totals.join("\n"))
+    }
+}
+
+impl Total {
+    /// The totals in a line, with the cost in the [unit](Budget::unit) of the budget.
+    pub fn text(&self, unit: &str) -> String {
+        let Self { bits, cost, score } = self;
+        let cost = match unit {
+            "bits" => String::new(),
+            _ => format!(" {cost:.4} {unit},"),
+        };
+        format!("{bits:.3} bits,{cost} score {score:.3e}")
     }
 }
 

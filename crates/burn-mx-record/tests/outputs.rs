@@ -8,7 +8,7 @@ use burn_core::tensor::{Distribution, Tensor, backend::Backend};
 use burn_flex::{Flex, FlexDevice};
 use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxSpecs, Slot};
 use burn_mx_module::{pack, unpack};
-use burn_mx_record::{Score, Search, SearchError, Sensitivity, output_sensitivities};
+use burn_mx_record::{Budget, Score, Search, SearchError, Sensitivity, output_sensitivities};
 use microscaling::Rounder;
 
 type A = MxAutodiff<Flex>;
@@ -157,7 +157,7 @@ fn a_search_chooses_by_given_scores() {
     let search = Search {
         formats: vec!["mxfp4".into(), "mxfp8_e4m3".into()],
         // The small layer alone can have the wide format.
-        bits: 5.0,
+        budget: Budget::Bits(5.0),
         specs: MxSpecs::mxfp8_e4m3(),
         score: Score::default(),
         slots: vec![Slot::W],

@@ -8,7 +8,7 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{Accumulation, Side, SumStatistics};
 
 use super::installed::observers;
-use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver};
+use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver, ProductSize};
 use crate::kernels::product::accumulated::SumLooks;
 use crate::kernels::{MxKernels, Operand};
 use crate::specs::Slot;
@@ -56,6 +56,13 @@ impl<B: MxKernels> ProductObservers<B> {
             if observer.wants_operand(view.slot()) {
                 observer.operand(view);
             }
+        }
+    }
+
+    /// Shows the size of the product.
+    pub(crate) fn size(&self, size: ProductSize) {
+        for observer in &self.observers {
+            observer.size(size);
         }
     }
 

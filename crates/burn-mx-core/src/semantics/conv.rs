@@ -88,7 +88,8 @@ pub(crate) fn forward<B: MxKernels>(
         Some(output) => with_bias::<B>(output, bias.clone()),
         None => convolve(x.into_values(), weight.into_values(), bits),
     };
-    product.observe_result(&output, convolve);
+    let macs = direction.macs([&shapes[0], &output.shape()], &shapes[1]);
+    product.observe_result(&output, macs, convolve);
     product.finish(output, context.result)
 }
 
@@ -156,7 +157,10 @@ pub(crate) fn x_backward<B: MxKernels>(
     let gradient =
         accumulated.unwrap_or_else(|| convolve(weight.into_values(), grad.into_values(), bits));
     let gradient = product.without_margins(gradient);
-    product.observe_result(&gradient, convolve);
+    let macs = geometry
+        .direction
+        .macs([&gradient.shape(), &shapes[1]], &shapes[0]);
+    product.observe_result(&gradient, macs, convolve);
     if x.is_none() && interned.specs.masks_gradients() {
         warnings::warn_unmasked();
     }
@@ -218,6 +222,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     };
     let product = weight_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
+    let shapes = [x.shape(), grad.shape()];
     let x = product.saved(of_x, x);
     let x = product.convolution_operand(Slot::ABp, x, Along::axis(BATCH, 1));
     let grad = product.convolution_operand(Slot::ABpEx, grad, Along::axis(BATCH, 1));
@@ -238,7 +243,8 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let gradient =
         accumulated.unwrap_or_else(|| convolve(x.into_values(), grad.into_values(), bits));
     let gradient = product.without_margins(gradient);
-    product.observe_result(&gradient, convolve);
+    let macs = geometry.direction.macs(shapes.each_ref(), &weight.shape());
+    product.observe_result(&gradient, macs, convolve);
     let gradient = product.straight_through(of_weight, Some(weight.clone()), gradient);
     product.finish(gradient, context.result)
 }

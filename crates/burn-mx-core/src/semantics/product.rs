@@ -10,12 +10,13 @@ mod straight_through;
 use core::cell::{Cell, OnceCell};
 use core::fmt::{self, Display};
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{Accumulation, BlockFormat, Signs};
 
 use super::elementwise::Rounder;
 use super::stored;
-use crate::hooks::{self, ProductCall, ProductObservers, RoundingObservers};
+use crate::hooks::{self, ProductCall, ProductObservers, ProductSize, RoundingObservers};
 use crate::kernels::{MxKernels, Operand, to_f32};
 use crate::phase;
 use crate::specs::{Hadamard, ProductKind, ProductOp, ResolvedSpecs, Slot, StaticInput};
@@ -71,6 +72,8 @@ pub(crate) struct Product<B: MxKernels> {
     draws: Draws,
     /// The observers of this product.
     observers: Option<ProductObservers<B>>,
+    /// How many products are in each sum of a matrix product that is observed.
+    summed: Cell<usize>,
     /// The observers of the result's rounding to the elementwise format.
     rounding_observers: Option<RoundingObservers>,
 }
@@ -167,6 +170,7 @@ impl<B: MxKernels> Product<B> {
             device: OnceCell::new(),
             draws,
             observers: None,
+            summed: Cell::new(0),
             rounding_observers: None,
         };
         if operands.have_blocks(&specs.specs) {
@@ -214,6 +218,11 @@ impl<B: MxKernels> Product<B> {
         };
         let result = self.without_margins(result);
         if let Some(observers) = &self.observers {
+            let result_elements = result.shape().num_elements();
+            observers.size(ProductSize {
+                macs: (result_elements * self.summed.get()) as u64,
+                result_elements: result_elements as u64,
+            });
             observers.result(&result);
         }
         result
@@ -227,14 +236,19 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// Shows observers the result of a product that is not a matrix product. `op` computes the product from two operands with at
-    /// most this number of significant bits.
+    /// Shows observers the result of a product that is not a matrix product, and has this number of multiplications. `op` computes the
+    /// product from two operands with at most this number of significant bits.
     pub(crate) fn observe_result(
         &self,
         result: &FloatTensor<B>,
+        macs: usize,
         op: impl FnOnce(FloatTensor<B>, FloatTensor<B>, u32) -> FloatTensor<B>,
     ) {
         if let Some(observers) = &self.observers {
+            observers.size(ProductSize {
+                macs: macs as u64,
+                result_elements: result.shape().num_elements() as u64,
+            });
             observers.result_of(result, op);
         }
     }

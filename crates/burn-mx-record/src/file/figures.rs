@@ -109,6 +109,18 @@ pub struct ProductRecord {
     pub uses: u64,
     /// A summary of the specs.
     pub specs: String,
+    /// Multiplications of all uses, each with an addition; 0 in records of earlier versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub macs: u64,
+    /// Elements of the results of all uses; 0 in records of earlier versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub result_elements: u64,
+    /// The elementwise format, which operands without a block format have. `None`: float32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elementwise: Option<String>,
+    /// The accumulator that the specs set. `None`: sums are the backend's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accumulator: Option<String>,
     /// The product's operands.
     pub operands: Vec<OperandRecord>,
     /// The product's result.

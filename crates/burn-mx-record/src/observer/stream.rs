@@ -13,7 +13,7 @@ use crate::file::figures::{
 };
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{self, SharedSpecs};
-use burn_mx_core::hooks::{ProductKind, ProductOp};
+use burn_mx_core::hooks::{ProductKind, ProductOp, ProductSize};
 
 /// The products of one thread, step by step.
 pub(super) struct Stream {
@@ -44,6 +44,8 @@ struct Product {
     op: ProductOp,
     specs: &'static SharedSpecs,
     uses: u64,
+    macs: u64,
+    result_elements: u64,
     operands: Vec<Operand>,
     result: Option<Deferred>,
     /// One entry for the product's accumulator, and one for each further accumulator. `None` if this
@@ -104,6 +106,8 @@ impl Stream {
                 op,
                 specs,
                 uses: 0,
+                macs: 0,
+                result_elements: 0,
                 operands: Vec::new(),
                 result: None,
                 sums: Vec::new(),
@@ -117,6 +121,13 @@ impl Stream {
     fn product(&mut self, key: Key) -> Option<&mut Product> {
         let place = self.places.get(&key)?;
         self.products.get_mut(*place)
+    }
+
+    pub(super) fn add_size(&mut self, key: Key, size: ProductSize) {
+        if let Some(product) = self.product(key) {
+            product.macs += size.macs;
+            product.result_elements += size.result_elements;
+        }
     }
 
     pub(super) fn add_operand(&mut self, key: Key, operand: Operand) {
@@ -281,6 +292,13 @@ impl Product {
             product,
             uses: self.uses,
             specs: specs.resolved().to_string(),
+            macs: self.macs,
+            result_elements: self.result_elements,
+            elementwise: specs
+                .resolved()
+                .float_format()
+                .map(|format| format.to_string()),
+            accumulator: accumulator.map(|accumulator| accumulator.to_string()),
             operands,
             result: result.as_ref().map(ResultRecord::of),
             sums,

@@ -84,10 +84,20 @@ struct PageRun {
     what_if: Vec<String>,
     /// The formats of `what_if` that a layer's specs can take.
     presets: Vec<String>,
+    /// Of the last step, if its products' sizes were recorded.
+    cost: Option<PageCost>,
     layers: Vec<Layer>,
     rows: Vec<Row>,
     results: Vec<ResultRow>,
     elementwise: Vec<RoundingRow>,
+}
+
+/// The cost of a step's products, by models.
+#[derive(Serialize)]
+struct PageCost {
+    bits: f64,
+    area: f64,
+    microjoules: f64,
 }
 
 #[derive(Serialize)]
@@ -224,6 +234,11 @@ impl PageRun {
             steps: steps.iter().map(|step| step.step).collect(),
             what_if: run.config.what_if.clone(),
             presets: presets.cloned().collect(),
+            cost: run.cost().map(|cost| PageCost {
+                bits: cost.bits,
+                area: cost.area,
+                microjoules: cost.picojoules / 1e6,
+            }),
             layers: Vec::new(),
             rows: Vec::new(),
             results: Vec::new(),

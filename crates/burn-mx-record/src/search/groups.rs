@@ -59,7 +59,8 @@ pub(super) fn groups(search: &Search, places: &[Sensitivity]) -> Result<Vec<Grou
 impl Search {
     /// Whether the formats of two places depend on each other.
     fn depend(&self, one: &Sensitivity, other: &Sensitivity) -> bool {
-        let is_product = !self.pairs.is_empty() && one.product == other.product;
+        let by_product = !self.pairs.is_empty() || !self.budget.is_of_operands();
+        let is_product = by_product && one.product == other.product;
         let is_tensor = self.shared && tensor(one.slot) == tensor(other.slot);
         one.layer == other.layer && (is_product || is_tensor)
     }

@@ -43,7 +43,7 @@ impl Found {
         let mut formats: Vec<(&str, f64)> = self
             .uniform
             .iter()
-            .map(|(name, bits, _)| (name.as_str(), *bits))
+            .map(|(name, total)| (name.as_str(), total.bits))
             .collect();
         formats.sort_by(|a, b| a.1.total_cmp(&b.1));
         // From light to dark, by the order of the bits.
@@ -71,7 +71,7 @@ impl Found {
                 }
                 root.draw(&text((*name).to_owned(), (left, 54), 13))?;
             }
-            let title = format!("{:.2} bits of an element", self.bits);
+            let title = format!("{:.2} bits of an element", self.total.bits);
             root.draw(&text(title, (10, 10), 16))?;
             for (row, layer) in layers.iter().enumerate() {
                 let top = HEADING + CELL.1 * row as i32;

@@ -114,6 +114,8 @@ where
                     product: ProductKind::Forward,
                     slot: Slot::W,
                     elements: layer.elements as f64,
+                    macs: 0.0,
+                    result_elements: 0.0,
                     weight: 1.0,
                     noise,
                 }),

@@ -3,24 +3,48 @@
 use std::collections::BTreeMap;
 
 use burn_mx_core::{MxSpecs, Recipe, Slot, SlotFormat};
-use burn_mx_cost::Candidate;
+use burn_mx_cost::{Candidate, Product};
 use burn_mx_module::{PathError, Pattern};
+use microscaling::{BlockFormat, FloatFormat};
 
 use super::candidates::{self, CandidateFormat};
 use super::groups::{self, Group};
-use super::{Found, FoundPlace, Search, SearchError, Sensitivity};
+use super::{Found, FoundPlace, Search, SearchError, Sensitivity, Total};
+use crate::products::Formats;
 
 /// The places, with the candidates for them.
 pub(super) struct Places {
     places: Vec<Sensitivity>,
     formats: Vec<CandidateFormat>,
-    /// By place and format.
+    /// By place and format; the cost is in bits.
     candidates: Vec<Vec<Candidate>>,
+    /// The products of the places, if the budget is of products.
+    products: Vec<OfProduct>,
+    /// The format of operands without blocks.
+    elementwise: Option<FloatFormat>,
     groups: Vec<Group>,
     /// The sums over a group's places, by group and choice.
     pub(super) sums: Vec<Vec<Candidate>>,
     /// Elements of the operands of all places.
-    pub(super) elements: f64,
+    elements: f64,
+    /// What the budget multiplies to be the limit of all costs.
+    pub(super) shares: f64,
+}
+
+/// A product with a place.
+struct OfProduct {
+    layer: String,
+    macs: f64,
+    result_elements: f64,
+    operands: Vec<OfOperand>,
+}
+
+struct OfOperand {
+    /// The number of its place; `None` if the search leaves its format alone.
+    place: Option<usize>,
+    /// The format without a place.
+    format: Option<BlockFormat>,
+    elements: f64,
 }
 
 impl Places {
@@ -34,6 +58,7 @@ impl Places {
             let pair = pair.clone();
             return Err(SearchError::NoCandidate { pair });
         }
+        let all = places.clone();
         retain(search, &mut places)?;
         let elements: f64 = places.iter().map(|place| place.elements).sum();
         if elements == 0.0 {
@@ -54,21 +79,91 @@ impl Places {
             });
             candidates.push(of_place.collect::<Result<Vec<_>, SearchError>>()?);
         }
-        let groups = groups::groups(search, &places)?;
-        let sums = groups.iter().map(|group| {
-            let sum = |choice: &Vec<usize>| {
-                let formats = group.places.iter().zip(choice);
-                sum(formats.map(|(place, format)| candidates[*place][*format]))
-            };
-            group.choices.iter().map(sum).collect()
-        });
-        Ok(Self {
-            sums: sums.collect(),
+        let products = match search.budget.is_of_operands() {
+            true => Vec::new(),
+            false => products(search, &all, &places)?,
+        };
+        let macs = products.iter().map(|product| product.macs).sum();
+        let mut all = Self {
+            sums: Vec::new(),
+            groups: groups::groups(search, &places)?,
             places,
             formats,
             candidates,
-            groups,
+            products,
+            elementwise: search.specs.resolve()?.float_format(),
             elements,
+            shares: search.budget.shares(elements, macs),
+        };
+        let sums = all.groups.iter().map(|group| {
+            let sums = group.choices.iter().map(|choice| {
+                let choice = group.places.iter().copied().zip(choice.iter().copied());
+                all.sum(search, &choice.collect())
+            });
+            sums.collect()
+        });
+        all.sums = sums.collect::<Result<_, SearchError>>()?;
+        Ok(all)
+    }
+
+    /// The sums over some places in these formats, in the unit of the budget.
+    fn sum(
+        &self,
+        search: &Search,
+        choice: &BTreeMap<usize, usize>,
+    ) -> Result<Candidate, SearchError> {
+        let mut sum = Candidate::default();
+        for (place, format) in choice {
+            let one = self.candidates[*place][*format];
+            sum.score += one.score;
+            sum.cost += one.cost;
+        }
+        if search.budget.is_of_operands() {
+            return Ok(sum);
+        }
+        sum.cost = 0.0;
+        let has_place =
+            |operand: &OfOperand| operand.place.is_some_and(|at| choice.contains_key(&at));
+        for product in self
+            .products
+            .iter()
+            .filter(|product| product.operands.iter().any(has_place))
+        {
+            let product = self.cost_product(product, choice);
+            sum.cost += search.budget.cost(&product)?;
+        }
+        Ok(sum)
+    }
+
+    fn cost_product(&self, product: &OfProduct, choice: &BTreeMap<usize, usize>) -> Product {
+        let format = |operand: &OfOperand| match operand.place {
+            Some(place) => {
+                let format = &self.formats[choice[&place]];
+                Some(format.of(self.places[place].slot))
+            }
+            None => operand.format,
+        };
+        let [lhs, rhs] = [&product.operands[0], &product.operands[1]];
+        let formats = Formats {
+            blocks: [format(lhs), format(rhs)],
+            elementwise: self.elementwise,
+            accumulation: None,
+        };
+        let elements = [lhs.elements, rhs.elements, product.result_elements];
+        formats.product(&product.layer, product.macs, elements)
+    }
+
+    /// The totals of a choice for every place.
+    fn total(&self, search: &Search, formats: &[usize]) -> Result<Total, SearchError> {
+        let chosen = self.candidates.iter().zip(formats);
+        let bits: f64 = chosen
+            .map(|(candidates, format)| candidates[*format].cost)
+            .sum();
+        let all = self.sum(search, &formats.iter().copied().enumerate().collect())?;
+        Ok(Total {
+            bits: bits / self.elements,
+            cost: all.cost / self.shares,
+            score: all.score,
         })
     }
 
@@ -81,14 +176,13 @@ impl Places {
                 formats[*place] = *format;
             }
         }
-        let chosen = self.candidates.iter().zip(&formats);
-        let all = sum(chosen.map(|(candidates, format)| candidates[*format]));
+        let total = self.total(search, &formats)?;
         let uniform = search.formats.iter().enumerate();
         let uniform = uniform.map(|(at, name)| {
-            let all = sum(self.candidates.iter().map(|place| place[at]));
-            (name.clone(), all.cost / self.elements, all.score)
+            let everywhere = vec![at; self.places.len()];
+            Ok((name.clone(), self.total(search, &everywhere)?))
         });
-        let uniform = uniform.collect();
+        let uniform = uniform.collect::<Result<_, SearchError>>()?;
         let mut layers: BTreeMap<String, MxSpecs> = BTreeMap::new();
         let places = self.places.into_iter().zip(&formats).map(|(place, at)| {
             let specs = layers.entry(place.layer.clone());
@@ -108,8 +202,8 @@ impl Places {
                 ..Recipe::default()
             },
             places,
-            bits: all.cost / self.elements,
-            score: all.score,
+            unit: search.budget.unit(),
+            total,
             uniform,
         })
     }
@@ -136,9 +230,45 @@ fn retain(search: &Search, places: &mut Vec<Sensitivity>) -> Result<(), SearchEr
     Ok(())
 }
 
-fn sum(candidates: impl Iterator<Item = Candidate>) -> Candidate {
-    candidates.fold(Candidate::default(), |sum, one| Candidate {
-        score: sum.score + one.score,
-        cost: sum.cost + one.cost,
-    })
+/// The products that have a place. Both operands and the size of each must be known.
+fn products(
+    search: &Search,
+    all: &[Sensitivity],
+    places: &[Sensitivity],
+) -> Result<Vec<OfProduct>, SearchError> {
+    let specs = search.specs.resolve()?;
+    let mut products: Vec<OfProduct> = Vec::new();
+    let mut kinds = Vec::new();
+    for one in all {
+        let key = (&one.layer, one.product);
+        let is_same = |place: &Sensitivity| (&place.layer, place.product) == key;
+        if !places.iter().any(is_same) {
+            continue;
+        }
+        let at = kinds.iter().position(|known| *known == key);
+        let at = at.unwrap_or_else(|| {
+            kinds.push(key);
+            products.push(OfProduct {
+                layer: one.layer.clone(),
+                macs: one.macs,
+                result_elements: one.result_elements,
+                operands: Vec::new(),
+            });
+            products.len() - 1
+        });
+        products[at].operands.push(OfOperand {
+            place: places
+                .iter()
+                .position(|place| is_same(place) && place.slot == one.slot),
+            format: specs.block_format(one.slot),
+            elements: one.elements,
+        });
+    }
+    let is_whole = |product: &&OfProduct| product.macs > 0.0 && product.operands.len() == 2;
+    match products.iter().find(|product| !is_whole(product)) {
+        Some(product) => Err(SearchError::NoSize {
+            layer: product.layer.clone(),
+        }),
+        None => Ok(products),
+    }
 }

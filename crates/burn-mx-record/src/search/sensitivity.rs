@@ -53,6 +53,12 @@ pub struct Sensitivity {
     pub slot: Slot,
     /// Elements of the operand.
     pub elements: f64,
+    /// Multiplications of the product; 0 if its size or an operand was not recorded.
+    #[serde(default)]
+    pub macs: f64,
+    /// Elements of the product's result; 0 if its size was not recorded.
+    #[serde(default)]
+    pub result_elements: f64,
     /// The weight of the operand's noise.
     pub weight: f64,
     /// Noise over signal by format.
@@ -69,6 +75,8 @@ impl Sensitivity {
         let share = 1.0 / steps;
         let mean = |mean: &mut f64, new: f64| *mean += share * (new - *mean);
         mean(&mut self.elements, other.elements);
+        mean(&mut self.macs, other.macs);
+        mean(&mut self.result_elements, other.result_elements);
         mean(&mut self.weight, other.weight);
         for (format, noise) in &other.noise {
             mean(self.noise.entry(format.clone()).or_default(), *noise);
@@ -123,6 +131,8 @@ fn of_step(step: &StepRecord, score: Score) -> Result<Vec<Sensitivity>, SearchEr
             product: product.product,
             slot: operand.slot,
             elements: operand.figures.elements as f64,
+            macs: product.macs as f64,
+            result_elements: product.result_elements as f64,
             weight,
             noise: operand
                 .what_if

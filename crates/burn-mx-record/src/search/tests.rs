@@ -34,7 +34,7 @@ fn step(number: u64, sqnr: f64) -> StepRecord {
 fn search(bits: f64) -> Search {
     Search {
         formats: vec!["mxfp4".into(), "mxfp8_e4m3".into()],
-        bits,
+        budget: Budget::Bits(bits),
         specs: MxSpecs::mxfp8_e4m3(),
         score: Score::Noise,
         slots: Vec::new(),
@@ -54,8 +54,8 @@ fn the_noisier_operand_gets_the_wider_format() {
         .map(|place| place.format.as_str())
         .collect();
     assert_eq!(formats, ["mxfp4", "mxfp8_e4m3"]);
-    assert_eq!(found.bits, 6.25);
-    assert!((found.score - (1e-3 + 10.0_f64.powf(-2.5))).abs() < 1e-12);
+    assert_eq!(found.total.bits, 6.25);
+    assert!((found.total.score - (1e-3 + 10.0_f64.powf(-2.5))).abs() < 1e-12);
     // The mean of the noise of both steps.
     assert!((found.places[1].place.noise["mxfp4"] - 0.055).abs() < 1e-12);
     let specs = &found.recipe.layers["up.weight"];
@@ -173,6 +173,7 @@ fn layer() -> StepRecord {
     let product = |kind: &str, operands: [serde_json::Value; 2]| {
         json!({
             "layer": "up.weight", "op": "linear", "product": kind, "uses": 1, "specs": "", "operands": operands,
+            "macs": 4096, "result_elements": 4096, "elementwise": "bfloat16",
         })
     };
     let step = json!({
@@ -285,10 +286,10 @@ fn other_slots_keep_the_format_of_the_specs_and_cost_nothing() {
     let found = found.unwrap();
     let places: Vec<_> = found.places.iter().map(|place| place.place.slot).collect();
     // The wide format fits, because the other three operands do not count.
-    assert_eq!((places, found.bits), (vec![Slot::W], 8.25));
+    assert_eq!((places, found.total.bits), (vec![Slot::W], 8.25));
     let found = with(&[Slot::W], 5.0).find_in([&layer()].into_iter());
     let found = found.unwrap();
-    assert_eq!(found.bits, 4.25);
+    assert_eq!(found.total.bits, 4.25);
     let specs = &found.recipe.layers["up.weight"];
     assert_eq!(specs.w_elem_format.unwrap().to_string(), "mxfp4");
     assert_eq!(specs.a_elem_format.unwrap().to_string(), "mxfp8_e4m3");
@@ -326,8 +327,8 @@ fn a_random_recipe_spends_the_same_budget() {
             let found = random();
             assert_eq!(found, random());
             // Two of four places fit, and no place more.
-            assert_eq!(found.bits, 6.25);
-            assert!(found.score >= best.score);
+            assert_eq!(found.total.bits, 6.25);
+            assert!(found.total.score >= best.total.score);
             let formats: Vec<String> = found.places.iter().map(|one| one.format.clone()).collect();
             // As a search for this choice alone, so within the constraints.
             if search.shared {
@@ -361,5 +362,94 @@ fn a_random_recipe_spends_the_same_budget() {
     let error = search(4.0).random(places(), 0).unwrap_err();
     assert!(error.to_string().contains("expected 4.250 at least"));
     let widest = search(100.0).random(places(), 0).unwrap();
-    assert_eq!(widest.bits, 8.25);
+    assert_eq!(widest.total.bits, 8.25);
+}
+
+/// Every choice for the four places of [`layer`].
+fn every_choice(step: &StepRecord, budget: &Budget) -> Vec<(f64, f64)> {
+    let names = ["mxfp4", "mxfp8_e4m3"];
+    let choices = (0..16).map(|bits| [0, 1, 2, 3].map(|place| names[bits >> place & 1]));
+    let totals = choices.map(|formats| {
+        let numbers = formats.map(|name| {
+            let format: microscaling::BlockFormat = name.parse().unwrap();
+            burn_mx_cost::Numbers::from(format)
+        });
+        let mut costs = 0.0;
+        for pair in numbers.chunks(2) {
+            let mut product = burn_mx_cost::Product::matmul("", [1, 64, 64, 1], pair[0], pair[1]);
+            product.macs = 4096.0;
+            costs += match budget {
+                Budget::Energy { operations, .. } => {
+                    operations.multiply_accumulate(pair[0], pair[1], 32) / 2.0
+                        + operations.memory(product.operand_bits()) / 8192.0
+                }
+                Budget::Time { chip, .. } => 1e6 * chip.seconds(&product).unwrap(),
+                _ => unreachable!("it is not of products"),
+            };
+        }
+        let operands = step.products.iter().flat_map(|product| &product.operands);
+        let score = operands.zip(formats).map(|(operand, format)| {
+            let sqnr = operand.what_if[format].sqnr.unwrap();
+            10.0_f64.powf(-sqnr / 10.0)
+        });
+        (score.sum(), costs)
+    });
+    totals.collect()
+}
+
+#[test]
+fn energy_and_time_are_of_products() {
+    let tables = burn_mx_cost::Tables::default();
+    let step = layer();
+    let energy = |picojoules| Budget::Energy {
+        picojoules,
+        operations: tables.operations.clone(),
+    };
+    let time = |microseconds| Budget::Time {
+        microseconds,
+        chip: tables.chip("b200").unwrap().clone(),
+    };
+    let find = |budget: Budget| {
+        let search = Search {
+            budget,
+            ..search(0.0)
+        };
+        search.find_in([&step].into_iter())
+    };
+    for budget in [&energy as &dyn Fn(f64) -> Budget, &time] {
+        let all = every_choice(&step, &budget(0.0));
+        let mut limits: Vec<f64> = all.iter().map(|(_, cost)| *cost).collect();
+        limits.sort_by(f64::total_cmp);
+        assert!(limits[0] < limits[15]);
+        for limit in &limits {
+            let found = find(budget(*limit)).unwrap();
+            let within = all.iter().filter(|(_, cost)| *cost <= limit * (1.0 + 1e-9));
+            let best = within
+                .map(|(score, _)| *score)
+                .fold(f64::INFINITY, f64::min);
+            assert!(
+                (found.total.score - best).abs() < 1e-12,
+                "{limit}: {found:?}"
+            );
+            assert!(found.total.cost <= limit * (1.0 + 1e-9));
+        }
+        let error = find(budget(0.5 * limits[0])).unwrap_err().to_string();
+        assert!(error.contains("expected"), "{error}");
+        let all = find(budget(0.0).unlimited()).unwrap();
+        assert!((all.total.cost - limits[15]).abs() < 1e-9 * limits[15]);
+        assert_eq!(all.total.bits, 8.25);
+    }
+    let mut without_size = step.clone();
+    without_size.products[0].macs = 0;
+    let search = Search {
+        budget: energy(1.0),
+        ..search(0.0)
+    };
+    let error = search.find_in([&without_size].into_iter()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the size of a product of `up.weight`"),
+        "{error}"
+    );
 }

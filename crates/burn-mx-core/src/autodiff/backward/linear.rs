@@ -9,7 +9,7 @@ use super::parameter::gradient_of;
 use super::saved::Saved;
 use super::{Tracked, named};
 use crate::backend::MxBackend;
-use crate::hooks;
+use crate::hooks::{self, LayerOp};
 use crate::kernels::MxKernels;
 use crate::semantics::{elementwise, linear};
 use crate::specs::ProductOp;
@@ -74,7 +74,8 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);
         let weight = operands.weight::<B>(weight);
-        hooks::tracked(|| linear::forward::<B>(x, weight, bias))
+        let forward = linear::forward::<B>;
+        hooks::tracked(|| hooks::layer::<B>(|| LayerOp::Linear, x, weight, bias, forward))
     };
     let state = State::<B> {
         interned,

@@ -119,6 +119,7 @@ pub(crate) fn backward<B: MxKernels>(
             B::conv2d_bias_backward(like(&x), like(&bias), grad)
         })
     });
+    let macs = Direction::Normal.macs([&x.shape(), &grad.shape()], &weight.shape());
     let offset = to_f32::<B>(offset.inner);
     let mask = mask.map(|mask| as_activation::<B>(mask, interned));
     let groups = options.weight_groups;
@@ -137,7 +138,9 @@ pub(crate) fn backward<B: MxKernels>(
     );
     let x_grad = product.without_margins(of_inputs.x_grad);
     // What is read at the offsets weighs the same product, so x's gradient stands for all.
-    product.observe_result(&x_grad, |weight, grad, _| gradients(weight, grad).x_grad);
+    product.observe_result(&x_grad, macs, |weight, grad, _| {
+        gradients(weight, grad).x_grad
+    });
     let x_grad = product.straight_through(of_x, Some(x.clone()), x_grad);
     let x_grad = product.finish(x_grad, context.result);
     let of_input = |gradient| product.finish(product.without_margins(gradient), context.result);
@@ -157,7 +160,7 @@ pub(crate) fn backward<B: MxKernels>(
         product.tensor_operand(Slot::ABpEx, grad, of_batch),
     );
     let weight_grad = product.without_margins(weight_grad);
-    product.observe_result(&weight_grad, |x, grad, _| gradient(x, grad));
+    product.observe_result(&weight_grad, macs, |x, grad, _| gradient(x, grad));
     let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
     let weight_grad = product.finish(weight_grad, context.result);
     Inputs {

@@ -24,6 +24,16 @@ impl Direction {
         }
     }
 
+    /// Multiplications of the convolution of x, or of one of its gradients: each element of the output meets all weights of its channel,
+    /// or each element of x if the convolution is transposed.
+    pub(in crate::semantics) fn macs(self, [x, output]: [&Shape; 2], weight: &Shape) -> usize {
+        let elements = match self {
+            Self::Normal => output.num_elements(),
+            Self::Transposed => x.num_elements(),
+        };
+        elements * weight.num_elements() / weight[0].max(1)
+    }
+
     /// x and weight of the forward product, with the axes along which it sums.
     pub(in crate::semantics) fn forward_operands(self, groups: usize) -> [ForwardOperand; 2] {
         let weight_groups = match self {

@@ -86,6 +86,10 @@ impl<B: MxKernels> Product<B> {
         place: OperandLayout,
     ) -> Operand<FloatTensor<B>> {
         let along = Along::of(place, tensor.rank());
+        if self.observers.is_some() {
+            let shape = place.shape_of(tensor.shape());
+            self.summed.set(shape[place.summed_axis(shape.num_dims())]);
+        }
         self.count_margin(slot);
         let observed = self.observe(slot, &tensor, along);
         if self.accumulation.is_some() {
