@@ -84,7 +84,7 @@ struct PageRun {
     what_if: Vec<String>,
     /// The formats of `what_if` that a layer's specs can take.
     presets: Vec<String>,
-    /// Of the last step, if its products' sizes were recorded.
+    /// The cost of the last step, if its products' sizes were recorded.
     cost: Option<PageCost>,
     layers: Vec<Layer>,
     rows: Vec<Row>,

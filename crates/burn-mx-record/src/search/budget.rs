@@ -55,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// Whether an operand costs the same whatever it is multiplied with.
+    /// Whether the cost of an operand does not depend on the other operand of its product.
     pub(super) fn is_of_operands(&self) -> bool {
         matches!(self, Self::Bits(_))
     }
@@ -73,7 +73,7 @@ impl Budget {
         })
     }
 
-    /// What the sum of all costs is divided by.
+    /// The divisor of the sum of all costs: elements, multiplications, or 1.
     pub(super) fn shares(&self, elements: f64, macs: f64) -> f64 {
         match self {
             Self::Bits(_) => elements,

@@ -27,7 +27,7 @@ pub(super) struct Places {
     pub(super) sums: Vec<Vec<Candidate>>,
     /// Elements of the operands of all places.
     elements: f64,
-    /// What the budget multiplies to be the limit of all costs.
+    /// The sum of all costs is at most the budget times this number.
     pub(super) shares: f64,
 }
 

@@ -24,8 +24,8 @@ impl Direction {
         }
     }
 
-    /// Multiplications of the convolution of x, or of one of its gradients: each element of the output meets all weights of its channel,
-    /// or each element of x if the convolution is transposed.
+    /// Multiplications of the convolution of x, or of one of its gradients. Each element of the output meets all weights of its channel.
+    /// Of a transposed convolution, each element of x does.
     pub(in crate::semantics) fn macs(self, [x, output]: [&Shape; 2], weight: &Shape) -> usize {
         let elements = match self {
             Self::Normal => output.num_elements(),
