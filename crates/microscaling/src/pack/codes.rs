@@ -6,9 +6,7 @@ mod float_scale;
 pub(super) mod scale_codes;
 
 use crate::format::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
-use crate::quantize::rules::{
-    BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, StepElement, Steps,
-};
+use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, MxRule, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 pub(crate) use float_scale::FloatScaleCodec;
@@ -239,75 +237,31 @@ impl SignMagnitude {
     }
 }
 
-/// BFP blocks: a byte for the shared exponent, then a sign and a magnitude for each element.
+/// Fixed-point blocks: a byte for the shared exponent, the shifts of the sub-blocks, then a sign and a magnitude for each element.
+/// BFP blocks have shifts of 0 bits, and only finite elements.
 #[derive(Clone, Copy)]
-pub(crate) struct BfpCodec {
-    rule: BlockRule,
-    format: BfpFormat,
-}
-
-impl BfpCodec {
-    pub(crate) fn of(format: &BfpFormat) -> Self {
-        Self {
-            rule: BlockRule::Bfp(BfpRule::of(format)),
-            format: *format,
-        }
-    }
-}
-
-impl BlockCodec for BfpCodec {
-    type Scale = (Grid, SignMagnitude);
-    /// `None` for NaN.
-    type Unit = Option<SignMagnitude>;
-
-    #[inline(always)]
-    fn rule(&self) -> &BlockRule {
-        &self.rule
-    }
-
-    /// The elements must be finite.
-    fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> Self::Scale {
-        record[0] = self.format.shared_exponent(amax);
-        let exponent = i32::from(record[0]) - BIAS;
-        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
-        (self.rule.grid(amax, amax), numbers)
-    }
-
-    #[inline(always)]
-    fn code<R: RoundingRule>(&self, (grid, numbers): Self::Scale, x: f32, draw: u32) -> u32 {
-        numbers.code(self.rule.round::<R>(grid, x, draw))
-    }
-
-    #[inline(always)]
-    fn unit(&self, record: &[u8], _: usize) -> Option<SignMagnitude> {
-        let exponent = i32::from(record[0]) - BIAS;
-        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
-        (record[0] != NAN_EXPONENT).then_some(numbers)
-    }
-
-    #[inline(always)]
-    fn value(&self, unit: Option<SignMagnitude>, code: u32) -> f32 {
-        unit.map_or(f32::NAN, |numbers| numbers.value(code))
-    }
-}
-
-/// Microexponents: a byte for the shared exponent, the shifts of the sub-blocks, then a sign and a magnitude for each element.
-#[derive(Clone, Copy)]
-pub(crate) struct MicroexponentCodec {
+pub(crate) struct FixedPointCodec {
     rule: BlockRule,
     format: MicroexponentFormat,
 }
 
-impl MicroexponentCodec {
+impl FixedPointCodec {
     pub(crate) fn of(format: &MicroexponentFormat) -> Self {
         Self {
-            rule: BlockRule::Microexponent(MicroexponentRule::of(format)),
+            rule: BlockRule::FixedPoint(FixedPointRule::of(format)),
             format: *format,
+        }
+    }
+
+    pub(crate) fn of_bfp(format: &BfpFormat) -> Self {
+        Self {
+            rule: BlockRule::FixedPoint(FixedPointRule::of_bfp(format)),
+            format: format.without_shifts(),
         }
     }
 }
 
-impl BlockCodec for MicroexponentCodec {
+impl BlockCodec for FixedPointCodec {
     /// `None` for NaN.
     type Scale = Option<(Grid, SignMagnitude)>;
     /// `None` for NaN.
@@ -358,18 +312,18 @@ impl BlockCodec for MicroexponentCodec {
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{BfpCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
+        use $crate::pack::codes::{FixedPointCodec, FloatScaleCodec, MxCodec};
         match $format {
             BlockFormat::Mx(format) => {
                 let $codec = MxCodec::of(&format);
                 $body
             }
             BlockFormat::Microexponent(format) => {
-                let $codec = MicroexponentCodec::of(&format);
+                let $codec = FixedPointCodec::of(&format);
                 $body
             }
             BlockFormat::Bfp(format) => {
-                let $codec = BfpCodec::of(&format);
+                let $codec = FixedPointCodec::of_bfp(&format);
                 $body
             }
             BlockFormat::Nvfp4(format) => {
