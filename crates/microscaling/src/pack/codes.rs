@@ -238,32 +238,38 @@ impl SignMagnitude {
 }
 
 /// Fixed-point blocks: a byte for the shared exponent, the shifts of the sub-blocks, then a sign and a magnitude for each element.
-/// BFP blocks have shifts of 0 bits, and only finite elements.
+/// BFP blocks have no `SHIFTS`, and only finite elements.
 #[derive(Clone, Copy)]
-pub(crate) struct FixedPointCodec {
+pub(crate) struct FixedPointCodec<const SHIFTS: bool> {
     rule: BlockRule,
+    element: StepElement,
     format: MicroexponentFormat,
 }
 
-impl FixedPointCodec {
+impl FixedPointCodec<true> {
     pub(crate) fn of(format: &MicroexponentFormat) -> Self {
-        Self {
-            rule: BlockRule::FixedPoint(FixedPointRule::of(format)),
-            format: *format,
-        }
+        Self::of_rule(FixedPointRule::of(format), *format)
     }
+}
 
+impl FixedPointCodec<false> {
     pub(crate) fn of_bfp(format: &BfpFormat) -> Self {
+        Self::of_rule(FixedPointRule::of_bfp(format), format.without_shifts())
+    }
+}
+
+impl<const SHIFTS: bool> FixedPointCodec<SHIFTS> {
+    fn of_rule(rule: FixedPointRule, format: MicroexponentFormat) -> Self {
         Self {
-            rule: BlockRule::FixedPoint(FixedPointRule::of_bfp(format)),
-            format: format.without_shifts(),
+            rule: BlockRule::FixedPoint(rule),
+            element: rule.step_element(),
+            format,
         }
     }
 }
 
-impl BlockCodec for FixedPointCodec {
-    /// `None` for NaN.
-    type Scale = Option<(Grid, SignMagnitude)>;
+impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
+    type Scale = (Grid, SignMagnitude);
     /// `None` for NaN.
     type Unit = Option<SignMagnitude>;
 
@@ -273,33 +279,39 @@ impl BlockCodec for FixedPointCodec {
     }
 
     fn scale(&self, [amax, sub_amax]: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
-        let (exponent, shifts) = record.split_at_mut(1);
-        let Some(shared) = self.format.shared_exponent(amax) else {
-            exponent[0] = NAN_EXPONENT;
-            return None;
+        let (shared, shift) = match self.format.shared_exponent(amax) {
+            Some(shared) => (shared, self.format.shift(amax, sub_amax)),
+            None => (NAN_EXPONENT, 0),
         };
-        exponent[0] = shared;
-        let shift = self.format.shift(amax, sub_amax);
-        bitstream::put(shifts, index, self.format.shift_bits, shift);
+        record[0] = shared;
+        if SHIFTS {
+            bitstream::put(&mut record[1..], index, self.format.shift_bits, shift);
+        }
         let exponent = i32::from(shared) - BIAS - shift as i32;
         let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
-        Some((self.rule.grid(amax, sub_amax), numbers))
+        (self.rule.grid(amax, sub_amax), numbers)
     }
 
     #[inline(always)]
-    fn code<R: RoundingRule>(&self, scale: Self::Scale, x: f32, draw: u32) -> u32 {
-        scale.map_or(0, |(grid, numbers)| {
-            numbers.code(self.rule.round::<R>(grid, x, draw))
-        })
+    fn code<R: RoundingRule>(&self, (grid, numbers): Self::Scale, x: f32, draw: u32) -> u32 {
+        let code = numbers.code(self.element.round::<R>(grid, x, draw));
+        if Steps::of(grid).max > INFINITY {
+            0
+        } else {
+            code
+        }
     }
 
     #[inline(always)]
     fn unit(&self, record: &[u8], index: usize) -> Option<SignMagnitude> {
-        let (exponent, shifts) = record.split_at(1);
-        let shift = bitstream::get(shifts, index, self.format.shift_bits) as i32;
-        let exponent = (exponent[0] != NAN_EXPONENT).then_some(i32::from(exponent[0]) - BIAS);
-        let bits = self.format.mantissa_bits();
-        exponent.map(|exponent| SignMagnitude::new(bits, exponent - shift))
+        let shift = if SHIFTS {
+            bitstream::get(&record[1..], index, self.format.shift_bits) as i32
+        } else {
+            0
+        };
+        let exponent = i32::from(record[0]) - BIAS - shift;
+        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
+        (record[0] != NAN_EXPONENT).then_some(numbers)
     }
 
     #[inline(always)]

@@ -140,7 +140,7 @@ impl Lanes for Nvfp4Lanes {
 /// Microexponents of 16 elements in pairs, with a shift of one bit.
 #[derive(Clone, Copy)]
 pub(crate) struct PairLanes {
-    codec: FixedPointCodec,
+    codec: FixedPointCodec<true>,
     places: Places,
     magnitude_bits: i32,
 }
@@ -158,7 +158,7 @@ impl PairLanes {
 }
 
 impl Lanes for PairLanes {
-    type Codec = FixedPointCodec;
+    type Codec = FixedPointCodec<true>;
     /// The pattern of 2^(shared exponent), and the shifts.
     type Tame = (u32, u32);
 

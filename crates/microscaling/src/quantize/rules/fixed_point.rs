@@ -46,7 +46,7 @@ impl BfpFormat {
 #[derive(Clone, Copy)]
 pub(crate) struct FixedPointRule {
     pub(super) sub_block: usize,
-    largest_shift: i32,
+    pub(super) largest_shift: i32,
     /// Mantissa bits below the leading one.
     fraction_bits: i32,
     /// Pattern of the largest element of a sub-block with exponent 0.
@@ -88,7 +88,7 @@ impl FixedPointRule {
         }
     }
 
-    pub(super) fn step_element(&self) -> StepElement {
+    pub(crate) fn step_element(&self) -> StepElement {
         StepElement {
             mantissa_bits: self.fraction_bits,
             flush_below: self.flush_below,

@@ -78,6 +78,13 @@ impl BlockRule {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
+            Self::FixedPoint(rule) if rule.largest_shift == 0 => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, _)) in pairs {
+                    let amax = (*amax).max(least);
+                    [*scale, *inverse] = rule.tame_pair(amax, amax).words();
+                }
+            }
             Self::FixedPoint(rule) => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, second)) in pairs {
