@@ -1,9 +1,6 @@
-//! Enums with names: the parsing that they share.
+//! Enums with names, and serde by text.
 
-use alloc::{
-    string::{String, ToString},
-    vec::Vec,
-};
+use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
 /// A name without a value in its enum.
@@ -32,46 +29,31 @@ impl NameError {
 
 crate::error::debug_is_display!(NameError);
 
-/// A closed set of values, each with one name and possibly aliases.
-pub(crate) trait Named: Copy + 'static {
-    /// The kind of value, for error messages.
-    const KIND: &'static str;
-    /// Every value.
-    const VALUES: &'static [Self];
-    /// The name, and what else is understood.
-    fn names(self) -> (&'static str, &'static [&'static str]);
+/// The value called `name`, exactly, of those in `names`.
+pub(crate) fn parse<T: Copy>(
+    kind: &'static str,
+    names: &[(&'static str, T)],
+    name: &str,
+) -> Result<T, NameError> {
+    let found = names.iter().find(|(own, _)| *own == name);
+    let allowed = || names.iter().map(|(own, _)| *own).collect();
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| NameError::new(kind, name, allowed()))
 }
 
-/// The value called `name`, exactly.
-pub(crate) fn parse<T: Named>(name: &str) -> Result<T, NameError> {
-    T::VALUES
-        .iter()
-        .copied()
-        .find(|value| {
-            let (own, aliases) = value.names();
-            own == name || aliases.contains(&name)
-        })
-        .ok_or_else(|| NameError {
-            kind: T::KIND,
-            value: name.to_string(),
-            allowed: T::VALUES
-                .iter()
-                .flat_map(|value| {
-                    let (own, aliases) = value.names();
-                    core::iter::once(own).chain(aliases.iter().copied())
-                })
-                .collect(),
-        })
-}
-
-/// `FromStr`, `Display` and serde by name for a [`Named`] enum.
+/// The names of an enum's values, and possibly aliases: `ALL`, `name`, `FromStr`, `Display` and serde.
 macro_rules! impl_by_name {
-    ($name:ident, $kind:literal) => {
-        impl $crate::names::Named for $name {
-            const KIND: &'static str = $kind;
-            const VALUES: &'static [Self] = &Self::ALL;
-            fn names(self) -> (&'static str, &'static [&'static str]) {
-                (self.name(), self.aliases())
+    ($name:ident, $kind:literal, $($value:ident: $own:literal $(| $alias:literal)*),+ $(,)?) => {
+        impl $name {
+            /// Every value.
+            pub const ALL: [Self; [$($own),+].len()] = [$(Self::$value),+];
+
+            #[doc = concat!("The name, one of `", stringify!($($own),+), "`: what `Display`, `FromStr` and serde use.")]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => $own),+
+                }
             }
         }
 
@@ -79,7 +61,8 @@ macro_rules! impl_by_name {
             type Err = $crate::NameError;
             /// The value with this name or alias, spelled exactly.
             fn from_str(name: &str) -> Result<Self, Self::Err> {
-                $crate::names::parse(name)
+                let names = [$(($own, Self::$value), $(($alias, Self::$value),)*)+];
+                $crate::names::parse($kind, &names, name)
             }
         }
 
@@ -89,36 +72,50 @@ macro_rules! impl_by_name {
             }
         }
 
+        $crate::names::impl_serde_by_text!($name, concat!("the name of a ", $kind));
+    };
+}
+pub(crate) use impl_by_name;
+
+/// Serde by `Display` and `FromStr`.
+macro_rules! impl_serde_by_text {
+    ($name:ident, $expected:expr) => {
         #[cfg(feature = "serde")]
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.name())
+                serializer.collect_str(self)
             }
         }
 
         #[cfg(feature = "serde")]
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str($crate::names::NameVisitor(core::marker::PhantomData))
+                deserializer.deserialize_str($crate::names::TextVisitor {
+                    expected: $expected,
+                    value: core::marker::PhantomData,
+                })
             }
         }
     };
 }
-pub(crate) use impl_by_name;
+pub(crate) use impl_serde_by_text;
 
-/// Reads a [`Named`] value from a string, borrowed or not.
+/// Reads a value from a string, borrowed or not.
 #[cfg(feature = "serde")]
-pub(crate) struct NameVisitor<T>(pub(crate) core::marker::PhantomData<T>);
+pub(crate) struct TextVisitor<T> {
+    pub(crate) expected: &'static str,
+    pub(crate) value: core::marker::PhantomData<T>,
+}
 
 #[cfg(feature = "serde")]
-impl<T: Named> serde::de::Visitor<'_> for NameVisitor<T> {
+impl<T: core::str::FromStr<Err: core::fmt::Display>> serde::de::Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "the name of a {}", T::KIND)
+        f.write_str(self.expected)
     }
 
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<T, E> {
-        parse(name).map_err(E::custom)
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
     }
 }

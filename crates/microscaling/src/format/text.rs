@@ -8,13 +8,13 @@ use crate::format::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MicroexponentFormat,
     MxFormat, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod, SubScales,
 };
-use crate::names::NameError;
+use crate::names::{NameError, impl_serde_by_text};
 use alloc::{
     format,
     string::{String, ToString},
 };
 use core::str::FromStr;
-use parameters::{Parameters, impl_serde_by_text};
+use parameters::Parameters;
 
 /// The formats with a name: name, Quark's name if it has one, format.
 const NAMED: [(&str, Option<&str>, BlockFormat); 20] = {

@@ -6,9 +6,7 @@ mod float_scale;
 pub(super) mod scale_codes;
 
 use crate::format::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
-use crate::quantize::rules::{
-    BfpRule, BlockRule, Grid, MicroexponentRule, MxRule, StepElement, Steps,
-};
+use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, MxRule, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 pub(crate) use float_scale::FloatScaleCodec;
@@ -239,23 +237,38 @@ impl SignMagnitude {
     }
 }
 
-/// BFP blocks: a byte for the shared exponent, then a sign and a magnitude for each element.
+/// Fixed-point blocks: a byte for the shared exponent, the shifts of the sub-blocks, then a sign and a magnitude for each element.
+/// BFP blocks have no `SHIFTS`, and only finite elements.
 #[derive(Clone, Copy)]
-pub(crate) struct BfpCodec {
+pub(crate) struct FixedPointCodec<const SHIFTS: bool> {
     rule: BlockRule,
-    format: BfpFormat,
+    element: StepElement,
+    format: MicroexponentFormat,
 }
 
-impl BfpCodec {
-    pub(crate) fn of(format: &BfpFormat) -> Self {
+impl FixedPointCodec<true> {
+    pub(crate) fn of(format: &MicroexponentFormat) -> Self {
+        Self::of_rule(FixedPointRule::of(format), *format)
+    }
+}
+
+impl FixedPointCodec<false> {
+    pub(crate) fn of_bfp(format: &BfpFormat) -> Self {
+        Self::of_rule(FixedPointRule::of_bfp(format), format.without_shifts())
+    }
+}
+
+impl<const SHIFTS: bool> FixedPointCodec<SHIFTS> {
+    fn of_rule(rule: FixedPointRule, format: MicroexponentFormat) -> Self {
         Self {
-            rule: BlockRule::Bfp(BfpRule::of(format)),
-            format: *format,
+            rule: BlockRule::FixedPoint(rule),
+            element: rule.step_element(),
+            format,
         }
     }
 }
 
-impl BlockCodec for BfpCodec {
+impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
     type Scale = (Grid, SignMagnitude);
     /// `None` for NaN.
     type Unit = Option<SignMagnitude>;
@@ -265,87 +278,40 @@ impl BlockCodec for BfpCodec {
         &self.rule
     }
 
-    /// The elements must be finite.
-    fn scale(&self, [amax, _]: [u32; 2], _: usize, record: &mut [u8]) -> Self::Scale {
-        record[0] = self.format.shared_exponent(amax);
-        let exponent = i32::from(record[0]) - BIAS;
+    fn scale(&self, [amax, sub_amax]: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
+        let (shared, shift) = match self.format.shared_exponent(amax) {
+            Some(shared) => (shared, self.format.shift(amax, sub_amax)),
+            None => (NAN_EXPONENT, 0),
+        };
+        record[0] = shared;
+        if SHIFTS {
+            bitstream::put(&mut record[1..], index, self.format.shift_bits, shift);
+        }
+        let exponent = i32::from(shared) - BIAS - shift as i32;
         let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
-        (self.rule.grid(amax, amax), numbers)
+        (self.rule.grid(amax, sub_amax), numbers)
     }
 
     #[inline(always)]
     fn code<R: RoundingRule>(&self, (grid, numbers): Self::Scale, x: f32, draw: u32) -> u32 {
-        numbers.code(self.rule.round::<R>(grid, x, draw))
-    }
-
-    #[inline(always)]
-    fn unit(&self, record: &[u8], _: usize) -> Option<SignMagnitude> {
-        let exponent = i32::from(record[0]) - BIAS;
-        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
-        (record[0] != NAN_EXPONENT).then_some(numbers)
-    }
-
-    #[inline(always)]
-    fn value(&self, unit: Option<SignMagnitude>, code: u32) -> f32 {
-        unit.map_or(f32::NAN, |numbers| numbers.value(code))
-    }
-}
-
-/// Microexponents: a byte for the shared exponent, the shifts of the sub-blocks, then a sign and a magnitude for each element.
-#[derive(Clone, Copy)]
-pub(crate) struct MicroexponentCodec {
-    rule: BlockRule,
-    format: MicroexponentFormat,
-}
-
-impl MicroexponentCodec {
-    pub(crate) fn of(format: &MicroexponentFormat) -> Self {
-        Self {
-            rule: BlockRule::Microexponent(MicroexponentRule::of(format)),
-            format: *format,
+        let code = numbers.code(self.element.round::<R>(grid, x, draw));
+        if Steps::of(grid).max > INFINITY {
+            0
+        } else {
+            code
         }
-    }
-}
-
-impl BlockCodec for MicroexponentCodec {
-    /// `None` for NaN.
-    type Scale = Option<(Grid, SignMagnitude)>;
-    /// `None` for NaN.
-    type Unit = Option<SignMagnitude>;
-
-    #[inline(always)]
-    fn rule(&self) -> &BlockRule {
-        &self.rule
-    }
-
-    fn scale(&self, [amax, sub_amax]: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
-        let (exponent, shifts) = record.split_at_mut(1);
-        let Some(shared) = self.format.shared_exponent(amax) else {
-            exponent[0] = NAN_EXPONENT;
-            return None;
-        };
-        exponent[0] = shared;
-        let shift = self.format.shift(amax, sub_amax);
-        bitstream::put(shifts, index, self.format.shift_bits, shift);
-        let exponent = i32::from(shared) - BIAS - shift as i32;
-        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
-        Some((self.rule.grid(amax, sub_amax), numbers))
-    }
-
-    #[inline(always)]
-    fn code<R: RoundingRule>(&self, scale: Self::Scale, x: f32, draw: u32) -> u32 {
-        scale.map_or(0, |(grid, numbers)| {
-            numbers.code(self.rule.round::<R>(grid, x, draw))
-        })
     }
 
     #[inline(always)]
     fn unit(&self, record: &[u8], index: usize) -> Option<SignMagnitude> {
-        let (exponent, shifts) = record.split_at(1);
-        let shift = bitstream::get(shifts, index, self.format.shift_bits) as i32;
-        let exponent = (exponent[0] != NAN_EXPONENT).then_some(i32::from(exponent[0]) - BIAS);
-        let bits = self.format.mantissa_bits();
-        exponent.map(|exponent| SignMagnitude::new(bits, exponent - shift))
+        let shift = if SHIFTS {
+            bitstream::get(&record[1..], index, self.format.shift_bits) as i32
+        } else {
+            0
+        };
+        let exponent = i32::from(record[0]) - BIAS - shift;
+        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
+        (record[0] != NAN_EXPONENT).then_some(numbers)
     }
 
     #[inline(always)]
@@ -358,18 +324,18 @@ impl BlockCodec for MicroexponentCodec {
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{BfpCodec, FloatScaleCodec, MicroexponentCodec, MxCodec};
+        use $crate::pack::codes::{FixedPointCodec, FloatScaleCodec, MxCodec};
         match $format {
             BlockFormat::Mx(format) => {
                 let $codec = MxCodec::of(&format);
                 $body
             }
             BlockFormat::Microexponent(format) => {
-                let $codec = MicroexponentCodec::of(&format);
+                let $codec = FixedPointCodec::of(&format);
                 $body
             }
             BlockFormat::Bfp(format) => {
-                let $codec = BfpCodec::of(&format);
+                let $codec = FixedPointCodec::of_bfp(&format);
                 $body
             }
             BlockFormat::Nvfp4(format) => {

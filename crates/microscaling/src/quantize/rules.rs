@@ -4,12 +4,11 @@
 //! [tame](BlockRule::tame), have a shorter way with the same result: the elements of every format are rounded alike, in units
 //! of a scale.
 
-mod bfp;
 mod element_rule;
+mod fixed_point;
 mod float;
 mod float_scale;
 mod grid;
-mod microexponent;
 mod mx;
 mod rms;
 mod scale;
@@ -17,11 +16,10 @@ mod scale_pair;
 mod tame;
 mod unit;
 
-pub(crate) use bfp::BfpRule;
 pub(crate) use element_rule::{Clipped, ElementRule};
+pub(crate) use fixed_point::FixedPointRule;
 pub(crate) use float_scale::{EXACT, FloatScaleRule, SubScaleRule, is_large};
 pub(crate) use grid::{Grid, StepElement, Steps};
-pub(crate) use microexponent::MicroexponentRule;
 pub(crate) use mx::MxRule;
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
@@ -40,8 +38,7 @@ pub(crate) use tame::{LANES, SIGHT, TOGETHER, are_within};
 #[derive(Clone, Copy)]
 pub(crate) enum BlockRule {
     Mx(MxRule),
-    Microexponent(MicroexponentRule),
-    Bfp(BfpRule),
+    FixedPoint(FixedPointRule),
     FloatScale(FloatScaleRule),
 }
 
@@ -50,10 +47,8 @@ impl BlockRule {
     pub(crate) fn of(format: &BlockFormat, tensor_scale: Option<f32>) -> Self {
         match format {
             BlockFormat::Mx(format) => Self::Mx(MxRule::of(format)),
-            BlockFormat::Microexponent(format) => {
-                Self::Microexponent(MicroexponentRule::of(format))
-            }
-            BlockFormat::Bfp(format) => Self::Bfp(BfpRule::of(format)),
+            BlockFormat::Microexponent(format) => Self::FixedPoint(FixedPointRule::of(format)),
+            BlockFormat::Bfp(format) => Self::FixedPoint(FixedPointRule::of_bfp(format)),
             BlockFormat::Nvfp4(format) => Self::of_float_scale(&(*format).into(), tensor_scale),
             BlockFormat::FloatScale(format) => Self::of_float_scale(format, tensor_scale),
         }
@@ -75,7 +70,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn sub_block(&self) -> usize {
         match self {
-            Self::Microexponent(rule) => rule.sub_block,
+            Self::FixedPoint(rule) => rule.sub_block,
             Self::FloatScale(rule) => rule.sub_scales.map_or(usize::MAX, |sub| sub.blocks[1]),
             _ => usize::MAX,
         }
@@ -136,7 +131,7 @@ impl BlockRule {
     #[inline(always)]
     fn counted(&self, abs: u32) -> u32 {
         match self {
-            Self::Bfp(_) => BfpRule::counted(abs),
+            Self::FixedPoint(rule) => rule.counted(abs),
             _ => abs,
         }
     }
@@ -197,8 +192,7 @@ impl BlockRule {
     pub(crate) fn grid(&self, amax: u32, second: u32) -> Grid {
         match self {
             Self::Mx(rule) => rule.grid(amax, second),
-            Self::Microexponent(rule) => rule.grid(amax, second),
-            Self::Bfp(rule) => rule.grid(amax),
+            Self::FixedPoint(rule) => rule.grid(amax, second),
             Self::FloatScale(rule) => rule.grid(amax, second),
         }
     }
@@ -208,8 +202,7 @@ impl BlockRule {
     pub(crate) fn step_element(&self) -> Option<StepElement> {
         match self {
             Self::Mx(rule) => Some(rule.step_element()),
-            Self::Microexponent(rule) => Some(rule.step_element()),
-            Self::Bfp(rule) => Some(rule.step_element()),
+            Self::FixedPoint(rule) => Some(rule.step_element()),
             Self::FloatScale(_) => None,
         }
     }
@@ -235,8 +228,7 @@ impl BlockRule {
         match self {
             Self::FloatScale(rule) => rule.round::<R>(grid, x, draw),
             Self::Mx(rule) => rule.step_element().round::<R>(grid, x, draw),
-            Self::Microexponent(rule) => rule.step_element().round::<R>(grid, x, draw),
-            Self::Bfp(rule) => rule.step_element().round::<R>(grid, x, draw),
+            Self::FixedPoint(rule) => rule.step_element().round::<R>(grid, x, draw),
         }
     }
 

@@ -23,35 +23,13 @@ pub enum Rounding {
     Stochastic,
 }
 
-impl Rounding {
-    /// Every mode.
-    pub const ALL: [Self; 4] = [
-        Self::NearestAway,
-        Self::NearestEven,
-        Self::TowardZero,
-        Self::Stochastic,
-    ];
-
-    /// The name, for example `even`: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NearestAway => "nearest",
-            Self::NearestEven => "even",
-            Self::TowardZero => "floor",
-            Self::Stochastic => "stochastic",
-        }
-    }
-
-    /// Other names that `FromStr` and serde understand.
-    pub const fn aliases(self) -> &'static [&'static str] {
-        match self {
-            Self::Stochastic => &["dither"],
-            _ => &[],
-        }
-    }
+impl_by_name! {
+    Rounding, "rounding mode",
+    NearestAway: "nearest",
+    NearestEven: "even",
+    TowardZero: "floor",
+    Stochastic: "stochastic" | "dither",
 }
-
-impl_by_name!(Rounding, "rounding mode");
 
 impl Rounding {
     /// This mode, ready to round a tensor. `stream` is looked at by [`Stochastic`](Self::Stochastic) alone.

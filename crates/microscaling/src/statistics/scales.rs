@@ -26,7 +26,7 @@ impl Scales {
             let max = f32::from_bits(rule.unit_element().max);
             for ((limit, scale), amax) in limits.iter_mut().zip(scales).zip(maxima) {
                 *limit = (f32::from_bits(*scale) * max).to_bits();
-                if let BlockRule::Microexponent(_) = rule {
+                if let BlockRule::FixedPoint(_) = rule {
                     *scale = shared_exponent(*amax);
                 }
             }
@@ -50,7 +50,7 @@ impl Scales {
                 Steps { max, .. } if max > INFINITY => NAN,
                 Steps { emin, .. } => bits::pow2(emin - rule.row.emin),
             },
-            BlockRule::Microexponent(_) | BlockRule::Bfp(_) => shared_exponent(amax),
+            BlockRule::FixedPoint(_) => shared_exponent(amax),
             BlockRule::FloatScale(rule) if rule.sub_scales.is_some() => {
                 rule.pair_of([rule.block_scale_with(amax, 0), 0]).scale
             }

@@ -1,6 +1,6 @@
 //! Block floating point: one exponent for each block, and fixed-point elements.
 
-use crate::format::FormatError;
+use crate::format::{FormatError, MicroexponentFormat};
 use crate::round::bits::{ABS, MANTISSA_BITS};
 
 /// A block floating point format (AMD Quark's `to_bfp`): blocks of fixed-point numbers that share the
@@ -48,6 +48,16 @@ impl BfpFormat {
     /// Magnitude bits of an element: `bit_width` − 9.
     pub const fn mantissa_bits(&self) -> u32 {
         self.bit_width - 9
+    }
+
+    /// The microexponent format with the same steps: shifts of 0 bits, whole blocks for sub-blocks.
+    pub(crate) const fn without_shifts(&self) -> MicroexponentFormat {
+        MicroexponentFormat {
+            bit_width: self.bit_width,
+            block_size: self.block_size,
+            sub_block_size: self.block_size,
+            shift_bits: 0,
+        }
     }
 
     /// The biased shared exponent E, 0 to 254, of a block whose largest finite magnitude has the

@@ -1,10 +1,9 @@
 //! Blocks whose scale is a float: NVFP4's kind, with any element, any block and any scale.
 
-use crate::format::text::parameters::impl_serde_by_text;
 use crate::format::{
     ElementFormat, FormatError, Headroom, Nvfp4Format, ParseFormatError, SpecialCodes, SubScales,
 };
-use crate::names::NameError;
+use crate::names::{NameError, impl_serde_by_text};
 use crate::round::bits;
 use alloc::string::ToString;
 use core::fmt;

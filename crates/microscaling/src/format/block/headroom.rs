@@ -1,7 +1,7 @@
 //! Headroom: how much larger a block is taken to be when its scale is chosen.
 
-use crate::format::text::parameters::impl_serde_by_text;
 use crate::format::{FormatError, ParseFormatError};
+use crate::names::impl_serde_by_text;
 use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;

@@ -31,28 +31,14 @@ pub enum ScaleMode {
     Rms,
 }
 
-impl ScaleMode {
-    /// Every mode.
-    pub const ALL: [Self; 5] = [Self::Floor, Self::Ceil, Self::Even, Self::Rceil, Self::Rms];
-
-    /// The name, for example `floor`: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Floor => "floor",
-            Self::Ceil => "ceil",
-            Self::Even => "even",
-            Self::Rceil => "rceil",
-            Self::Rms => "rms",
-        }
-    }
-
-    /// Other names that `FromStr` and serde understand: none.
-    pub const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+impl_by_name! {
+    ScaleMode, "scale mode",
+    Floor: "floor",
+    Ceil: "ceil",
+    Even: "even",
+    Rceil: "rceil",
+    Rms: "rms",
 }
-
-impl_by_name!(ScaleMode, "scale mode");
 
 /// How many elements share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -64,22 +50,8 @@ pub enum SharedExpMethod {
     None,
 }
 
-impl SharedExpMethod {
-    /// Every method.
-    pub const ALL: [Self; 2] = [Self::Max, Self::None];
-
-    /// The name, `max` or `none`: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Max => "max",
-            Self::None => "none",
-        }
-    }
-
-    /// Other names that `FromStr` and serde understand: none.
-    pub const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+impl_by_name! {
+    SharedExpMethod, "shared exponent method",
+    Max: "max",
+    None: "none",
 }
-
-impl_by_name!(SharedExpMethod, "shared exponent method");

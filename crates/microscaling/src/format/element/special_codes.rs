@@ -15,23 +15,10 @@ pub enum SpecialCodes {
     Fnuz,
 }
 
-impl SpecialCodes {
-    /// Every choice.
-    pub const ALL: [Self; 4] = [Self::None, Self::Ieee, Self::Nan, Self::Fnuz];
-
-    /// The name, for example `ieee`: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Ieee => "ieee",
-            Self::Nan => "nan",
-            Self::Fnuz => "fnuz",
-        }
-    }
-
-    const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+crate::names::impl_by_name! {
+    SpecialCodes, "choice of special codes",
+    None: "none",
+    Ieee: "ieee",
+    Nan: "nan",
+    Fnuz: "fnuz",
 }
-
-crate::names::impl_by_name!(SpecialCodes, "choice of special codes");

@@ -1,4 +1,4 @@
-//! Formats with parameters as text: `family(field=value,…)`, and serde by that text.
+//! Formats with parameters as text: `family(field=value,…)`.
 
 use super::one_of;
 use crate::format::{ElementFormat, ParseFormatError};
@@ -155,48 +155,5 @@ impl<'a> Parameters<'a> {
                 allowed: self.allowed,
             }),
         }
-    }
-}
-
-/// Serde by `Display` and `FromStr`.
-macro_rules! impl_serde_by_text {
-    ($name:ident, $expected:literal) => {
-        #[cfg(feature = "serde")]
-        impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        #[cfg(feature = "serde")]
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str($crate::format::text::parameters::TextVisitor {
-                    expected: $expected,
-                    value: core::marker::PhantomData,
-                })
-            }
-        }
-    };
-}
-pub(crate) use impl_serde_by_text;
-
-/// Reads a value from a string, borrowed or not.
-#[cfg(feature = "serde")]
-pub(crate) struct TextVisitor<T> {
-    pub(crate) expected: &'static str,
-    pub(crate) value: core::marker::PhantomData<T>,
-}
-
-#[cfg(feature = "serde")]
-impl<T: FromStr<Err = ParseFormatError>> serde::de::Visitor<'_> for TextVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.expected)
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-        text.parse().map_err(E::custom)
     }
 }

@@ -58,36 +58,18 @@ pub enum Dialect {
     Ggml,
 }
 
+impl_by_name! {
+    Dialect, "dialect",
+    Ocp: "ocp",
+    Microxcaling: "microxcaling",
+    Torchao: "torchao",
+    Quark: "quark",
+    CompressedTensors: "compressed-tensors",
+    ModelOpt: "modelopt",
+    Ggml: "ggml",
+}
+
 impl Dialect {
-    /// Every dialect.
-    pub const ALL: [Self; 7] = [
-        Self::Ocp,
-        Self::Microxcaling,
-        Self::Torchao,
-        Self::Quark,
-        Self::CompressedTensors,
-        Self::ModelOpt,
-        Self::Ggml,
-    ];
-
-    /// The name, for example `torchao`: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ocp => "ocp",
-            Self::Microxcaling => "microxcaling",
-            Self::Torchao => "torchao",
-            Self::Quark => "quark",
-            Self::CompressedTensors => "compressed-tensors",
-            Self::ModelOpt => "modelopt",
-            Self::Ggml => "ggml",
-        }
-    }
-
-    /// Other names that `FromStr` and serde understand: none.
-    pub const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// The formats that the dialect has, by name.
     pub const fn formats(self) -> &'static [&'static str] {
         const MX: &[&str] = &[
@@ -219,8 +201,6 @@ impl Dialect {
         }
     }
 }
-
-impl_by_name!(Dialect, "dialect");
 
 /// A weight in the bytes of a [`Dialect`].
 #[derive(Debug, Clone, PartialEq)]

@@ -51,6 +51,16 @@ pub enum WeightLayout {
     GgufMxfp4,
 }
 
+impl_by_name! {
+    WeightLayout, "weight layout",
+    Mxfp4PackQuantized: "mxfp4-pack-quantized",
+    Mxfp8Quantized: "mxfp8-quantized",
+    Nvfp4PackQuantized: "nvfp4-pack-quantized",
+    ModelOptNvfp4: "modelopt-nvfp4",
+    GptOss: "gpt-oss",
+    GgufMxfp4: "gguf-mxfp4",
+}
+
 /// The type of a stored tensor's elements; a name of safetensors'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -126,33 +136,6 @@ const NAN_E8M0: u8 = 255;
 const NAN_E4M3: u8 = 0x7f;
 
 impl WeightLayout {
-    /// Every layout.
-    pub const ALL: [Self; 6] = [
-        Self::Mxfp4PackQuantized,
-        Self::Mxfp8Quantized,
-        Self::Nvfp4PackQuantized,
-        Self::ModelOptNvfp4,
-        Self::GptOss,
-        Self::GgufMxfp4,
-    ];
-
-    /// The name, for example `gpt-oss`: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mxfp4PackQuantized => "mxfp4-pack-quantized",
-            Self::Mxfp8Quantized => "mxfp8-quantized",
-            Self::Nvfp4PackQuantized => "nvfp4-pack-quantized",
-            Self::ModelOptNvfp4 => "modelopt-nvfp4",
-            Self::GptOss => "gpt-oss",
-            Self::GgufMxfp4 => "gguf-mxfp4",
-        }
-    }
-
-    /// Other names that `FromStr` and serde understand: none.
-    pub const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// The format of a loaded tensor.
     pub const fn format(self) -> BlockFormat {
         match self {
@@ -325,8 +308,6 @@ impl WeightLayout {
         }
     }
 }
-
-impl_by_name!(WeightLayout, "weight layout");
 
 /// 1 / x; NaN unless x is positive.
 fn reciprocal(x: f32) -> f32 {

@@ -5,7 +5,7 @@
 
 use crate::format::element::places::Places;
 use crate::format::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
-use crate::pack::codes::{BlockCodec, FloatScaleCodec, MicroexponentCodec, MxCodec, bitstream};
+use crate::pack::codes::{BlockCodec, FixedPointCodec, FloatScaleCodec, MxCodec, bitstream};
 use crate::pack::number::DecodeNumber;
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::contiguous::LANES;
@@ -140,7 +140,7 @@ impl Lanes for Nvfp4Lanes {
 /// Microexponents of 16 elements in pairs, with a shift of one bit.
 #[derive(Clone, Copy)]
 pub(crate) struct PairLanes {
-    codec: MicroexponentCodec,
+    codec: FixedPointCodec<true>,
     places: Places,
     magnitude_bits: i32,
 }
@@ -150,7 +150,7 @@ impl PairLanes {
     pub(crate) fn of(format: &MicroexponentFormat) -> Option<Self> {
         let pairs = (format.block_size, format.sub_block_size, format.shift_bits) == (16, 2, 1);
         (pairs && format.mantissa_bits() < 8).then(|| Self {
-            codec: MicroexponentCodec::of(format),
+            codec: FixedPointCodec::of(format),
             places: Places::of_fixed_point(format.mantissa_bits()),
             magnitude_bits: format.mantissa_bits() as i32,
         })
@@ -158,7 +158,7 @@ impl PairLanes {
 }
 
 impl Lanes for PairLanes {
-    type Codec = MicroexponentCodec;
+    type Codec = FixedPointCodec<true>;
     /// The pattern of 2^(shared exponent), and the shifts.
     type Tame = (u32, u32);
 

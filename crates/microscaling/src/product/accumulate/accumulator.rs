@@ -127,24 +127,11 @@ pub enum ScaleAt {
     Promotion,
 }
 
-impl ScaleAt {
-    /// Both places.
-    pub const ALL: [Self; 2] = [Self::Product, Self::Promotion];
-
-    /// The name: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Product => "product",
-            Self::Promotion => "promotion",
-        }
-    }
-
-    const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+impl_by_name! {
+    ScaleAt, "place of scales",
+    Product: "product",
+    Promotion: "promotion",
 }
-
-impl_by_name!(ScaleAt, "place of scales");
 
 /// The treatment of an integer sum with too many bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -156,24 +143,11 @@ pub enum Overflow {
     Saturate,
 }
 
-impl Overflow {
-    /// Both choices.
-    pub const ALL: [Self; 2] = [Self::Wrap, Self::Saturate];
-
-    /// The name: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Wrap => "wrap",
-            Self::Saturate => "saturate",
-        }
-    }
-
-    const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+impl_by_name! {
+    Overflow, "overflow",
+    Wrap: "wrap",
+    Saturate: "saturate",
 }
-
-impl_by_name!(Overflow, "overflow");
 
 /// The floor of the largest exponent if none is given: Hopper's and Blackwell's.
 pub(super) const FLOOR_EXPONENT: i32 = -133;

@@ -31,8 +31,7 @@ impl BlockRule {
     pub(crate) fn tame(&self) -> Range<u32> {
         match self {
             Self::Mx(rule) => rule.tame(),
-            Self::Microexponent(rule) => rule.tame(),
-            Self::Bfp(rule) => rule.tame(),
+            Self::FixedPoint(rule) => rule.tame(),
             Self::FloatScale(rule) => rule.tame(),
         }
     }
@@ -48,8 +47,7 @@ impl BlockRule {
     pub(crate) fn unit_element(&self) -> UnitElement {
         match self {
             Self::Mx(rule) => rule.unit_element(),
-            Self::Microexponent(rule) => rule.unit_element(),
-            Self::Bfp(rule) => rule.unit_element(),
+            Self::FixedPoint(rule) => rule.unit_element(),
             Self::FloatScale(rule) => rule.unit_element(),
         }
     }
@@ -80,16 +78,17 @@ impl BlockRule {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
-            Self::Microexponent(rule) => {
+            Self::FixedPoint(rule) if rule.largest_shift == 0 => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, _)) in pairs {
+                    let amax = (*amax).max(least);
+                    [*scale, *inverse] = rule.tame_pair(amax, amax).words();
+                }
+            }
+            Self::FixedPoint(rule) => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, second)) in pairs {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least), *second).words();
-                }
-            }
-            Self::Bfp(rule) => {
-                let rule = *rule;
-                for ((scale, inverse), (amax, _)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
                 }
             }
             Self::FloatScale(
@@ -124,7 +123,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn tame_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
         match self {
-            Self::Microexponent(_) => words[0].copy_from_slice(maxima),
+            Self::FixedPoint(_) => words[0].copy_from_slice(maxima),
             Self::FloatScale(rule) => {
                 let (rule, least) = (*rule, rule.tame().start);
                 let [scales, inverses] = words;
@@ -147,7 +146,7 @@ impl BlockRule {
     ) -> [[u32; LANES]; 2] {
         let (mut scales, mut inverses) = ([0; LANES], [0; LANES]);
         match self {
-            Self::Microexponent(rule) => {
+            Self::FixedPoint(rule) => {
                 let (rule, least) = (*rule, rule.tame().start);
                 for i in 0..LANES {
                     let amax = of_blocks[0][i].max(least);
@@ -176,7 +175,7 @@ impl BlockRule {
         match self {
             Self::Mx(rule) if amax == 0 => rule.zero_code(),
             Self::Mx(_) => scale >> MANTISSA_BITS,
-            Self::Microexponent(_) | Self::Bfp(_) => amax >> MANTISSA_BITS,
+            Self::FixedPoint(_) => amax >> MANTISSA_BITS,
             Self::FloatScale(rule) if amax == 0 => rule.scale.zero_code(),
             Self::FloatScale(rule) => rule.scale.code(scale),
         }

@@ -1,9 +1,9 @@
 //! A choice of an accumulator: by a chip's name, or by its fields.
 
 use super::text::{promotion_text, take_promotion};
-use crate::format::text::parameters::{Parameters, impl_serde_by_text};
+use crate::format::text::parameters::Parameters;
 use crate::format::{FormatError, ParseFormatError};
-use crate::names::NameError;
+use crate::names::{NameError, impl_serde_by_text};
 use crate::product::accumulate::operand::kind::OperandKind;
 use crate::product::accumulate::{AccumulateError, Accumulator, Chip, ScaleAt};
 use alloc::{format, vec::Vec};

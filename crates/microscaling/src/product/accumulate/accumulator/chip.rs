@@ -33,41 +33,18 @@ pub enum Chip {
     Cdna3,
 }
 
-impl Chip {
-    /// Every chip.
-    pub const ALL: [Self; 9] = [
-        Self::Volta,
-        Self::Turing,
-        Self::Ampere,
-        Self::Ada,
-        Self::Hopper,
-        Self::Blackwell,
-        Self::Cdna1,
-        Self::Cdna2,
-        Self::Cdna3,
-    ];
-
-    /// The name, for example `hopper`: what `Display`, `FromStr` and serde use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Volta => "volta",
-            Self::Turing => "turing",
-            Self::Ampere => "ampere",
-            Self::Ada => "ada",
-            Self::Hopper => "hopper",
-            Self::Blackwell => "blackwell",
-            Self::Cdna1 => "cdna1",
-            Self::Cdna2 => "cdna2",
-            Self::Cdna3 => "cdna3",
-        }
-    }
-
-    const fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+impl_by_name! {
+    Chip, "chip",
+    Volta: "volta",
+    Turing: "turing",
+    Ampere: "ampere",
+    Ada: "ada",
+    Hopper: "hopper",
+    Blackwell: "blackwell",
+    Cdna1: "cdna1",
+    Cdna2: "cdna2",
+    Cdna3: "cdna3",
 }
-
-impl_by_name!(Chip, "chip");
 
 /// AMD's FP8 before OCP's.
 const E4M3FNUZ: ElementFormat = fnuz(4, 3, 8);

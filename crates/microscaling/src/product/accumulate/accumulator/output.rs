@@ -1,8 +1,7 @@
 //! The format of a running sum.
 
-use crate::format::text::parameters::impl_serde_by_text;
 use crate::format::{FormatError, ParseFormatError};
-use crate::names::NameError;
+use crate::names::{NameError, impl_serde_by_text};
 use crate::round::mode::Rounding;
 use alloc::{format, string::ToString, vec};
 use core::fmt;

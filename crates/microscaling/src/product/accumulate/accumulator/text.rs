@@ -5,8 +5,8 @@ use super::{
     FLOOR_EXPONENT, FLOOR_EXPONENTS, FRACTION_BITS, INTEGER_BITS, LATE_FRACTION_BITS, TERMS,
 };
 use crate::format::ParseFormatError;
-use crate::format::text::parameters::{Parameters, impl_serde_by_text};
-use crate::names::NameError;
+use crate::format::text::parameters::Parameters;
+use crate::names::{NameError, impl_serde_by_text};
 use crate::product::accumulate::{Accumulator, Order, Overflow, ScaleAt, SumFormat};
 use alloc::{
     format,

@@ -1,7 +1,7 @@
 //! The kinds of numbers in operands.
 
-use crate::format::text::parameters::impl_serde_by_text;
 use crate::format::{BlockFormat, ElementFormat, ParseFormatError, ScaleFormat, SharedExpMethod};
+use crate::names::impl_serde_by_text;
 use crate::round::bits;
 use core::fmt;
 use core::str::FromStr;

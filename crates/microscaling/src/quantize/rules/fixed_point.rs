@@ -1,10 +1,10 @@
-//! The scalar rules of [`MicroexponentFormat`].
+//! The scalar rules of [`MicroexponentFormat`] and [`BfpFormat`].
 
 use super::BlockRule;
 use super::grid::{Grid, StepElement, Steps};
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::MicroexponentFormat;
+use crate::format::{BfpFormat, MicroexponentFormat};
 use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::mode::Rounding;
 use crate::round::{NORMAL, normal};
@@ -25,23 +25,40 @@ impl MicroexponentFormat {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        let rule = BlockRule::Microexponent(MicroexponentRule::of(self));
+        let rule = BlockRule::FixedPoint(FixedPointRule::of(self));
         rule.round_element(x, [amax, sub_amax], rounding, draw)
     }
 }
 
-/// A [`MicroexponentFormat`] as the loops hold it.
+impl BfpFormat {
+    /// One element of a block whose largest finite magnitude has the float32 pattern `amax`: rounded,
+    /// saturated and scaled back; NaN and ±Inf unchanged. `draw` matters only to
+    /// [`Rounding::Stochastic`].
+    ///
+    /// The format must be [valid](Self::validate), `x` not finite or its magnitude at most `amax`.
+    pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
+        let rule = BlockRule::FixedPoint(FixedPointRule::of_bfp(self));
+        rule.round_element(x, [amax; 2], rounding, draw)
+    }
+}
+
+/// A format of fixed-point elements that share exponents, as the loops hold it.
 #[derive(Clone, Copy)]
-pub(crate) struct MicroexponentRule {
+pub(crate) struct FixedPointRule {
     pub(super) sub_block: usize,
-    largest_shift: i32,
+    pub(super) largest_shift: i32,
     /// Mantissa bits below the leading one.
     fraction_bits: i32,
     /// Pattern of the largest element of a sub-block with exponent 0.
     max: u32,
+    /// Magnitudes below this pattern count as zero.
+    flush_below: u32,
+    /// Whether NaN and Inf stay as they are and do not take part in the largest magnitude; otherwise the whole block becomes
+    /// NaN.
+    keeps_special: bool,
 }
 
-impl MicroexponentRule {
+impl FixedPointRule {
     pub(crate) fn of(format: &MicroexponentFormat) -> Self {
         let fraction_bits = format.mantissa_bits() as i32 - 1;
         Self {
@@ -49,6 +66,16 @@ impl MicroexponentRule {
             largest_shift: (1 << format.shift_bits) - 1,
             fraction_bits,
             max: bits::fixed((2 << fraction_bits) - 1, -fraction_bits),
+            flush_below: IMPLICIT,
+            keeps_special: false,
+        }
+    }
+
+    pub(crate) fn of_bfp(format: &BfpFormat) -> Self {
+        Self {
+            flush_below: 0,
+            keeps_special: true,
+            ..Self::of(&format.without_shifts())
         }
     }
 
@@ -57,15 +84,25 @@ impl MicroexponentRule {
             mantissa_bits: self.fraction_bits,
             emin: 0,
             max: self.max,
-            flush_below: IMPLICIT,
+            flush_below: self.flush_below,
         }
     }
 
-    pub(super) fn step_element(&self) -> StepElement {
+    pub(crate) fn step_element(&self) -> StepElement {
         StepElement {
             mantissa_bits: self.fraction_bits,
-            flush_below: IMPLICIT,
-            keeps_special: false,
+            flush_below: self.flush_below,
+            keeps_special: self.keeps_special,
+        }
+    }
+
+    /// The part of a magnitude that counts for the largest one.
+    #[inline(always)]
+    pub(super) fn counted(&self, abs: u32) -> u32 {
+        if self.keeps_special && abs >= INFINITY {
+            0
+        } else {
+            abs
         }
     }
 
