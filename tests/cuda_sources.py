@@ -5,7 +5,7 @@
     python3 tests/cuda_sources.py DIR
 
 Fails if one is not accepted, and if the machine code flushes subnormal numbers, divides approximately, or has fused a
-product with a sum that the source has not.
+product with a sum that the source has not, but for the recorder's sums.
 """
 
 import ctypes
@@ -48,12 +48,15 @@ class Nvrtc:
         return self.text(program, "PTX"), []
 
 
-def problems(source, ptx):
+def problems(name, source, ptx):
     """What of the machine code gives other numbers than the source says."""
     if re.search(r"\.ftz\b", ptx):
         yield "subnormal numbers are flushed"
     if re.search(r"\b(div|sqrt|rcp)\.(approx|full)", ptx):
         yield "divisions or roots are approximate"
+    # The recorder's float32 sums have a tolerance.
+    if name.startswith("statistics_"):
+        return
     fused, written = len(re.findall(r"\bfma\.rn\.f32", ptx)), len(re.findall(r"\bfmaf?\(", source))
     if fused > written:
         yield f"{fused} fused products and sums, where the source has {written}"
@@ -65,7 +68,7 @@ def main():
     for path in sources:
         source = path.read_text()
         ptx, errors = nvrtc.compile(source)
-        errors += problems(source, ptx) if ptx else []
+        errors += problems(path.name, source, ptx) if ptx else []
         print(f"{path.name}: {'; '.join(errors) or 'compiled'}")
         failed += bool(errors)
     if failed or not sources:

@@ -11,6 +11,7 @@ use burn_mx::{BlockFormat, MxKernels, Packed, RandomStream, Rounding, Statistics
 use burn_mx_core::kernels::KernelOp;
 use microscaling::Comparison;
 
+use super::statistics::assert_figures;
 use super::support::*;
 use crate::backend::TestBackend;
 use random::Random;
@@ -129,7 +130,7 @@ impl Case {
         let after = tensor::<B>(&quantized, shape);
         let both = [&self.on_device(), &after];
         let seen = B::kernels().quantization_statistics(both, *axis, Some(self.format));
-        assert_eq!(seen.read(), expected, "{what}");
+        assert_figures(&seen.read(), &expected, what);
     }
 }
 

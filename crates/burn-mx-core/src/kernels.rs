@@ -226,7 +226,8 @@ pub trait KernelSet<B: MxKernels>: Sync {
         )))
     }
 
-    /// The statistics of quantization in blocks along `axis`: [`Statistics::of`] the tensor before and after.
+    /// The statistics of quantization in blocks along `axis`: [`Statistics::of`] the tensor before and after. Kernels of CubeCL
+    /// sum squares and products in float32, within a thousandth of the sum of the terms' magnitudes. All other figures are equal.
     fn quantization_statistics(
         &self,
         before_and_after: [&FloatTensor<B>; 2],

@@ -10,6 +10,7 @@ use burn_backend::{
     BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 
+use super::backward::elementwise::{BinaryRule, UnaryRule};
 use super::backward::parameter::{delegate_used, used};
 use super::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul, metas};
 use super::{Ad, MxAutodiff, tracked};
@@ -29,7 +30,7 @@ macro_rules! unary_backward {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $rule:expr;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
             match emulation(&OpContext::of(metas::<B, 1>([&$tensor]))) {
-                Some(_) => elementwise::unary::<B, C, _>($tensor, $rule),
+                Some(_) => elementwise::unary::<B, C>($tensor, $rule),
                 None => Ad::<B, C>::$name($tensor $(, $arg)*),
             }
         }
@@ -38,9 +39,9 @@ macro_rules! unary_backward {
 
 /// Ops on two tensors with a step of our own.
 macro_rules! binary_backward {
-    ($($name:ident = $rule:ty;)*) => { $(
+    ($($name:ident = $rule:expr;)*) => { $(
         fn $name(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-            elementwise::binary_or::<B, C, $rule>(lhs, rhs, Ad::<B, C>::$name)
+            elementwise::binary_or::<B, C>(lhs, rhs, $rule, Ad::<B, C>::$name)
         }
     )* };
 }
@@ -79,30 +80,30 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     }
 
     unary_backward! {
-        fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Exp;
-        fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Log;
-        fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Tanh;
-        fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Tan;
-        fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Sqrt;
-        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Prod { dim: None };
-        fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Prod { dim: Some(dim) };
-        fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::CumProd { dim };
-        fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = elementwise::Mean { dim: None };
-        fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = elementwise::Mean { dim: Some(dim) };
+        fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Exp;
+        fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Log;
+        fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Tanh;
+        fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Tan;
+        fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Sqrt;
+        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Prod { dim: None };
+        fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = UnaryRule::Prod { dim: Some(dim) };
+        fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = UnaryRule::CumProd { dim };
+        fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Mean { dim: None };
+        fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = UnaryRule::Mean { dim: Some(dim) };
     }
 
     binary_backward! {
-        float_add = elementwise::Add;
-        float_sub = elementwise::Sub;
-        float_mul = elementwise::Mul;
-        float_div = elementwise::Div;
+        float_add = BinaryRule::Add;
+        float_sub = BinaryRule::Sub;
+        float_mul = BinaryRule::Mul;
+        float_div = BinaryRule::Div;
     }
 
     /// A square is a separate op with its own gradient; a tensor times itself stays a product.
     fn float_powi_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self> {
         powi_scalar::<Self>(lhs, rhs, |x| {
             match emulation(&OpContext::of(metas::<B, 1>([&x]))) {
-                Some(_) => elementwise::unary::<B, C, _>(x, elementwise::Square),
+                Some(_) => elementwise::unary::<B, C>(x, UnaryRule::Square),
                 None => Self::float_mul(x.clone(), x),
             }
         })
@@ -117,16 +118,16 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         if !activation::is_composed::<B>(&tensor.primitive) {
             return Ad::<B, C>::float_grid_sample_2d(tensor, grid, options);
         }
-        let tensor = elementwise::unary::<B, C, _>(tensor, elementwise::Round);
+        let tensor = elementwise::unary::<B, C>(tensor, UnaryRule::Round);
         let grid = match activation::is_composed::<B>(&grid.primitive) {
-            true => elementwise::unary::<B, C, _>(grid, elementwise::RoundGradient),
+            true => elementwise::unary::<B, C>(grid, UnaryRule::RoundGradient),
             false => grid,
         };
         let grid = boundary::enter::<B, C>(grid);
         let sampled = boundary::full_precision::<B, C>(tensor, |tensor| {
             Ad::<B, C>::float_grid_sample_2d(tensor, grid, options)
         });
-        elementwise::unary::<B, C, _>(sampled, elementwise::Round)
+        elementwise::unary::<B, C>(sampled, UnaryRule::Round)
     }
 
     fn float_set_require_grad(

@@ -11,6 +11,7 @@ use burn_backend::ops::{
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
 use super::backward::boundary::Exemption;
+use super::backward::elementwise::{BinaryRule, UnaryRule};
 use super::backward::parameter::delegate_used;
 use super::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
@@ -139,7 +140,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
             return Ad::<B, C>::unfold4d(x, kernel_size, options);
         }
         let x = match activation::is_composed::<B>(&x.primitive) {
-            true => elementwise::unary::<B, C, _>(x, elementwise::RoundGradient),
+            true => elementwise::unary::<B, C>(x, UnaryRule::RoundGradient),
             false => x,
         };
         boundary::full_precision::<B, C>(x, |x| Ad::<B, C>::unfold4d(x, kernel_size, options))
@@ -226,51 +227,49 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
             return Ad::<B, C>::log_softmax(boundary::begin_loss::<B, C>(tensor), dim);
         }
         match semantics::softmax::log_in_one_pass::<B>(&tensor.primitive, dim) {
-            true => elementwise::unary::<B, C, _>(tensor, elementwise::LogSoftmax),
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::LogSoftmax),
             false => <Composition as ActivationOps<Self>>::log_softmax(tensor, dim),
         }
     }
 
     fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
-            true => elementwise::unary::<B, C, _>(tensor, elementwise::Relu),
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::Relu),
             false => Ad::<B, C>::relu(tensor),
         }
     }
 
     fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
-            true => elementwise::unary::<B, C, _>(tensor, elementwise::Gelu),
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::Gelu),
             false => Ad::<B, C>::gelu(tensor),
         }
     }
 
     fn log_sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
-            true => elementwise::unary::<B, C, _>(tensor, elementwise::LogSigmoid),
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::LogSigmoid),
             false => Ad::<B, C>::log_sigmoid(tensor),
         }
     }
 
     fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
-            true => elementwise::unary::<B, C, _>(tensor, elementwise::Sigmoid),
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::Sigmoid),
             false => Ad::<B, C>::sigmoid(tensor),
         }
     }
 
     fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self> {
         let tensor = as_activation::<B>(tensor);
-        elementwise::binary_or::<B, C, elementwise::PRelu>(tensor, alpha, Ad::<B, C>::prelu)
+        elementwise::binary_or::<B, C>(tensor, alpha, BinaryRule::PRelu, Ad::<B, C>::prelu)
     }
 
     fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
             true => {
-                let rule = elementwise::LeakyRelu {
-                    slope: negative_slope,
-                };
-                elementwise::unary::<B, C, _>(tensor, rule)
+                let slope = negative_slope;
+                elementwise::unary::<B, C>(tensor, UnaryRule::LeakyRelu { slope })
             }
             false => Ad::<B, C>::leaky_relu(tensor, negative_slope),
         }

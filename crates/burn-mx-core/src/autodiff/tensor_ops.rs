@@ -5,6 +5,7 @@ use burn_backend::ops::{ActivationOps, FloatTensorOps};
 use burn_backend::tensor::FloatTensor;
 use microscaling::{PackError, Packed, PackedView};
 
+use super::backward::elementwise::UnaryRule;
 use super::backward::{self, Tracked, boundary, elementwise};
 use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
@@ -35,9 +36,9 @@ impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
         let emulated = activation::is_composed::<B>(&tensor.primitive);
         match (function, emulated) {
             (Function::GeluFirstOrder, true) => {
-                elementwise::unary::<B, C, _>(tensor, elementwise::GeluFirstOrder)
+                elementwise::unary::<B, C>(tensor, UnaryRule::GeluFirstOrder)
             }
-            (Function::Silu, true) => elementwise::unary::<B, C, _>(tensor, elementwise::Silu),
+            (Function::Silu, true) => elementwise::unary::<B, C>(tensor, UnaryRule::Silu),
             (Function::GeluFirstOrder, false) => {
                 let slope = activation::GELU_SLOPE.into();
                 let gate = Self::sigmoid(Self::float_mul_scalar(tensor.clone(), slope));

@@ -16,18 +16,19 @@ use in_turn::Awaited;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use in_turn::in_turn;
 
-/// Words of a part: float64 patterns, upper word first, then counts, then float32 patterns of magnitudes.
+/// Words of a part: sums as float32 patterns in units of 4^[`UNIT`], counts, and float32 patterns of magnitudes.
 pub(super) const POWER: usize = 0;
-pub(super) const QUANTIZED_POWER: usize = 2;
-pub(super) const ERROR: usize = 4;
-pub(super) const PRODUCT: usize = 6;
-pub(super) const NON_FINITE: usize = 8;
-pub(super) const OVERFLOW: usize = 9;
-pub(super) const UNDERFLOW: usize = 10;
-pub(super) const SATURATED: usize = 11;
-pub(super) const AMAX: usize = 12;
-pub(super) const SMALLEST: usize = 13;
-pub(super) const PART_WORDS: usize = 14;
+pub(super) const QUANTIZED_POWER: usize = 1;
+pub(super) const ERROR: usize = 2;
+pub(super) const PRODUCT: usize = 3;
+pub(super) const UNIT: usize = 4;
+pub(super) const NON_FINITE: usize = 5;
+pub(super) const OVERFLOW: usize = 6;
+pub(super) const UNDERFLOW: usize = 7;
+pub(super) const SATURATED: usize = 8;
+pub(super) const AMAX: usize = 9;
+pub(super) const SMALLEST: usize = 10;
+pub(super) const PART_WORDS: usize = 11;
 
 /// Words of a block: float32 patterns of the ratio of error to power, or [`NO_RATIO`], and of the scale, or 0.
 pub(super) const RATIO: usize = 0;
@@ -181,19 +182,17 @@ impl<B: Backend> StatisticsWords<B> {
         let word = |words: &[i32], at: usize| words[at] as u32;
         let parts = of_parts.chunks_exact(PART_WORDS).enumerate();
         let parts = parts.map(|(part, words)| {
-            let double = |at: usize| {
-                let [high, low] = [at, at + 1].map(|at| u64::from(word(words, at)));
-                f64::from_bits(high << 32 | low)
-            };
             let count = |at: usize| u64::from(word(words, at));
             let single = |at: usize| f32::from_bits(word(words, at));
+            let unit = 2f64.powi(2 * words[UNIT]);
+            let sum = |at: usize| f64::from(single(at)) * unit;
             let mut part_statistics = PartStatistics {
                 non_finite: count(NON_FINITE),
                 overflow: count(OVERFLOW),
-                power: double(POWER),
-                quantized_power: double(QUANTIZED_POWER),
-                error: double(ERROR),
-                product: double(PRODUCT),
+                power: sum(POWER),
+                quantized_power: sum(QUANTIZED_POWER),
+                error: sum(ERROR),
+                product: sum(PRODUCT),
                 underflow: count(UNDERFLOW),
                 saturated: count(SATURATED),
                 amax: single(AMAX),

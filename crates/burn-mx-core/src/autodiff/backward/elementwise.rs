@@ -3,9 +3,6 @@
 mod binary;
 mod unary;
 
-use core::fmt::Debug;
-use core::marker::PhantomData;
-
 use burn_autodiff::NodeId;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::retro_forward::RetroForward;
@@ -27,63 +24,29 @@ use crate::semantics::elementwise::{self, GradientOf, Passes, broadcast_dims};
 use crate::semantics::stored;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, OpContext};
-pub(crate) use binary::{Add, Div, Mul, PRelu, Sub};
-pub(crate) use unary::{
-    CumProd, Exp, Gelu, LeakyRelu, Log, LogSigmoid, LogSoftmax, Mean, Prod, Relu, Round,
-    RoundGradient, Sigmoid, Sqrt, Square, Tan, Tanh,
-};
-pub(crate) use unary::{GeluFirstOrder, Silu};
-
-/// An op on one tensor and its gradient.
-pub(crate) trait UnaryRule<B: MxKernels>: Clone + Debug + Send + Sync + 'static {
-    /// The op's name.
-    const NAME: &'static str;
-    /// The op, with the random numbers of this number.
-    fn forward(&self, number: OpNumber, x: Float<B>) -> Float<B>;
-    /// The gradient of the input; `x` and `g` are as saved and as they arrived.
-    fn backward(&self, pass: &Passes<B>, x: Float<B>, g: Float<B>) -> FloatTensor<B>;
-}
-
-/// An op on two tensors of the same rank, which broadcast, and its gradients.
-pub(crate) trait BinaryRule<B: MxKernels>: Clone + Debug + Default + Send + 'static {
-    /// The op's name.
-    const NAME: &'static str;
-    /// Whether the gradients need the operands' values.
-    const NEEDS_OPERANDS: bool;
-    /// Whether [`BinaryRule::lhs`] is rounded.
-    const LHS_ROUNDED: bool = true;
-    /// The op, with the random numbers of this number.
-    fn forward(number: OpNumber, lhs: Float<B>, rhs: Float<B>) -> Float<B>;
-    /// The gradient of the left operand before the sum over broadcast axes. The saved operands are given if the rule
-    /// needs them.
-    fn lhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
-    /// As [`BinaryRule::lhs`], of the right operand.
-    fn rhs(pass: &Passes<B>, operands: Operands<B>, g: Float<B>) -> FloatTensor<B>;
-}
+pub(crate) use binary::BinaryRule;
+pub(crate) use unary::UnaryRule;
 
 type Operands<B> = [Option<Float<B>>; 2];
-
-/// [`BinaryRule::lhs`] or [`BinaryRule::rhs`].
-type Rule<B> = fn(&Passes<B>, Operands<B>, Float<B>) -> FloatTensor<B>;
 
 const SAVED: &str = "operands are saved where they are needed";
 
 /// A unary op of emulated tensors.
-pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
+pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy>(
     x: Tracked<B>,
-    rule: R,
+    rule: UnaryRule,
 ) -> Tracked<B> {
     check_recorded::<B, C, 1>([&x]);
     let number = number_of(&OpContext::of([Some(x.primitive.meta)]));
-    let retro = RetroUnary::<B, R> {
+    let retro = RetroUnary::<B> {
         number,
         input: Saved::new(&x),
-        rule: rule.clone(),
+        rule,
     };
     let layer = hooks::tracked(|| hooks::name_elementwise(x.primitive.meta.label));
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
-    let output = |x: Float<B>| hooks::tracked(|| rule.forward(number, x));
-    match Backward::<MxBackend<B>, 1>::prepare::<C>(Unary(rule.clone()), [x.node.clone()])
+    let output = |x: Float<B>| hooks::tracked(|| rule.forward::<B>(number, x));
+    match Backward::<MxBackend<B>, 1>::prepare::<C>(Unary(rule), [x.node.clone()])
         .memory_bound()
         .retro_forward(retro)
         .parents([&x])
@@ -99,36 +62,39 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy, R: UnaryRule<B>>(
 }
 
 /// A binary op: by its rule if elementwise ops are emulated, else by `plain`.
-pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
+pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy>(
     lhs: Tracked<B>,
     rhs: Tracked<B>,
+    rule: BinaryRule,
     plain: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
 ) -> Tracked<B> {
     match elementwise::emulation(&OpContext::of(metas::<B, 2>([&lhs, &rhs]))) {
-        Some(_) => binary::<B, C, R>(lhs, rhs),
+        Some(_) => binary::<B, C>(lhs, rhs, rule),
         None => boundary::exempt_or_not::<B, C>(lhs, rhs, plain),
     }
 }
 
 /// A binary op of emulated tensors.
-fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
+fn binary<B: MxKernels, C: CheckpointStrategy>(
     lhs: Tracked<B>,
     rhs: Tracked<B>,
+    rule: BinaryRule,
 ) -> Tracked<B> {
     check_recorded::<B, C, 2>([&lhs, &rhs]);
     let metas = [lhs.primitive.meta, rhs.primitive.meta];
     let number = number_of(&OpContext::of(metas.map(Some)));
-    let retro = RetroBinary::<B, R> {
+    let retro = RetroBinary::<B> {
         number,
         inputs: [Saved::new(&lhs), Saved::new(&rhs)],
-        _rule: PhantomData,
+        rule,
     };
     let label = metas.iter().find_map(|meta| meta.label);
     let layer = hooks::tracked(|| hooks::name_elementwise(label));
     // Of values alone, as for a unary op.
-    let output = |lhs: Float<B>, rhs: Float<B>| hooks::tracked(|| R::forward(number, lhs, rhs));
+    let output =
+        |lhs: Float<B>, rhs: Float<B>| hooks::tracked(|| rule.forward::<B>(number, lhs, rhs));
     match Backward::<MxBackend<B>, 2>::prepare::<C>(
-        Binary(R::default()),
+        Binary(rule),
         [lhs.node.clone(), rhs.node.clone()],
     )
     .memory_bound()
@@ -140,7 +106,7 @@ fn binary<B: MxKernels, C: CheckpointStrategy, R: BinaryRule<B>>(
             let state = BinaryState {
                 number,
                 layer,
-                saved: R::NEEDS_OPERANDS.then(|| {
+                saved: rule.needs_operands().then(|| {
                     [&lhs, &rhs].map(|operand| {
                         prep.checkpoint(operand);
                         Saved::new(operand)
@@ -169,9 +135,9 @@ fn passes<B: MxKernels>(number: OpNumber, context: &OpContext) -> Passes<B> {
 }
 
 #[derive(Debug)]
-struct Unary<R>(R);
+struct Unary(UnaryRule);
 
-impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
+impl<B: MxKernels> Backward<MxBackend<B>, 1> for Unary {
     /// Number and layer of the op in the forward pass, and its operand.
     type State = (OpNumber, Option<&'static str>, Saved<B>);
 
@@ -187,7 +153,7 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
             let meta = x.meta;
             let context = OpContext::of([Some(meta)]);
             let pass = passes::<B>(number, &context);
-            let op = R::NAME;
+            let op = self.0.name();
             let formula = |pass: &Passes<B>, [x]: [_; 1], g| self.0.backward(pass, x, g);
             let dx = pass.gradient_by(
                 GradientOf { op, layer },
@@ -202,7 +168,7 @@ impl<B: MxKernels, R: UnaryRule<B>> Backward<MxBackend<B>, 1> for Unary<R> {
 }
 
 #[derive(Debug)]
-struct Binary<R>(#[allow(dead_code, reason = "names the op in the debug output")] R);
+struct Binary(BinaryRule);
 
 #[derive(Clone, Debug)]
 struct BinaryState<B: MxKernels> {
@@ -215,7 +181,7 @@ struct BinaryState<B: MxKernels> {
     metas: [Meta; 2],
 }
 
-impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
+impl<B: MxKernels> Backward<MxBackend<B>, 2> for Binary {
     type State = BinaryState<B>;
 
     fn backward(
@@ -228,9 +194,10 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             number,
             layer,
             saved,
-            shapes: [lhs_shape, rhs_shape],
+            shapes,
             metas,
         } = ops.state;
+        let rule = self.0;
         let context = OpContext::of(metas.map(Some));
         let pass = passes::<B>(number, &context);
         let operands: Operands<B> = match saved {
@@ -238,84 +205,84 @@ impl<B: MxKernels, R: BinaryRule<B>> Backward<MxBackend<B>, 2> for Binary<R> {
             None => [None, None],
         };
         let v = &pass.backward;
-        // The gradient of one of the operands, which `rule` computes before it is summed over axes that were broadcast.
-        let gradient =
-            |name, rule: Rule<B>, rounded: bool, shape: &Shape, meta: Meta, grad: Float<B>| {
-                let broadcast = |grad: &FloatTensor<B>| broadcast_dims(shape, &grad.shape());
-                // The gradient of a constant without specs goes by the op's.
-                let own = OpContext::of([Some(meta), Some(context.result)]);
-                let compute = |pass: &Passes<B>, operands, g| {
-                    let (v, grad) = (&pass.backward, rule(pass, operands, g));
-                    let broadcast = broadcast(&grad);
-                    match (broadcast.is_empty(), rounded) {
-                        (true, _) => grad,
-                        (false, true) => v.sum_dims(grad, broadcast),
-                        (false, false) => v.sum_dims(v.round(grad), broadcast),
-                    }
-                };
-                let op = GradientOf { op: R::NAME, layer };
-                let summed = !broadcast(&grad.inner).is_empty();
-                let dx = match operands.clone() {
-                    // As it came.
-                    _ if !rounded && !summed => compute(&pass, [None, None], grad),
-                    [Some(lhs), Some(rhs)] => {
-                        let compute = |pass: &Passes<B>, [lhs, rhs]: [_; 2], g| {
-                            compute(pass, [Some(lhs), Some(rhs)], g)
-                        };
-                        pass.gradient_by(op, name, [lhs, rhs], grad, compute)
-                    }
-                    _ => pass.gradient_by(op, name, [], grad, |pass, [], g| {
-                        compute(pass, [None, None], g)
-                    }),
-                };
-                let gradient = match rounded || summed {
-                    true => v.finish(dx, &own),
-                    false => stored::<B>(dx, own.result),
-                };
-                gradient_of::<B>(meta, gradient)
+        // The gradient of an operand, with this name.
+        let gradient = |operand: usize, name, grad: Float<B>| {
+            let (shape, meta) = (&shapes[operand], metas[operand]);
+            let rounded = rule.is_rounded(operand);
+            let broadcast = |grad: &FloatTensor<B>| broadcast_dims(shape, &grad.shape());
+            // The gradient of a constant without specs goes by the op's.
+            let own = OpContext::of([Some(meta), Some(context.result)]);
+            let compute = |pass: &Passes<B>, operands, g| {
+                let (v, grad) = (&pass.backward, rule.backward(operand, pass, operands, g));
+                let broadcast = broadcast(&grad);
+                match (broadcast.is_empty(), rounded) {
+                    (true, _) => grad,
+                    (false, true) => v.sum_dims(grad, broadcast),
+                    (false, false) => v.sum_dims(v.round(grad), broadcast),
+                }
             };
-        let [lhs_meta, rhs_meta] = metas;
+            let op = GradientOf {
+                op: rule.name(),
+                layer,
+            };
+            let summed = !broadcast(&grad.inner).is_empty();
+            let dx = match operands.clone() {
+                // As it came.
+                _ if !rounded && !summed => compute(&pass, [None, None], grad),
+                [Some(lhs), Some(rhs)] => {
+                    let compute = |pass: &Passes<B>, [lhs, rhs]: [_; 2], g| {
+                        compute(pass, [Some(lhs), Some(rhs)], g)
+                    };
+                    pass.gradient_by(op, name, [lhs, rhs], grad, compute)
+                }
+                _ => pass.gradient_by(op, name, [], grad, |pass, [], g| {
+                    compute(pass, [None, None], g)
+                }),
+            };
+            let gradient = match rounded || summed {
+                true => v.finish(dx, &own),
+                false => stored::<B>(dx, own.result),
+            };
+            gradient_of::<B>(meta, gradient)
+        };
         binary_step::<MxBackend<B>, _, _>(
             ops.parents,
             ops.node,
             grads,
-            |grad| {
-                let rounded = R::LHS_ROUNDED;
-                gradient("lhs gradient", R::lhs, rounded, &lhs_shape, lhs_meta, grad)
-            },
-            |grad| gradient("rhs gradient", R::rhs, true, &rhs_shape, rhs_meta, grad),
+            |grad| gradient(0, "lhs gradient", grad),
+            |grad| gradient(1, "rhs gradient", grad),
         );
     }
 }
 
 /// Recomputes a unary op for gradient checkpointing.
 #[derive(Debug)]
-struct RetroUnary<B: MxKernels, R> {
+struct RetroUnary<B: MxKernels> {
     number: OpNumber,
     input: Saved<B>,
-    rule: R,
+    rule: UnaryRule,
 }
 
-impl<B: MxKernels, R: UnaryRule<B>> RetroForward for RetroUnary<B, R> {
+impl<B: MxKernels> RetroForward for RetroUnary<B> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let x = self.input.clone().state(states);
-        let output = hooks::again(|| self.rule.forward(self.number, x));
+        let output = hooks::again(|| self.rule.forward::<B>(self.number, x));
         states.save(out_node, output);
     }
 }
 
 /// Recomputes a binary op for gradient checkpointing.
 #[derive(Debug)]
-struct RetroBinary<B: MxKernels, R> {
+struct RetroBinary<B: MxKernels> {
     number: OpNumber,
     inputs: [Saved<B>; 2],
-    _rule: PhantomData<R>,
+    rule: BinaryRule,
 }
 
-impl<B: MxKernels, R: BinaryRule<B>> RetroForward for RetroBinary<B, R> {
+impl<B: MxKernels> RetroForward for RetroBinary<B> {
     fn forward(&self, states: &mut BackwardStates, out_node: NodeId) {
         let [lhs, rhs] = self.inputs.clone().map(|input| input.state(states));
-        let output = hooks::again(|| R::forward(self.number, lhs, rhs));
+        let output = hooks::again(|| self.rule.forward::<B>(self.number, lhs, rhs));
         states.save(out_node, output);
     }
 }

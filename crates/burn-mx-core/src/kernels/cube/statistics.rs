@@ -1,8 +1,11 @@
-//! Statistics of quantization, summed up on a device: the float64 sums of `microscaling`'s `Statistics`, in the same
-//! order.
+//! Statistics of quantization, summed up on a device: the figures of `microscaling`'s `Statistics`, with sums in float32.
 //!
-//! A unit a block, a unit a lane of a part, a unit a part. The host reads some words for each part and two for each block, as
-//! float64 and float32 patterns.
+//! A unit a block, then a unit a part. The host reads some words for each part and two for each block, and adds the parts in
+//! float64. About 2^14 terms are added one after the other, the elements of a part. So a float32 sum is within 2^-10 of the sum
+//! of the terms' magnitudes.
+//!
+//! Squares of float32 may be beyond float32's range. So sums are in units of 4^n, where 2^n is the binade of the largest
+//! magnitude of the block or part. Elements and errors below 2^(n - 63) count as 0.
 
 pub(super) mod blocks;
 mod parts;
@@ -14,27 +17,18 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, StatisticsParts};
 
-use super::numbers::bits::{ABS, INFINITY, SIGN};
-
 use super::launch;
-use super::numbers::double;
+use super::numbers::bits::{self, ABS, INFINITY, SIGN};
+use super::numbers::float::number;
 use super::quantize::known::{Known, KnownWords};
 use super::quantize::rules::{self, Format};
 use super::quantize::two_pass_scale;
 use crate::kernels::statistics::{
-    AMAX, BLOCK_WORDS, ERROR, NO_RATIO, NON_FINITE, OVERFLOW, PART_WORDS, POWER, RATIO, SATURATED,
-    SCALE, SMALLEST, UNDERFLOW,
+    AMAX, BLOCK_WORDS, ERROR, NO_RATIO, NON_FINITE, OVERFLOW, PART_WORDS, POWER, PRODUCT,
+    QUANTIZED_POWER, RATIO, SATURATED, SCALE, SMALLEST, UNDERFLOW, UNIT,
 };
 use blocks::{Block, Blocks, MOST_TURNS, block, largest_length, position};
-pub(super) use parts::{lanes_kernel, parts_kernel};
-
-/// Words that [`blocks_kernel`] writes for each block: the words of a part without the sums over its elements.
-const FIGURES: usize = PART_WORDS;
-/// Words of a lane of a part: the sums over its elements.
-const LANE_WORDS: usize = 4;
-
-const BLOCK_LANES: usize = StatisticsParts::BLOCK_LANES;
-const PART_LANES: usize = StatisticsParts::PART_LANES;
+pub(super) use parts::parts_kernel;
 
 /// Where the parts and blocks lie, as [`StatisticsParts`] says.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -44,20 +38,16 @@ pub(super) struct Places {
     runs_together: usize,
     part_columns: usize,
     parts_of_a_run: usize,
-    /// Whether a block's sums are in lanes: 1 or 0.
-    in_lanes: usize,
 }
 
 impl Places {
     fn argument<R: CubeRuntime>(parts: &StatisticsParts) -> PlacesLaunch<R> {
-        let in_lanes = parts.inner() == 1 || parts.columns_of_blocks().is_some();
         PlacesLaunch::new(
             Blocks::argument(parts),
             parts.runs(),
             parts.runs_together(),
             parts.columns(),
             parts.parts_of_a_run(),
-            usize::from(in_lanes),
         )
     }
 }
@@ -66,29 +56,8 @@ impl Places {
 pub(super) fn is_short_enough(format: Option<BlockFormat>, parts: &StatisticsParts) -> bool {
     let [columns, stride] = parts.columns_of_blocks().unwrap_or([1, 1]);
     let blocks_of_a_part = parts.runs_together() * (parts.columns() / columns).max(stride);
-    let of_a_part = parts.runs_together() * parts.rows() * parts.columns();
     format.is_none_or(|format| two_pass_scale::is_short_enough(&format))
-        && [
-            largest_length(parts),
-            blocks_of_a_part,
-            of_a_part / PART_LANES,
-        ]
-        .into_iter()
-        .all(|turns| turns <= MOST_TURNS)
-}
-
-/// The argument of a kernel that is written for its source alone.
-#[cfg(all(test, feature = "cuda"))]
-pub(super) fn expand(builder: &mut KernelBuilder) -> PlacesExpand {
-    let argument = PlacesCompilationArg {
-        blocks: blocks::compilation(),
-        runs: (),
-        runs_together: (),
-        part_columns: (),
-        parts_of_a_run: (),
-        in_lanes: (),
-    };
-    Places::expand(&argument, builder)
+        && largest_length(parts).max(blocks_of_a_part) <= MOST_TURNS
 }
 
 /// The words of a tensor with elements before and after quantization.
@@ -109,10 +78,9 @@ pub(super) fn words<R: CubeRuntime>(
         empty_device_contiguous_dtype(client.clone(), device, Shape::new([words]), DType::I32)
     };
     let (blocks, count) = (parts.blocks(), parts.count());
-    let figures = empty(blocks * FIGURES);
-    let lanes = empty(count * PART_LANES * LANE_WORDS);
+    let figures = empty(blocks * PART_WORDS);
     let words = empty(count * PART_WORDS + blocks * BLOCK_WORDS);
-    let address_type = launch::address_type([&before, &after, &figures, &lanes, &words]);
+    let address_type = launch::address_type([&before, &after, &figures, &words]);
 
     // SAFETY: what is read lies inside of the tensors, by their parts; a unit writes its own words of buffers that have as
     // many as there are units.
@@ -123,8 +91,8 @@ pub(super) fn words<R: CubeRuntime>(
             cubes,
             cube,
             address_type,
-            before.clone().into_array_arg(),
-            after.clone().into_array_arg(),
+            before.into_array_arg(),
+            after.into_array_arg(),
             known.argument(),
             figures.clone().into_array_arg(),
             words.clone().into_array_arg(),
@@ -133,18 +101,6 @@ pub(super) fn words<R: CubeRuntime>(
             count * PART_WORDS,
             format,
         );
-        let (cubes, cube) = launch::units(&client, count * PART_LANES);
-        lanes_kernel::launch_unchecked(
-            &client,
-            cubes,
-            cube,
-            address_type,
-            before.into_array_arg(),
-            after.into_array_arg(),
-            lanes.clone().into_array_arg(),
-            Places::argument(parts),
-            count * PART_LANES,
-        );
         let (cubes, cube) = launch::units(&client, count);
         parts_kernel::launch_unchecked(
             &client,
@@ -152,7 +108,6 @@ pub(super) fn words<R: CubeRuntime>(
             cube,
             address_type,
             figures.into_array_arg(),
-            lanes.into_array_arg(),
             words.clone().into_array_arg(),
             Places::argument(parts),
             count,
@@ -199,7 +154,15 @@ fn finite(x: u32, q: u32, other: u32) -> u32 {
     select(is_finite, other, 0)
 }
 
-/// One unit a block.
+/// The float32 x · 2^-unit of a finite number, less than 2; 0 far below 2^-63.
+#[cube]
+fn in_units(x: u32, unit: i32) -> f32 {
+    let (significand, own) = bits::normalized(x & ABS);
+    let power = max(own - unit + 127, 0) as u32;
+    number((x & SIGN) | (power << 23)) * significand as f32
+}
+
+/// One unit a block, which writes the words of a part for its block.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn blocks_kernel(
     before: &Array<u32>,
@@ -219,6 +182,7 @@ pub(super) fn blocks_kernel(
     let length = block.length;
 
     let mut amax = 0u32.runtime();
+    let mut largest = 0u32.runtime();
     let mut non_finite = 0u32.runtime();
     let mut overflow = 0u32.runtime();
     let mut underflow = 0u32.runtime();
@@ -230,6 +194,7 @@ pub(super) fn blocks_kernel(
         let q = after[place];
         let abs = finite(x, q, x & ABS);
         amax = max(amax, abs);
+        largest = max(largest, max(abs, finite(x, q, q & ABS)));
         smallest = min(smallest, abs - 1);
         underflow += select(abs != 0 && q & ABS == 0, 1, 0);
         let before_is_finite = x & ABS < INFINITY;
@@ -255,11 +220,11 @@ pub(super) fn blocks_kernel(
     }
     let sub_block = min(comptime!(sub_block_length(format)).runtime(), length);
 
-    let mut sums = Array::<u32>::new(comptime!(4 * BLOCK_LANES));
-    #[unroll]
-    for i in 0..comptime!(4 * BLOCK_LANES) {
-        sums[i] = 0u32.runtime();
-    }
+    let unit = bits::exponent(largest);
+    let mut power = 0.0f32.runtime();
+    let mut quantized_power = 0.0f32.runtime();
+    let mut error = 0.0f32.runtime();
+    let mut product = 0.0f32.runtime();
     let mut saturated = 0u32.runtime();
     let mut above = 0u32.runtime();
     for sub in 0..length.div_ceil(sub_block) {
@@ -291,48 +256,23 @@ pub(super) fn blocks_kernel(
             let place = position(&block, i);
             let x_word = before[place];
             let q_word = after[place];
-            let x = finite(x_word, q_word, x_word);
-            let q = finite(x_word, q_word, q_word);
-            saturated += select(x & ABS > limit, 1, 0);
-            let lane = i % comptime!(BLOCK_LANES) * places.in_lanes * 4;
-            let power = double::sum(
-                double::words(sums[lane], sums[lane + 1]),
-                double::product(x, x),
-            );
-            sums[lane] = power.high;
-            sums[lane + 1] = power.low;
-            let error = double::sum(
-                double::words(sums[lane + 2], sums[lane + 3]),
-                double::square_of_difference(x, q),
-            );
-            sums[lane + 2] = error.high;
-            sums[lane + 3] = error.low;
+            let x_word = finite(x_word, q_word, x_word);
+            saturated += select(x_word & ABS > limit, 1, 0);
+            let x = in_units(x_word, unit);
+            let q = in_units(finite(x_word, q_word, q_word), unit);
+            power += x * x;
+            quantized_power += q * q;
+            error += (x - q) * (x - q);
+            product += x * q;
         }
-    }
-    let mut width = comptime!(BLOCK_LANES / 2).runtime();
-    while width > 0 {
-        for i in 0..width {
-            #[unroll]
-            for sum in 0..2usize {
-                let own = i * 4 + comptime!(sum * 2);
-                let other = own + width * 4;
-                let both = double::sum(
-                    double::words(sums[own], sums[own + 1]),
-                    double::words(sums[other], sums[other + 1]),
-                );
-                sums[own] = both.high;
-                sums[own + 1] = both.low;
-            }
-        }
-        width /= 2;
     }
 
-    let own = ABSOLUTE_POS * FIGURES;
-    #[unroll]
-    for i in 0..2usize {
-        figures[own + comptime!(POWER + i)] = sums[i];
-        figures[own + comptime!(ERROR + i)] = sums[comptime!(2 + i)];
-    }
+    let own = ABSOLUTE_POS * PART_WORDS;
+    figures[own + POWER] = u32::reinterpret(power);
+    figures[own + QUANTIZED_POWER] = u32::reinterpret(quantized_power);
+    figures[own + ERROR] = u32::reinterpret(error);
+    figures[own + PRODUCT] = u32::reinterpret(product);
+    figures[own + UNIT] = unit as u32;
     figures[own + NON_FINITE] = non_finite;
     figures[own + OVERFLOW] = overflow;
     figures[own + UNDERFLOW] = underflow;
@@ -343,13 +283,11 @@ pub(super) fn blocks_kernel(
     let mut ratio = NO_RATIO.runtime();
     let mut scale = 0u32.runtime();
     if comptime!(format.is_some()) {
-        let power = double::words(sums[0], sums[1]);
-        let error = double::words(sums[2], sums[3]);
         let format = comptime!(format.unwrap());
         let of_block = rules::of_whole_block(verdict, format);
         let grid = two_pass_scale::grid(&grids, amax, of_block, known, format);
-        if power.high != 0 {
-            ratio = double::quotient(error, power);
+        if amax != 0 {
+            ratio = u32::reinterpret(error / power);
             scale = rules::scale(amax, grid, format);
         }
     }

@@ -10,6 +10,7 @@ use microscaling::{
 use super::memory::InMemory;
 use super::native;
 use crate::kernels::kernel_op::rounding::BFLOAT16;
+use crate::kernels::product::accumulated::layout::broadcast;
 use crate::kernels::product::{Operand, OperandForm, OperandLayout};
 
 /// Significant bits of a bfloat16 number.
@@ -144,28 +145,8 @@ pub(in crate::kernels) fn multiply<T: InMemory, P>(
         ) => (lhs, lhs_leading, rhs, rhs_leading),
         _ => return None,
     };
-    let rank = lhs_leading.len().max(rhs_leading.len());
-    let aligned = |leading: &[usize]| {
-        let mut aligned = vec![1; rank - leading.len()];
-        aligned.extend_from_slice(leading);
-        aligned
-    };
-    let (left, right) = (aligned(lhs_leading), aligned(rhs_leading));
-    let mut shape: Vec<usize> = (left.iter().zip(&right))
-        .map(|(&left, &right)| if left == 1 { right } else { left })
-        .collect();
-    let steps = |lengths: &[usize]| {
-        let mut steps = row_major(lengths);
-        for (step, length) in steps.iter_mut().zip(lengths) {
-            if *length == 1 {
-                *step = 0;
-            }
-        }
-        steps
-    };
-    let of_lhs = offsets(&shape, &steps(&left));
-    let of_rhs = offsets(&shape, &steps(&right));
-    let pairs: Vec<(usize, usize)> = of_lhs.into_iter().zip(of_rhs).collect();
+    let (mut shape, pairs) = broadcast([lhs_leading, rhs_leading]);
+    let pairs: Vec<(usize, usize)> = pairs.into_iter().map(Into::into).collect();
     let mut result = vec![0.0; pairs.len() * lhs.free() * rhs.free()];
     Panels::multiply(lhs, rhs, &pairs, &mut result)
         .unwrap_or_else(|error| panic!("burn-mx: {error}"));

@@ -1,11 +1,11 @@
 //! The bit pattern of a float64 on a device, in two words, and exact arithmetic on it: few devices have float64, and those that
 //! do may fuse products with sums.
 //!
-//! The numbers are sums of products of float32, far from float64's subnormals and Inf, which this code does not handle.
+//! The numbers are products of float32 and whole numbers, far from float64's subnormals and Inf, which this code does not handle.
 
 use cubecl::prelude::*;
 
-use super::bits::{self, ABS, FRACTION, INFINITY, NAN, SIGN};
+use super::bits::{self, ABS, INFINITY, NAN, SIGN};
 
 /// The exponent field of the upper word, and its bias.
 const EXPONENT: u32 = 0x7ff0_0000;
@@ -14,27 +14,14 @@ const BIAS: i32 = 1023;
 /// A float64, or a significand in two words.
 #[derive(CubeType, Clone, Copy)]
 pub(in crate::kernels::cube) struct Double {
-    pub(in crate::kernels::cube) high: u32,
-    pub(in crate::kernels::cube) low: u32,
+    high: u32,
+    low: u32,
 }
 
 /// The number with these words.
 #[cube]
-pub(in crate::kernels::cube) fn words(high: u32, low: u32) -> Double {
+fn words(high: u32, low: u32) -> Double {
     Double { high, low }
-}
-
-/// A finite float32.
-#[cube]
-fn of(x: u32) -> Double {
-    let (significand, unit) = bits::normalized(x & ABS);
-    let high = ((unit + comptime!(BIAS + 23)) as u32) << 20;
-    let high = (x & SIGN) | high | ((significand & FRACTION) >> 3);
-    let is_zero = x & ABS == 0;
-    words(
-        select(is_zero, 0, high),
-        select(is_zero, 0, significand << 29),
-    )
 }
 
 /// The float64, half to even, of a whole number of two words, less than 2^56.
@@ -44,14 +31,6 @@ pub(in crate::kernels::cube) fn of_whole(high: u32, low: u32) -> Double {
         0u32.runtime(),
         words(high, low),
         comptime!(55 + BIAS).runtime(),
-    )
-}
-
-#[cube]
-fn choose(condition: bool, a: Double, b: Double) -> Double {
-    words(
-        select(condition, a.high, b.high),
-        select(condition, a.low, b.low),
     )
 }
 
@@ -155,72 +134,6 @@ fn to_float32(a: Double) -> u32 {
         exact.low << 8 != 0,
         field(a) - comptime!(BIAS + 28),
     )
-}
-
-/// The sum.
-#[cube]
-pub(in crate::kernels::cube) fn sum(a: Double, b: Double) -> Double {
-    let a_high = a.high & ABS;
-    let b_high = b.high & ABS;
-    let b_is_larger = b_high > a_high || (b_high == a_high && b.low > a.low);
-    let large = choose(b_is_larger, b, a);
-    let small = choose(b_is_larger, a, b);
-    let whole = significand(large);
-    let part = significand(small);
-    // Three more bits.
-    let large_high = (whole.high << 3) | (whole.low >> 29);
-    let large_low = whole.low << 3;
-    let small_high = (part.high << 3) | (part.low >> 29);
-    let small_low = part.low << 3;
-
-    // The smaller one moves to the right, by whole words and then by bits.
-    let distance = min(field(large) - field(small), 63) as u32;
-    let by_a_word = distance >= 32;
-    let shift = distance % 32;
-    let word_lost = select(by_a_word, small_low, 0);
-    let from_high = select(by_a_word, 0, small_high);
-    let from_low = select(by_a_word, small_high, small_low);
-    let lost = word_lost | (from_low & ((1u32 << shift) - 1));
-    let moved_low = (from_low >> shift) | ((from_high << 1) << (31 - shift));
-    let moved_low = moved_low | select(lost != 0, 1, 0);
-    let moved_high = from_high >> shift;
-
-    let is_sum = (large.high ^ small.high) & SIGN == 0;
-    let added = large_low + moved_low;
-    let added_high = large_high + moved_high + select(added < large_low, 1, 0);
-    let borrows = select(large_low < moved_low, 1u32.runtime(), 0u32.runtime());
-    let taken_high = large_high - moved_high - borrows;
-    let total = words(
-        select(is_sum, added_high, taken_high),
-        select(is_sum, added, large_low - moved_low),
-    );
-    compose(large.high & SIGN, total, field(large))
-}
-
-/// The square of the difference of two finite float32, each step rounded half to even.
-#[cube]
-pub(in crate::kernels::cube) fn square_of_difference(x: u32, q: u32) -> Double {
-    let difference = sum(of(x), of(q ^ SIGN));
-    let root = significand(difference);
-    let high = root.high;
-    let low = root.low;
-    // The square of both words, in four.
-    let cross_low = high * low;
-    let cross_high = (high.mul_hi(low) << 1) | (cross_low >> 31);
-    let cross_low = cross_low << 1;
-    let second = low.mul_hi(low) + cross_low;
-    let carry = select(second < cross_low, 1u32.runtime(), 0u32.runtime());
-    let square_low = high * high;
-    // No carry: the upper word of twice the product has 22 bits.
-    let cross_high = cross_high + carry;
-    let third = square_low + cross_high;
-    let fourth = high.mul_hi(high) + select(third < cross_high, 1, 0);
-    let rest = (second & 0x0003_ffff) | (low * low);
-    // Of 106 bits the first 56.
-    let upper = (fourth << 14) | (third >> 18);
-    let lower = (third << 14) | (second >> 18) | select(rest != 0, 1, 0);
-    let field = 2 * field(difference) + comptime!(1 - BIAS);
-    compose(0u32.runtime(), words(upper, lower), field)
 }
 
 /// The float32 of the float64 quotient of two numbers that are not negative, of which `b` is not 0.

@@ -40,7 +40,7 @@ thread_local! {
 /// The number with this pattern.
 #[cube]
 #[allow(unused_variables, reason = "used where the kernel is written")]
-fn number(pattern: u32) -> f32 {
+pub(in crate::kernels::cube) fn number(pattern: u32) -> f32 {
     // CUDA's source reinterprets a variable in place, which a constant has none of.
     intrinsic!(|scope| match pattern.expand.as_const() {
         Some(pattern) => f32::from_bits(pattern.as_u32()).into(),

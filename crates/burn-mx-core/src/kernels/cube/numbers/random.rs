@@ -64,15 +64,3 @@ pub(in crate::kernels::cube) fn draw(stream: &Stream, position: usize) -> u32 {
         select(word == 2, x2, x3),
     )
 }
-
-/// The argument of a kernel that is written for its source alone.
-#[cfg(all(test, feature = "cuda"))]
-pub(in crate::kernels::cube) fn expand(builder: &mut KernelBuilder) -> StreamExpand {
-    let argument = StreamCompilationArg {
-        key_low: (),
-        key_high: (),
-        stream_low: (),
-        stream_high: (),
-    };
-    Stream::expand(&argument, builder)
-}

@@ -91,22 +91,3 @@ pub(in crate::kernels::cube) fn block_of(blocks: &Blocks, position: usize) -> (u
         at % blocks.rows,
     )
 }
-
-/// The argument of a kernel that is written for its source alone.
-#[cfg(all(test, feature = "cuda"))]
-pub(in crate::kernels::cube) fn expand(builder: &mut KernelBuilder) -> BlocksExpand {
-    Blocks::expand(&compilation(), builder)
-}
-
-/// The same as a part of another one.
-#[cfg(all(test, feature = "cuda"))]
-pub(super) fn compilation() -> BlocksCompilationArg {
-    BlocksCompilationArg {
-        axis: (),
-        inner: (),
-        rows: (),
-        columns: (),
-        stride: (),
-        of_a_run: (),
-    }
-}

@@ -10,6 +10,7 @@ use microscaling::{BlockFormat, FloatFormat, Rounding};
 
 use crate::kernels::cube::functions::rows::{RowFunction, RowNorm, rows_kernel};
 use crate::kernels::cube::numbers::float::Float32;
+use crate::kernels::cube::numbers::random::Stream;
 use crate::kernels::cube::product::scaled_kernel;
 use crate::kernels::cube::quantize::eden::eden_kernel;
 use crate::kernels::cube::quantize::hadamard::{Kind, transform_kernel};
@@ -17,7 +18,7 @@ use crate::kernels::cube::quantize::known::{self, KnownExpand};
 use crate::kernels::cube::quantize::rules::Format;
 use crate::kernels::cube::quantize::square::square_kernel;
 use crate::kernels::cube::quantize::{Job, quantize_kernel, scale_kernel};
-use crate::kernels::cube::statistics;
+use crate::kernels::cube::statistics::{Places, blocks_kernel, parts_kernel};
 use crate::kernels::{FunctionRounding, Norm, Normalization, Softmax};
 
 /// The source of the kernel that `write` writes.
@@ -56,6 +57,12 @@ fn output<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<
 fn scalar<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<T> {
     let storage = T::as_type(&builder.scope).storage_type();
     builder.scalar(storage).into()
+}
+
+/// A structure of scalars alone.
+fn scalars<T: LaunchArg>(builder: &mut KernelBuilder) -> T::ExpandType {
+    // A scalar's argument says nothing, and so does the structure's.
+    T::expand(&().dynamic_cast(), builder)
 }
 
 fn array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
@@ -97,7 +104,7 @@ fn square_blocks() {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
             let known = known(builder, Some(job.format));
-            let stream = crate::kernels::cube::numbers::random::expand(builder);
+            let stream = scalars::<Stream>(builder);
             let blocks = scalar::<usize>(builder);
             square_kernel::expand::<u16>(
                 &mut builder.scope,
@@ -144,7 +151,7 @@ fn quantization() {
                 let input = tensor::<u32>(builder);
                 let out = output::<u16>(builder);
                 let known = known(builder, Some(job.format));
-                let stream = crate::kernels::cube::numbers::random::expand(builder);
+                let stream = scalars::<Stream>(builder);
                 let blocks = scalar::<usize>(builder);
                 quantize_kernel::expand::<u16>(
                     &mut builder.scope,
@@ -179,7 +186,7 @@ fn operands_in_units_of_their_tensor_scale() {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
             let known = known(builder, Some(job.format));
-            let stream = crate::kernels::cube::numbers::random::expand(builder);
+            let stream = scalars::<Stream>(builder);
             let blocks = scalar::<usize>(builder);
             quantize_kernel::expand::<u16>(
                 &mut builder.scope,
@@ -219,7 +226,7 @@ fn scales_that_are_corrected() {
         let input = tensor::<u32>(builder);
         let out = output::<u16>(builder);
         let known = known(builder, Some(job.format));
-        let stream = crate::kernels::cube::numbers::random::expand(builder);
+        let stream = scalars::<Stream>(builder);
         let groups = scalar::<usize>(builder);
         eden_kernel::expand::<u16>(
             &mut builder.scope,
@@ -255,10 +262,10 @@ fn statistics_of_blocks() {
             let known = known(builder, format);
             let figures = output_array(builder);
             let words = output_array(builder);
-            let places = statistics::expand(builder);
+            let places = scalars::<Places>(builder);
             let blocks = scalar::<usize>(builder);
             let first_word = scalar::<usize>(builder);
-            statistics::blocks_kernel::expand(
+            blocks_kernel::expand(
                 &mut builder.scope,
                 before,
                 after,
@@ -276,21 +283,12 @@ fn statistics_of_blocks() {
 
 #[test]
 fn statistics_of_parts() {
-    source("statistics_lanes", |builder| {
-        let before = array(builder);
-        let after = array(builder);
-        let lanes = output_array(builder);
-        let places = statistics::expand(builder);
-        let units = scalar::<usize>(builder);
-        statistics::lanes_kernel::expand(&mut builder.scope, before, after, lanes, places, units);
-    });
     source("statistics_parts", |builder| {
         let figures = array(builder);
-        let lanes = output_array(builder);
         let words = output_array(builder);
-        let places = statistics::expand(builder);
+        let places = scalars::<Places>(builder);
         let parts = scalar::<usize>(builder);
-        statistics::parts_kernel::expand(&mut builder.scope, figures, lanes, words, places, parts);
+        parts_kernel::expand(&mut builder.scope, figures, words, places, parts);
     });
 }
 
@@ -307,7 +305,7 @@ fn transforms() {
         source(&format!("{inverse}hadamard_{float32:?}"), |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u32>(builder);
-            let signs = crate::kernels::cube::numbers::random::expand(builder);
+            let signs = scalars::<Stream>(builder);
             let zero = scalar::<f32>(builder);
             let blocks = scalar::<usize>(builder);
             transform_kernel::expand(

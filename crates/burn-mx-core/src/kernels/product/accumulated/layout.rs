@@ -225,6 +225,15 @@ impl Layout {
         self.summed[0].count * self.summed[1].count
     }
 
+    /// How far the next line and the next element of a line are, if the steps of each axis are equal and no zeros come in.
+    pub(super) fn strides(&self) -> Option<[usize; 2]> {
+        let ([lines, line], [segments, element]) = (self.free, self.summed);
+        let in_one = segments.count == 1 || segments.stride == element.count * element.stride;
+        let is_even = lines.count == 1 && in_one && element.count == self.given;
+        is_even.then_some([line.stride, element.stride])
+    }
+
+    #[cfg(feature = "cube")]
     pub(crate) fn matrices(&self) -> usize {
         self.leading.iter().product()
     }

@@ -1,11 +1,13 @@
 //! The sources of the kernels of products with accumulators.
 
-use super::{array, output_array, scalar, source};
-use crate::kernels::cube::accumulate::sums::{Adding, ScalesAt, Structure, Width};
-use crate::kernels::cube::accumulate::terms::{Content, Terms};
+use super::{array, output_array, scalar, scalars, source};
+use crate::kernels::cube::accumulate::sums::{Adding, Chain, Elements, ScalesAt, Structure, Width};
+use crate::kernels::cube::accumulate::terms::{Content, Lines, Nested, Slots, Terms, Type};
 use crate::kernels::cube::accumulate::{sums, tensor_scales_kernel, terms};
+use crate::kernels::cube::numbers::wide::Output;
 use crate::kernels::cube::pack::Form;
 use crate::kernels::cube::quantize::rules::Format;
+use crate::kernels::cube::statistics::blocks::Blocks;
 use cubecl::prelude::*;
 use microscaling::BlockFormat;
 
@@ -29,9 +31,12 @@ fn words() {
                     false => ComptimeOptionExpand::None,
                 };
                 let words = output_array(builder);
-                let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
+                let blocks = scalars::<Blocks>(builder);
                 let codes = scalar::<usize>(builder);
-                let (slots, lines, [free, summed], [element, scale]) = terms::expand(builder);
+                let slots = scalars::<Slots>(builder);
+                let lines = scalars::<Lines>(builder);
+                let [free, summed] = [(); 2].map(|()| scalars::<Nested>(builder));
+                let [element, scale] = [(); 2].map(|()| scalars::<Type>(builder));
                 let count = scalar::<usize>(builder);
                 terms::terms_kernel::expand(
                     &mut builder.scope,
@@ -97,7 +102,9 @@ fn sums() {
             let (lhs_scales, rhs_scales) = (scales(), scales());
             let matrices = array(builder);
             let result = output_array(builder);
-            let (chain, output, elements) = sums::expand(builder);
+            let chain = scalars::<Chain>(builder);
+            let output = scalars::<Output>(builder);
+            let elements = scalars::<Elements>(builder);
             sums::sums_kernel::expand(
                 &mut builder.scope,
                 lhs,

@@ -1,7 +1,9 @@
 //! The sources of the kernels that pack and unpack.
 
-use super::{array, known, output_array, scalar, source};
+use super::{array, known, output_array, scalar, scalars, source};
+use crate::kernels::cube::numbers::random::Stream;
 use crate::kernels::cube::pack::{self, Form};
+use crate::kernels::cube::statistics::blocks::Blocks;
 use microscaling::Rounding;
 
 #[test]
@@ -22,7 +24,7 @@ fn packing() {
             let known = known(builder, Some(form.format));
             let grids = output_array(builder);
             let scales = output_array(builder);
-            let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
+            let blocks = scalars::<Blocks>(builder);
             let count = scalar::<usize>(builder);
             pack::scales_kernel::expand(
                 &mut builder.scope,
@@ -40,8 +42,8 @@ fn packing() {
             let grids = array(builder);
             let known = known(builder, Some(form.format));
             let words = output_array(builder);
-            let stream = crate::kernels::cube::numbers::random::expand(builder);
-            let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
+            let stream = scalars::<Stream>(builder);
+            let blocks = scalars::<Blocks>(builder);
             let elements = scalar::<usize>(builder);
             let count = scalar::<usize>(builder);
             pack::codes_kernel::expand(
@@ -80,7 +82,7 @@ fn packing() {
             let words = array(builder);
             let known = known(builder, Some(form.format));
             let values = output_array(builder);
-            let blocks = crate::kernels::cube::statistics::blocks::expand(builder);
+            let blocks = scalars::<Blocks>(builder);
             let codes = scalar::<usize>(builder);
             let tensor_scale = scalar::<u32>(builder);
             let elements = scalar::<usize>(builder);
