@@ -8,8 +8,6 @@ mod outputs;
 mod places;
 mod random;
 mod sensitivity;
-#[cfg(test)]
-mod tests;
 
 use burn_mx_core::{MxSpecs, Recipe, Slot, SpecsError};
 use burn_mx_cost::{ChoiceError, CostError, choose};
@@ -17,7 +15,6 @@ use burn_mx_module::PathError;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
-use crate::file::figures::StepRecord;
 use crate::report::Report;
 pub use budget::Budget;
 pub use outputs::output_sensitivities;
@@ -197,14 +194,7 @@ impl Search {
     ///
     /// See [`SearchError`].
     pub fn find(&self, report: &Report) -> Result<Found, SearchError> {
-        self.find_in(report.steps())
-    }
-
-    fn find_in<'a>(
-        &self,
-        steps: impl Iterator<Item = &'a StepRecord>,
-    ) -> Result<Found, SearchError> {
-        self.find_by(sensitivity::of_steps(steps, self.score)?)
+        self.find_by(report.sensitivities(self.score)?)
     }
 
     /// Searches by given scores, such as [`output_sensitivities`] computes. [`score`](Self::score) has no effect.

@@ -1,6 +1,6 @@
 //! Sums, lane by lane.
 
-/// Lanes of the sums over a block whose elements are contiguous, and over a part. Kernels of devices have the same.
+/// Lanes of the sums over a block whose elements are contiguous, and over a part.
 pub(super) const BLOCK_LANES: usize = 8;
 pub(super) const PART_LANES: usize = 32;
 

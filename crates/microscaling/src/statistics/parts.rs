@@ -15,19 +15,18 @@ use core::ops::Range;
 /// Elements of a part, about.
 pub(super) const PART: usize = 1 << 14;
 
-/// The places of the parts and blocks of a tensor, for kernels that take its [`Statistics`] on a device. Sums in the order
-/// defined here are the same to the bit.
+/// The places of the parts and blocks of a tensor, for kernels that take its [`Statistics`] on a device. This crate's own sums go in the
+/// order defined here, so that their bits do not depend on the number of threads. A device's sums need not.
 ///
 /// The tensor, in row-major order, is seen as `[outer, axis, inner]`. A run is a range of [`rows`](Self::rows) along the
 /// axis, shorter at its end, and all columns beyond it, so that it is contiguous. Its blocks lie side by side. A part is some
 /// whole runs, or a range of the columns of one ([`runs_and_columns`](Self::runs_and_columns)); its elements are numbered in
 /// row-major order.
 ///
-/// * A block's Σ x² and Σ (x − q)² are sums in [`BLOCK_LANES`](Self::BLOCK_LANES) lanes if its elements are contiguous or its
-///   columns share blocks. Element `i`, row by row, goes to lane `i` modulo the number of lanes, in float64. Then the lanes
+/// * A block's Σ x² and Σ (x − q)² are sums in 8 lanes if its elements are contiguous or its columns share blocks. Element `i`, row by row, goes to lane `i` modulo the number of lanes, in float64. Then the lanes
 ///   are folded by halves, the upper half onto the lower half. Otherwise elements are added one after the other.
 /// * A part adds the sums of its blocks one after the other, run by run. Its Σ x q and Σ q² are sums over its elements in
-///   [`PART_LANES`](Self::PART_LANES) lanes. The tensor adds the sums of its parts, one after the other.
+///   32 lanes. The tensor adds the sums of its parts, one after the other.
 /// * Pairs that are not both finite count as zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatisticsParts {
@@ -42,11 +41,6 @@ pub struct StatisticsParts {
 }
 
 impl StatisticsParts {
-    /// Lanes of the sums of a block whose elements are contiguous.
-    pub const BLOCK_LANES: usize = super::lanes::BLOCK_LANES;
-    /// Lanes of the sums of a part.
-    pub const PART_LANES: usize = super::lanes::PART_LANES;
-
     /// The parts of a tensor of this shape with blocks along `axis`; without a format it is cut into blocks all the same,
     /// which are not counted.
     ///

@@ -1,0 +1,6 @@
+//! The search for a recipe, from records.
+
+mod budgets;
+mod choices;
+mod constraints;
+mod records;
