@@ -22,7 +22,7 @@ use burn_mx::{
     MxSpecs, Recipe, Slot,
     record::{Budget, FoundPlace, Report, Score, Search, Sensitivity},
 };
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use costing::CostArgs;
 use serde_json::json;
 
@@ -106,8 +106,16 @@ struct Cli {
     csv: Option<PathBuf>,
 }
 
+/// The command line. Options of a model have no effect under a budget of bits, so they are refused there.
+fn parse() -> Result<Cli, clap::Error> {
+    let command = Cli::command()
+        .mut_arg("chip", |chip| chip.conflicts_with_all(["bits", "energy"]))
+        .mut_arg("cost_tables", |tables| tables.conflicts_with("bits"));
+    Cli::from_arg_matches(&command.try_get_matches()?)
+}
+
 fn main() -> ExitCode {
-    match search(&Cli::parse()) {
+    match search(&parse().unwrap_or_else(|error| error.exit())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -111,6 +111,23 @@ fn a_recipe_is_found_in_records_and_trains() {
         !success && text.contains("expected 4.250 at least"),
         "{text}"
     );
+    for (options, named) in [
+        (["--bits", "6", "--chip", "b200"], "--chip"),
+        (["--energy", "4", "--chip", "b200"], "--chip"),
+        (["--bits", "6", "--cost-tables", "none"], "--cost-tables"),
+        (["--bits", "6", "--time", "1"], "--bits"),
+        (["--time", "1", "--chip", "none"], "expected one of h100"),
+    ] {
+        let (success, text) = search(&[&options[..], &["--out", "none.json"]].concat());
+        assert!(!success && text.contains(named), "{text}");
+    }
+    for (options, unit) in [
+        (["--energy", "100"], "picojoules"),
+        (["--time", "100"], "microseconds"),
+    ] {
+        let (success, text) = search(&[&options[..], &["--out", "by_cost.json"]].concat());
+        assert!(success && text.contains(unit), "{text}");
+    }
     let (success, text) = search(&["--bits", "6", "--score", "hessian", "--out", "none.json"]);
     assert!(!success && text.contains("noise, fisher"), "{text}");
     assert!(!place.path("none.json").exists());

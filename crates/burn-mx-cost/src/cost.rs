@@ -31,13 +31,12 @@ impl Tables {
             let (lhs, rhs) = (product.lhs.numbers, product.rhs.numbers);
             let width = product.accumulator.map(|sum| kept_bits(&sum, lhs, rhs));
             let macs = product.macs;
-            let operation = self.operations.multiply_accumulate(lhs, rhs, 32);
             sum.macs += macs;
             sum.operand_bits += product.operand_bits();
             elements += product.lhs.elements + product.rhs.elements;
             sum.area += macs * self.area.lane(lhs, rhs, width);
             sum.energy += macs * self.energy.lane(lhs, rhs, width);
-            sum.picojoules += macs * operation + self.operations.memory(product.operand_bits());
+            sum.picojoules += self.operations.product(product);
         }
         if sum.macs > 0.0 {
             let unit = mxfp8();

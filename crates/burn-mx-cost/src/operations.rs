@@ -1,6 +1,7 @@
 //! Energy of operations, by a published table.
 
 use crate::numbers::Numbers;
+use crate::product::Product;
 use serde::Deserialize;
 
 /// Energies in pJ of operations of some widths. Between widths they are interpolated, and continued beyond.
@@ -36,6 +37,12 @@ impl Operations {
             }
             _ => between(&squares(&self.float_multiply), product) + between(&self.float_add, sum),
         }
+    }
+
+    /// The energy of a product: its multiplications with additions to a sum of 32 bits, and its operands read from memory once.
+    pub fn product(&self, product: &Product) -> f64 {
+        let (lhs, rhs) = (product.lhs.numbers, product.rhs.numbers);
+        product.macs * self.multiply_accumulate(lhs, rhs, 32) + self.memory(product.operand_bits())
     }
 
     /// The energy of this number of bits from memory.

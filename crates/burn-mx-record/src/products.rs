@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::Shape;
 use burn_mx_core::hooks::{
-    self, Events, LayerCall, LayerOp, Observer, OperandView, ProductCall, ProductKind,
-    ProductObserver, ProductOp, SharedSpecs,
+    self, Events, LayerCall, Observer, OperandView, ProductCall, ProductKind, ProductObserver,
+    ProductOp, ProductSize, SharedSpecs,
 };
 use burn_mx_core::{ResolvedSpecs, Slot};
 use burn_mx_cost::{Numbers, Operand, Product};
@@ -136,8 +136,8 @@ struct Seen {
     of_layer: Option<(Option<&'static str>, &'static SharedSpecs)>,
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Eye(Arc<Mutex<Seen>>);
@@ -164,7 +164,7 @@ impl Observer for Eye {
             seen: Arc::clone(&self.0),
             layer: call.label.unwrap_or("matmul"),
             specs: call.specs,
-            lhs: Mutex::new(None),
+            operands: Mutex::default(),
         }))
     }
 
@@ -174,22 +174,11 @@ impl Observer for Eye {
         let specs = of_layer.filter(|(label, _)| *label == Some(call.label));
         let [input, weight, output] =
             [&call.input_shape, &call.weight, &call.output_shape].map(elements);
-        let first = call.weight[0] as f64;
-        let macs = match call.op {
-            // Each output is a sum over the inputs, which a weight [inputs, outputs] has.
-            LayerOp::Linear => output * first,
-            // Each input meets all of its channel's weights [inputs, outputs / groups, …].
-            LayerOp::ConvTranspose1d(_)
-            | LayerOp::ConvTranspose2d(_)
-            | LayerOp::ConvTranspose3d(_) => input * weight / first,
-            // Each output is a sum over its channel's weights [outputs, inputs / groups, …].
-            _ => output * weight / first,
-        };
         seen.products.push(Forward {
             layer: call.label.to_owned(),
             specs: specs.map(|(_, specs)| specs),
             is_weight: [false, true],
-            macs,
+            macs: call.macs() as f64,
             elements: [input, weight, output],
         });
     }
@@ -204,8 +193,8 @@ struct Matmul {
     seen: Arc<Mutex<Seen>>,
     layer: &'static str,
     specs: &'static SharedSpecs,
-    /// The shape of the left operand, and whether it is a weight.
-    lhs: Mutex<Option<(Shape, bool)>>,
+    /// The elements of the left and the right operand, and whether it is a weight.
+    operands: Mutex<[Option<(f64, bool)>; 2]>,
 }
 
 impl ProductObserver for Matmul {
@@ -214,27 +203,20 @@ impl ProductObserver for Matmul {
     }
 
     fn operand(&self, operand: &dyn OperandView) {
-        let mut known = self.lhs.lock().unwrap_or_else(PoisonError::into_inner);
-        let (shape, is_weight) = (operand.shape(), operand.slot() == Slot::W);
-        if operand.side() == Some(Side::Lhs) {
-            *known = Some((shape, is_weight));
-            return;
+        let side = usize::from(operand.side() == Some(Side::Rhs));
+        let of_operand = (elements(&operand.shape()), operand.slot() == Slot::W);
+        lock(&self.operands)[side] = Some(of_operand);
+    }
+
+    fn size(&self, size: ProductSize) {
+        if let [Some((lhs, lhs_is_weight)), Some((rhs, is_weight))] = *lock(&self.operands) {
+            lock(&self.seen).products.push(Forward {
+                layer: self.layer.to_owned(),
+                specs: Some(self.specs),
+                is_weight: [lhs_is_weight, is_weight],
+                macs: size.macs as f64,
+                elements: [lhs, rhs, size.result_elements as f64],
+            });
         }
-        let Some((lhs, lhs_is_weight)) = known.take() else {
-            return;
-        };
-        let rank = lhs.num_dims();
-        // The leading axes broadcast.
-        let matrices: f64 = (0..rank - 2)
-            .map(|axis| lhs[axis].max(shape[axis]) as f64)
-            .product();
-        let [m, k, n] = [lhs[rank - 2], lhs[rank - 1], shape[rank - 1]].map(|x| x as f64);
-        lock(&self.seen).products.push(Forward {
-            layer: self.layer.to_owned(),
-            specs: Some(self.specs),
-            is_weight: [lhs_is_weight, is_weight],
-            macs: matrices * m * n * k,
-            elements: [elements(&lhs), elements(&shape), matrices * m * n],
-        });
     }
 }

@@ -4,7 +4,8 @@ use burn_core::tensor::Tensor;
 use burn_flex::{Flex, FlexDevice};
 use burn_mx_core::{MxBackend, MxDevice, MxSpecs};
 use burn_mx_cost::Product;
-use burn_mx_record::{Pass, products};
+use burn_mx_record::{Pass, StepRecord, products};
+use serde_json::json;
 
 type B = MxBackend<Flex>;
 
@@ -46,4 +47,25 @@ fn products_of_activations() {
     );
     let inference = products(Pass::Inference, || ());
     assert!(inference.is_empty());
+}
+
+#[test]
+fn a_recorded_product_is_left_out_if_its_cost_is_unknown() {
+    let count = |format: &str, macs: u64, slots: &[&str]| {
+        let operand = |slot: &&str| json!({"slot": slot, "operand": "", "format": format, "elements": 64, "blocks": 2});
+        let operands: Vec<_> = slots.iter().map(operand).collect();
+        let step = json!({
+            "run": "", "thread": 0, "step": 0,
+            "products": [{
+                "layer": "up.weight", "op": "linear", "product": "forward", "uses": 1, "specs": "",
+                "macs": macs, "result_elements": 64, "operands": operands,
+            }],
+        });
+        let step: StepRecord = serde_json::from_value(step).unwrap();
+        step.cost_products().len()
+    };
+    assert_eq!(count("mxfp4", 4096, &["a", "w"]), 1);
+    assert_eq!(count("a_later_format", 4096, &["a", "w"]), 0);
+    assert_eq!(count("mxfp4", 0, &["a", "w"]), 0);
+    assert_eq!(count("mxfp4", 4096, &["w"]), 0);
 }

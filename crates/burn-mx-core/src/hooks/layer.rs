@@ -32,6 +32,12 @@ pub struct LayerCall<'a> {
 }
 
 impl LayerCall<'_> {
+    /// Multiplications of the layer, each with an addition.
+    pub fn macs(&self) -> u64 {
+        let shapes = [&self.input_shape, &self.output_shape];
+        self.op.macs(shapes, &self.weight) as u64
+    }
+
     /// The input, in `f32`; `None` if `B` is not the backend that computes.
     pub fn input<B: MxKernels>(&self) -> Option<FloatTensor<B>> {
         tensor::<B>(self.input)

@@ -1,9 +1,9 @@
 //! The operands of a layer's product, one by one.
 
-use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 
-use super::conv::Geometry;
+use super::conv::{Direction, Geometry};
 use super::linear;
 use super::product::{ForwardOperand, Product};
 use crate::hooks::LayerOp;
@@ -24,6 +24,18 @@ impl LayerOp {
             Self::ConvTranspose2d(options) => convolution(options.into()),
             Self::ConvTranspose3d(options) => convolution(options.into()),
         }
+    }
+
+    /// Multiplications of a layer with an x, an output and a weight of these shapes.
+    pub(crate) fn macs(&self, [x, output]: [&Shape; 2], weight: &Shape) -> usize {
+        let direction = match self {
+            Self::Linear => return output.num_elements() * weight[0],
+            Self::Conv1d(_) | Self::Conv2d(_) | Self::Conv3d(_) => Direction::Normal,
+            Self::ConvTranspose1d(_) | Self::ConvTranspose2d(_) | Self::ConvTranspose3d(_) => {
+                Direction::Transposed
+            }
+        };
+        direction.macs([x, output], weight)
     }
 
     /// The axes of x and weight, of these ranks, that the layer's product sums over.

@@ -7,8 +7,10 @@ use super::figures::{OperandRecord, ProductRecord, StepRecord};
 use crate::products::Formats;
 
 impl StepRecord {
-    /// The step's products with their formats, for [models of their cost](burn_mx_cost). A product is left out if one of its operands or its
-    /// size was not recorded ([`RecorderConfig::operands`](crate::RecorderConfig::operands); records of earlier versions).
+    /// The step's products with their formats, for [models of their cost](burn_mx_cost). A product is left out
+    /// * if one of its operands was not recorded ([`RecorderConfig::operands`](crate::RecorderConfig::operands));
+    /// * if its size was not recorded, as by earlier versions;
+    /// * if this version does not know one of its formats.
     pub fn cost_products(&self) -> Vec<Product> {
         self.products
             .iter()
@@ -20,23 +22,23 @@ impl StepRecord {
 impl ProductRecord {
     fn cost_products(&self) -> Vec<Product> {
         let pairs = self.pairs();
+        if self.macs == 0 {
+            return Vec::new();
+        }
+        // Both gradients of two activations have as many multiplications.
         let share = 1.0 / pairs.len().max(1) as f64;
-        let products = pairs.iter().filter(|_| self.macs > 0);
-        let products = products.map(|pair| {
-            let elements = pair.map(|operand| operand.figures.elements as f64);
-            let result = self.result_elements as f64 * share;
-            self.formats(*pair).product(
-                &self.layer,
-                self.macs as f64 * share,
-                [elements[0], elements[1], result],
-            )
+        let products = pairs.into_iter().filter_map(|pair| {
+            let [lhs, rhs] = pair.map(|operand| operand.figures.elements as f64);
+            let elements = [lhs, rhs, share * self.result_elements as f64];
+            let formats = self.formats(pair)?;
+            Some(formats.product(&self.layer, share * self.macs as f64, elements))
         });
         products.collect()
     }
 
     /// The operands that are multiplied with each other. The gradients of two activations are two products of one record: each has
     /// an output gradient and the other activation.
-    pub(crate) fn pairs(&self) -> Vec<[&OperandRecord; 2]> {
+    fn pairs(&self) -> Vec<[&OperandRecord; 2]> {
         let named = |name: &str| self.operands.iter().find(|operand| operand.operand == name);
         let gradients = [
             ("output gradient", "rhs"),
@@ -52,13 +54,18 @@ impl ProductRecord {
         }
     }
 
-    /// The formats of these operands.
-    pub(crate) fn formats(&self, operands: [&OperandRecord; 2]) -> Formats {
-        Formats {
-            blocks: operands.map(|operand| operand.format.as_ref()?.parse().ok()),
-            elementwise: self.elementwise.as_deref().and_then(float_format),
-            accumulation: self.accumulator.as_ref().and_then(|text| text.parse().ok()),
-        }
+    /// The formats of these operands; `None` if one is unknown.
+    fn formats(&self, [lhs, rhs]: [&OperandRecord; 2]) -> Option<Formats> {
+        let block = |operand: &OperandRecord| operand.format.as_deref().map(str::parse).transpose();
+        let accumulation = self.accumulator.as_deref().map(str::parse).transpose();
+        Some(Formats {
+            blocks: [block(lhs).ok()?, block(rhs).ok()?],
+            elementwise: match &self.elementwise {
+                Some(name) => Some(float_format(name)?),
+                None => None,
+            },
+            accumulation: accumulation.ok()?,
+        })
     }
 }
 

@@ -64,11 +64,7 @@ impl Budget {
     pub(super) fn cost(&self, product: &Product) -> Result<f64, CostError> {
         Ok(match self {
             Self::Bits(_) => product.operand_bits(),
-            Self::Energy { operations, .. } => {
-                let [lhs, rhs] = [product.lhs.numbers, product.rhs.numbers];
-                product.macs * operations.multiply_accumulate(lhs, rhs, 32)
-                    + operations.memory(product.operand_bits())
-            }
+            Self::Energy { operations, .. } => operations.product(product),
             Self::Time { chip, .. } => 1e6 * chip.seconds(product)?,
         })
     }

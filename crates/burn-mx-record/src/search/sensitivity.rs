@@ -53,7 +53,7 @@ pub struct Sensitivity {
     pub slot: Slot,
     /// Elements of the operand.
     pub elements: f64,
-    /// Multiplications of the product; 0 if its size or an operand was not recorded.
+    /// Multiplications of the product; 0 if its size was not recorded.
     #[serde(default)]
     pub macs: f64,
     /// Elements of the product's result; 0 if its size was not recorded.

@@ -115,6 +115,16 @@ impl UnaryRule {
         }
     }
 
+    /// The gradient as one function of x and g, if there is one.
+    fn gradient_in_one_pass(self) -> Option<BinaryFunction> {
+        match self {
+            Self::Sigmoid => Some(BinaryFunction::SigmoidBackward),
+            Self::Silu => Some(BinaryFunction::SiluBackward),
+            Self::GeluFirstOrder => Some(BinaryFunction::GeluFirstOrderBackward),
+            _ => None,
+        }
+    }
+
     /// The gradient of the input; `x` and `g` are as saved and as they arrived.
     pub(super) fn backward<B: MxKernels>(
         self,
@@ -123,6 +133,11 @@ impl UnaryRule {
         g: Float<B>,
     ) -> FloatTensor<B> {
         let v = &pass.backward;
+        if let Some(function) = self.gradient_in_one_pass()
+            && let Some(rounding) = v.backward_in_one_pass()
+        {
+            return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
+        }
         match self {
             Self::Round | Self::RoundGradient => pass.gradient(g),
             Self::Exp => {
@@ -156,28 +171,16 @@ impl UnaryRule {
             Self::Gelu => activation::gelu_gradient::<B>(pass, x, g),
             Self::LogSigmoid => activation::log_sigmoid_gradient::<B>(pass, x, g),
             Self::Sigmoid => {
-                if let Some(rounding) = v.backward_in_one_pass() {
-                    let function = BinaryFunction::SigmoidBackward;
-                    return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
-                }
                 let forward = pass.forward();
                 let y = formula::sigmoid(&forward, forward.operand(x));
                 formula::sigmoid_backward(v, y, pass.gradient(g))
             }
             Self::Silu => {
-                if let Some(rounding) = v.backward_in_one_pass() {
-                    let function = BinaryFunction::SiluBackward;
-                    return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
-                }
                 let forward = pass.forward();
                 let x = forward.operand(x);
                 formula::silu_backward(&forward, v, x, pass.gradient(g))
             }
             Self::GeluFirstOrder => {
-                if let Some(rounding) = v.backward_in_one_pass() {
-                    let function = BinaryFunction::GeluFirstOrderBackward;
-                    return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
-                }
                 let forward = pass.forward();
                 let forward_x = forward.operand(x.clone());
                 let (x, g) = (pass.operand(0, x), pass.gradient(g));
