@@ -1,4 +1,4 @@
-//! Blocks whose scale is a float: any scale, sub-scales, tables, MS-EDEN.
+//! Blocks whose scale is a float: any scale, sub-scales, outer scales, tables, MS-EDEN.
 
 use burn_mx::{BlockFormat, MxKernels, RandomStream, Rounding};
 
@@ -56,6 +56,21 @@ fn blocks_with_sub_scales() {
         "block(element=int4,scale=ue4m3,block_size=16,sub_scales=16/1)",
         "block(element=e1m2,scale=ue6m2,block_size=24,sub_scales=24/8,headroom=4/3)",
         "block(element=fp8_e5m2,scale=ue5m3,block_size=16,sub_scales=16/16,subnormal_scales=false)",
+    ];
+    for (format, rounding) in formats.into_iter().zip(Rounding::ALL.into_iter().cycle()) {
+        assert_quantizes_both_ways(format, rounding);
+    }
+}
+
+/// Outer scales: of tiles and of the whole axis, of blocks shorter and longer than a unit's elements, in several formats.
+#[test]
+fn blocks_with_outer_scales() {
+    let formats = [
+        "nvfp4(outer_size=0)",
+        "block(element=e2m1,scale=ue5m3,block_size=16,outer_size=32)",
+        "block(element=int4,scale=ue4m3,block_size=2,outer_size=8,outer_scale=bfloat16)",
+        "block(element=fp8_e4m3,scale=ue5m2,block_size=20,outer_size=20,outer_scale=ue6m2,headroom=4/3)",
+        "block(element=e3m0,scale=ue3m3,block_size=1,outer_size=3,subnormal_scales=false)",
     ];
     for (format, rounding) in formats.into_iter().zip(Rounding::ALL.into_iter().cycle()) {
         assert_quantizes_both_ways(format, rounding);

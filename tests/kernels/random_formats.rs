@@ -36,13 +36,14 @@ struct Case {
 }
 
 impl Case {
-    /// Every other one has a scale that is a float, and half of these tables, sub-scales or MS-EDEN.
+    /// Every other one has a scale that is a float, and half of these tables, sub-scales, an outer scale or MS-EDEN.
     fn draw(random: &mut Random, number: u64) -> Self {
         let is_wanted = |format: &BlockFormat| match (number % 4, format.float_scale()) {
             (0 | 2, _) => true,
             (1, float_scale) => float_scale.is_some(),
             (_, Some(format)) => {
-                format.element.is_table() || format.sub_scales.is_some() || format.eden
+                let has_levels = format.sub_scales.is_some() || format.outer.is_some();
+                format.element.is_table() || has_levels || format.eden
             }
             (_, None) => false,
         };

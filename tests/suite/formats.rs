@@ -50,6 +50,8 @@ fn every_block_format_quantizes_the_operands_of_all_three_products() {
         "bfp(bit_width=12,block_size=20)",
         "microexponent(bit_width=12,block_size=6,sub_block_size=3,shift_bits=2)",
         "nvfp4(tensor_scale=true)",
+        "nvfp4(outer_size=0)",
+        "block(element=e2m1,scale=ue5m3,block_size=8,outer_size=24,outer_scale=bfloat16)",
     ];
     for name in BlockFormat::NAMES.into_iter().chain(own) {
         let format: BlockFormat = name.parse().expect("it is a format");

@@ -77,7 +77,10 @@ impl From<BlockFormat> for Numbers {
         Self {
             exponent_bits,
             mantissa_bits,
-            block: format.block_size(),
+            // An outer scale is multiplied once for a part, as a tensor's is.
+            block: format
+                .float_scale()
+                .map_or(format.block_size(), |format| format.block_size),
             scale: match format.float_scale() {
                 Some(_) => Scale::Float,
                 None => Scale::PowerOfTwo,

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         "Largest element",
     ]);
     for format in &all {
-        let block = match (format.block_size(), format.is_square()) {
+        let block = match (block_size(format), format.is_square()) {
             (0, _) => "the axis".to_owned(),
             (size, false) => size.to_string(),
             (size, true) => format!("{size} × {size}"),
@@ -99,6 +99,12 @@ fn element(format: &BlockFormat) -> String {
     }
 }
 
+/// Elements that share a block's own scale.
+fn block_size(format: &BlockFormat) -> usize {
+    let float = format.float_scale();
+    float.map_or(format.block_size(), |float| float.block_size)
+}
+
 fn scale(format: &BlockFormat) -> String {
     let tensor = if format.has_tensor_scale() {
         ", float32 for the tensor"
@@ -108,7 +114,12 @@ fn scale(format: &BlockFormat) -> String {
     match (format, format.float_scale()) {
         (_, Some(float)) => {
             let sub = float.sub_scales.map(|sub| format!(", sub-scales {sub}"));
-            format!("{}{}{tensor}", float.scale, sub.unwrap_or_default())
+            let outer = float.outer.map(|outer| match outer.size {
+                0 => format!(", {} for the axis", outer.scale),
+                size => format!(", {} for each {size}", outer.scale),
+            });
+            let [sub, outer] = [sub, outer].map(Option::unwrap_or_default);
+            format!("{}{sub}{outer}{tensor}", float.scale)
         }
         (BlockFormat::Mx(mx), _) if mx.scale_bits != 8 => {
             format!("2^s, s in {} bits", mx.scale_bits)
@@ -124,7 +135,7 @@ fn scale(format: &BlockFormat) -> String {
 
 /// A format in one line.
 pub fn describe(format: &BlockFormat) -> String {
-    let block = match (format.block_size(), format.is_square()) {
+    let block = match (block_size(format), format.is_square()) {
         (0, _) => "a block for the whole axis".to_owned(),
         (size, false) => format!("blocks of {size}"),
         (size, true) => format!("blocks of {size} × {size}"),

@@ -110,8 +110,8 @@ impl Format {
     #[getter]
     fn scale_dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let name = match (&self.0, self.0.float_scale()) {
-            // The record of a block has shifts or sub-scales beside the scale.
-            (_, Some(float)) if float.sub_scales.is_some() => None,
+            // The record of a block has shifts, sub-scales or an outer scale beside the scale.
+            (_, Some(float)) if float.sub_scales.is_some() || float.outer.is_some() => None,
             (BlockFormat::Microexponent(_), _) => None,
             (BlockFormat::Mx(_) | BlockFormat::Bfp(_), _) => Some("float8_e8m0fnu"),
             (_, Some(float)) => match float.scale {

@@ -13,6 +13,7 @@ pub use block::headroom::Headroom;
 pub use block::microexponent::MicroexponentFormat;
 pub use block::mx::MxFormat;
 pub use block::nvfp4::Nvfp4Format;
+pub use block::outer_scale::OuterScale;
 pub use block::scale::{ScaleMode, SharedExpMethod};
 pub use block::sub_scales::SubScales;
 pub use element::{ElementFormat, SpecialCodes};

@@ -19,8 +19,8 @@ mod statistics;
 
 pub use format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, FormatError, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode,
-    SharedExpMethod, SpecialCodes, SubScales,
+    MicroexponentFormat, MxFormat, Nvfp4Format, OuterScale, ParseFormatError, ScaleFormat,
+    ScaleMode, SharedExpMethod, SpecialCodes, SubScales,
 };
 pub use names::NameError;
 #[cfg(feature = "safetensors")]

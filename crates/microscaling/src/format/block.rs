@@ -6,6 +6,7 @@ pub(super) mod headroom;
 pub(super) mod microexponent;
 pub(super) mod mx;
 pub(super) mod nvfp4;
+pub(super) mod outer_scale;
 pub(super) mod scale;
 pub(super) mod sub_scales;
 
@@ -27,7 +28,7 @@ use crate::format::{
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
 ///   [`ScaleFormat`](crate::ScaleFormat). Optional parameters are `block_size` (32), `square` and `headroom`. With
 ///   `e8m0`, `scale_mode` is optional, too; with a float, `tensor_scale`, `subnormal_scales` (true), `four_over_six`,
-///   `sub_scales` and `eden` are.
+///   `sub_scales`, `eden`, `outer_size` and `outer_scale` (float32) are.
 ///
 /// `block` and `sub_block` are understood too.
 ///
@@ -90,7 +91,7 @@ impl BlockFormat {
     }
 
     /// Elements in a block along its axis, or along each of the two axes of a [square](Self::is_square) block; 0 makes
-    /// the whole axis one block.
+    /// the whole axis one block. With an [outer scale](crate::OuterScale) these are the elements that share it.
     pub const fn block_size(&self) -> usize {
         match self {
             Self::Mx(format) => match format.shared_exp_method {
@@ -100,7 +101,10 @@ impl BlockFormat {
             Self::Microexponent(format) => format.block_size,
             Self::Bfp(format) => format.block_size,
             Self::Nvfp4(_) => Nvfp4Format::BLOCK_SIZE,
-            Self::FloatScale(format) => format.block_size,
+            Self::FloatScale(format) => match format.outer {
+                Some(outer) => outer.size,
+                None => format.block_size,
+            },
         }
     }
 
@@ -159,17 +163,27 @@ impl BlockFormat {
             Self::Nvfp4(_) => 6,
             Self::FloatScale(format) => {
                 let element = format.element.mantissa_bits() + 1;
-                element + format.scale.mantissa_bits() + 1
+                let outer = match format.outer {
+                    // A power of two leaves the others as they are.
+                    Some(outer) if outer.scale.mantissa_bits() > 0 => {
+                        outer.scale.mantissa_bits() + 1
+                    }
+                    _ => 0,
+                };
+                element + format.scale.mantissa_bits() + 1 + outer
             }
         }
     }
 
     /// Bits that an element takes in a full block, with its part of the block's scale and shifts. A
-    /// tensor scale is not counted, nor is the scale of a block as long as its axis (block size 0).
+    /// tensor scale is not counted, nor is the scale of a block or of a part as long as its axis (size 0).
     ///
     /// The format must be [valid](Self::validate).
     pub fn bits_per_element(&self) -> f64 {
-        let block_size = self.block_size();
+        let block_size = match self {
+            Self::FloatScale(format) => format.block_size,
+            format => format.block_size(),
+        };
         let scale_bits = match self {
             Self::Mx(format) => f64::from(format.scale_bits),
             Self::Microexponent(format) => {
@@ -191,7 +205,12 @@ impl BlockFormat {
             0 => 0.0,
             _ => scale_bits / elements,
         };
-        f64::from(self.element_bits()) + scale_bits
+        let outer = self.float_scale().and_then(|format| format.outer);
+        let outer_bits = outer.map_or(0.0, |outer| match outer.size {
+            0 => 0.0,
+            size => f64::from(outer.scale.bits().next_multiple_of(8)) / size as f64,
+        });
+        f64::from(self.element_bits()) + scale_bits + outer_bits
     }
 }
 

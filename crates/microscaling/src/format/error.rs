@@ -1,6 +1,6 @@
 //! The errors of formats: parameters that make up none, and texts that are none.
 
-use crate::format::{ElementFormat, Headroom, ScaleMode, SubScales};
+use crate::format::{ElementFormat, Headroom, OuterScale, ScaleMode, SubScales};
 use crate::names::NameError;
 use crate::round::mode::Rounding;
 use alloc::string::String;
@@ -174,6 +174,14 @@ pub enum FormatError {
     SubScales {
         /// The given sub-scales.
         got: SubScales,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// An outer scale that blocks cannot have.
+    #[error("block format: {got}, expected {allowed}")]
+    OuterScale {
+        /// The given outer scale.
+        got: OuterScale,
         /// The allowed values.
         allowed: &'static str,
     },

@@ -6,7 +6,8 @@ pub(crate) mod parameters;
 
 use crate::format::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MicroexponentFormat,
-    MxFormat, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod, SubScales,
+    MxFormat, Nvfp4Format, OuterScale, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod,
+    SubScales,
 };
 use crate::names::{NameError, impl_serde_by_text};
 use alloc::{
@@ -87,6 +88,8 @@ const NVFP4_FIELDS: &[&str] = &[
     "block_size",
     "scale",
     "eden",
+    "outer_size",
+    "outer_scale",
 ];
 
 /// The scale of MX, by its OCP name.
@@ -105,6 +108,8 @@ const BLOCK_FIELDS: &[&str] = &[
     "four_over_six",
     "sub_scales",
     "eden",
+    "outer_size",
+    "outer_scale",
 ];
 
 /// The parameters of a microexponent format.
@@ -237,6 +242,7 @@ fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
     let format_of_blocks = FloatScaleFormat {
         block_size: parameters.take("block_size", "block", usual.block_size, || at_least(0))?,
         scale: take_scale(&mut parameters, "nvfp4", &[], usual.scale)?,
+        outer: take_outer_scale(&mut parameters, "nvfp4")?,
         eden: parameters.take("eden", "", usual.eden, either)?,
         ..usual
     };
@@ -255,17 +261,52 @@ fn take_scale(
     others: &[&'static str],
     default: ScaleFormat,
 ) -> Result<ScaleFormat, ParseFormatError> {
+    Ok(take_some_scale(parameters, format, "scale", others)?.unwrap_or(default))
+}
+
+/// A parameter that is a scale's format; `None` if it is not given.
+fn take_some_scale(
+    parameters: &mut Parameters<'_>,
+    format: &'static str,
+    field: &'static str,
+    others: &[&'static str],
+) -> Result<Option<ScaleFormat>, ParseFormatError> {
     let scales = || one_of(others.iter().copied().chain(ScaleFormat::expected()));
-    let text = parameters.take("scale", "", default.to_string(), scales)?;
-    text.parse().map_err(|error| match error {
-        ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
+    let text = parameters.take_some::<String>(field, scales)?;
+    let format = text.map(|text| {
+        text.parse().map_err(|error| match error {
+            ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
+                format,
+                field,
+                value: error.value,
+                allowed: scales(),
+            },
+            error => error,
+        })
+    });
+    format.transpose()
+}
+
+/// The parameters `outer_size` and `outer_scale`.
+fn take_outer_scale(
+    parameters: &mut Parameters<'_>,
+    format: &'static str,
+) -> Result<Option<OuterScale>, ParseFormatError> {
+    let size = parameters.take_some("outer_size", || at_least(0))?;
+    let scale = take_some_scale(parameters, format, "outer_scale", &[])?;
+    match (size, scale) {
+        (Some(size), scale) => Ok(Some(OuterScale {
+            size,
+            scale: scale.unwrap_or(ScaleFormat::FLOAT32),
+        })),
+        (None, Some(scale)) => Err(ParseFormatError::FieldValue {
             format,
-            field: "scale",
-            value: error.value,
-            allowed: scales(),
-        },
-        error => error,
-    })
+            field: "outer_scale",
+            value: scale.to_string(),
+            allowed: "nothing without outer_size".to_string(),
+        }),
+        (None, None) => Ok(None),
+    }
 }
 
 fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {
@@ -310,6 +351,7 @@ fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
         four_over_six: parameters.take("four_over_six", "", false, either)?,
         sub_scales: parameters.take_some("sub_scales", sub_scales)?,
         eden: parameters.take("eden", "", false, either)?,
+        outer: take_outer_scale(&mut parameters, "block")?,
         ..FloatScaleFormat::new(element, scale, base.block_size)
     };
     parameters.finish()?;

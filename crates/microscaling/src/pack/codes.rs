@@ -3,6 +3,7 @@
 pub(super) mod bitstream;
 pub(super) mod eights;
 mod float_scale;
+mod outer_scale;
 pub(super) mod scale_codes;
 
 use crate::format::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
@@ -10,6 +11,7 @@ use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, MxRule, StepElemen
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 pub(crate) use float_scale::FloatScaleCodec;
+pub(crate) use outer_scale::OuterScaleCodec;
 
 /// The code of the scale NaN, where a scale is an exponent.
 const NAN_EXPONENT: u8 = 255;
@@ -324,7 +326,7 @@ impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{FixedPointCodec, FloatScaleCodec, MxCodec};
+        use $crate::pack::codes::{FixedPointCodec, FloatScaleCodec, MxCodec, OuterScaleCodec};
         match $format {
             BlockFormat::Mx(format) => {
                 let $codec = MxCodec::of(&format);
@@ -342,10 +344,13 @@ macro_rules! with_codec {
                 let $codec = FloatScaleCodec::of(&format.into(), $tensor_scale);
                 $body
             }
-            BlockFormat::FloatScale(format) => {
-                let $codec = FloatScaleCodec::of(&format, $tensor_scale);
-                $body
-            }
+            BlockFormat::FloatScale(format) => match OuterScaleCodec::of(&format) {
+                Some($codec) => $body,
+                None => {
+                    let $codec = FloatScaleCodec::of(&format, $tensor_scale);
+                    $body
+                }
+            },
         }
     }};
 }

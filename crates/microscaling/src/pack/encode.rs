@@ -108,6 +108,7 @@ impl Encoder {
         match self.places {
             // Their doubled scales have bits of their own.
             _ if self.rule.first_sub_block().is_some() => self.encode_any(rule, part),
+            _ if matches!(self.rule, BlockRule::OuterScale(_)) => self.encode_any(rule, part),
             Some(places) if contiguous => self.encode_contiguous(rule, places, part),
             Some(places) if inner > 1 && whole(block * inner) && whole(axis * inner) => {
                 self.encode_interleaved(rule, places, part);

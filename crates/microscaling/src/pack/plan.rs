@@ -1,7 +1,7 @@
 //! Where the bytes of a packed tensor lie.
 
 use super::codes::bitstream;
-use crate::format::{BlockFormat, FloatScaleFormat};
+use crate::format::{BlockFormat, FloatScaleFormat, OuterScale};
 use crate::pack::PackError;
 use crate::processor::threads::Divide;
 use crate::quantize::layout::{Layout, Runs, count, layout};
@@ -199,6 +199,11 @@ pub(super) fn scale_bytes(format: &BlockFormat) -> usize {
     }
 }
 
+/// Bytes of an outer scale.
+pub(super) fn outer_scale_bytes(outer: OuterScale) -> usize {
+    outer.scale.bits().div_ceil(8) as usize
+}
+
 /// Bytes of the record of a block of `block` elements; `None` if it overflows.
 fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
     match format {
@@ -214,6 +219,16 @@ fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
             // Also of a shorter block, so that the levels have their places.
             let [first, second] = sub_scales.bits(*block_size);
             bitstream::byte_len(first + second, 1)?.checked_add(scale_bytes(format))
+        }
+        BlockFormat::FloatScale(FloatScaleFormat {
+            outer: Some(outer),
+            block_size,
+            ..
+        }) => {
+            let scales = block.div_ceil(*block_size);
+            scales
+                .checked_mul(scale_bytes(format))?
+                .checked_add(outer_scale_bytes(*outer))
         }
         format => Some(scale_bytes(format)),
     }

@@ -18,7 +18,7 @@ mod unit;
 
 pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
-pub(crate) use float_scale::{EXACT, FloatScaleRule, SubScaleRule, is_large};
+pub(crate) use float_scale::{EXACT, FloatScaleRule, OuterScaleRule, SubScaleRule, is_large};
 pub(crate) use grid::{Grid, StepElement, Steps};
 pub(crate) use mx::MxRule;
 pub(crate) use scale_pair::ScalePair;
@@ -40,6 +40,7 @@ pub(crate) enum BlockRule {
     Mx(MxRule),
     FixedPoint(FixedPointRule),
     FloatScale(FloatScaleRule),
+    OuterScale(OuterScaleRule),
 }
 
 impl BlockRule {
@@ -55,7 +56,10 @@ impl BlockRule {
     }
 
     fn of_float_scale(format: &FloatScaleFormat, tensor_scale: Option<f32>) -> Self {
-        Self::FloatScale(FloatScaleRule::of(format, tensor_scale.unwrap_or(1.0)))
+        match OuterScaleRule::of(format) {
+            Some(rule) => Self::OuterScale(rule),
+            None => Self::FloatScale(FloatScaleRule::of(format, tensor_scale.unwrap_or(1.0))),
+        }
     }
 
     /// The same rule with results in units of the tensor scale, if there is one.
@@ -72,6 +76,7 @@ impl BlockRule {
         match self {
             Self::FixedPoint(rule) => rule.sub_block,
             Self::FloatScale(rule) => rule.sub_scales.map_or(usize::MAX, |sub| sub.blocks[1]),
+            Self::OuterScale(rule) => rule.block,
             _ => usize::MAX,
         }
     }
@@ -110,7 +115,7 @@ impl BlockRule {
     /// Whether every scale is a power of two.
     #[inline(always)]
     pub(crate) fn has_powers_of_two(&self) -> bool {
-        !matches!(self, Self::FloatScale(_))
+        !matches!(self, Self::FloatScale(_) | Self::OuterScale(_))
     }
 
     /// Whether the grid depends on all elements of a block. The loops look at such a block twice: the second time they know its
@@ -194,6 +199,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.grid(amax, second),
             Self::FixedPoint(rule) => rule.grid(amax, second),
             Self::FloatScale(rule) => rule.grid(amax, second),
+            Self::OuterScale(rule) => rule.grid(amax, second),
         }
     }
 
@@ -203,7 +209,7 @@ impl BlockRule {
         match self {
             Self::Mx(rule) => Some(rule.step_element()),
             Self::FixedPoint(rule) => Some(rule.step_element()),
-            Self::FloatScale(_) => None,
+            Self::FloatScale(_) | Self::OuterScale(_) => None,
         }
     }
 
@@ -227,6 +233,7 @@ impl BlockRule {
     pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
         match self {
             Self::FloatScale(rule) => rule.round::<R>(grid, x, draw),
+            Self::OuterScale(rule) => rule.blocks.round::<R>(grid, x, draw),
             Self::Mx(rule) => rule.step_element().round::<R>(grid, x, draw),
             Self::FixedPoint(rule) => rule.step_element().round::<R>(grid, x, draw),
         }
@@ -237,10 +244,12 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn largest(&self, grid: Grid, sign: u32) -> u32 {
         match self {
-            Self::FloatScale(rule) => match rule.pair_of(grid) {
-                pair if pair.is_nan() => NAN,
-                pair => FloatScaleRule::largest(pair, rule.largest_unit(grid, sign)),
-            },
+            Self::FloatScale(rule) | Self::OuterScale(OuterScaleRule { blocks: rule, .. }) => {
+                match rule.pair_of(grid) {
+                    pair if pair.is_nan() => NAN,
+                    pair => FloatScaleRule::largest(pair, rule.largest_unit(grid, sign)),
+                }
+            }
             _ => Steps::of(grid).max,
         }
     }

@@ -1,6 +1,6 @@
 //! The scale of a block, and the largest number that its elements can become; the scales of many blocks.
 
-use crate::quantize::rules::{BlockRule, Grid, Steps};
+use crate::quantize::rules::{BlockRule, Grid, ScalePair, Steps};
 use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT, NAN, SIGN};
 
 /// A block format, and the scale of the tensor if it has one, as the statistics see them.
@@ -21,7 +21,9 @@ impl Scales {
     ) {
         let rule = &self.0;
         // The scale of a block is not the scale of its sub-blocks there.
-        if rule.first_sub_block().is_none() && rule.are_tame(maxima) {
+        let has_own_scales =
+            rule.first_sub_block().is_some() || matches!(rule, BlockRule::OuterScale(_));
+        if !has_own_scales && rule.are_tame(maxima) {
             rule.tame_pairs(maxima, seconds, [&mut *scales, &mut *limits]);
             let max = f32::from_bits(rule.unit_element().max);
             for ((limit, scale), amax) in limits.iter_mut().zip(scales).zip(maxima) {
@@ -55,6 +57,8 @@ impl Scales {
                 rule.pair_of([rule.block_scale_with(amax, 0), 0]).scale
             }
             BlockRule::FloatScale(rule) => rule.pair_of(grid).scale,
+            // That of a block with the largest magnitude.
+            BlockRule::OuterScale(rule) => ScalePair::of(rule.grid(amax, amax)).scale,
         }
     }
 }

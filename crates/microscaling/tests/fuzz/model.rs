@@ -5,7 +5,7 @@
 
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
-    MicroexponentFormat, MxFormat, Rounding, ScaleMode, SharedExpMethod,
+    MicroexponentFormat, MxFormat, OuterScale, Rounding, ScaleFormat, ScaleMode, SharedExpMethod,
 };
 use std::collections::BTreeMap;
 
@@ -144,7 +144,10 @@ pub(crate) fn quantize(
             BlockFormat::Microexponent(format) => microexponent(format, &block, rounding, &draws),
             format => {
                 let format = format.float_scale().unwrap();
-                float_scale(format, tensor_amax, &block, rounding, &draws)
+                match format.outer {
+                    Some(outer) => outer_scale(format, outer, &block, rounding, &draws),
+                    None => float_scale(format, tensor_amax, &block, rounding, &draws),
+                }
             }
         };
         for (at, element) in places.into_iter().zip(block) {
@@ -164,6 +167,9 @@ fn blocks(format: BlockFormat, shape: &[usize], axis: usize) -> Vec<Vec<usize>> 
         BlockFormat::Bfp(format) => (format.block_size, false),
         BlockFormat::Microexponent(format) => (format.block_size, false),
         BlockFormat::Nvfp4(format) => (16, format.square),
+        BlockFormat::FloatScale(FloatScaleFormat {
+            outer: Some(outer), ..
+        }) => (outer.size, false),
         BlockFormat::FloatScale(format) => (format.block_size, format.square),
         other => unimplemented!("{other} is not known here"),
     };
@@ -351,10 +357,80 @@ fn microexponent(
     sub_blocks.flat_map(of_sub_block).collect()
 }
 
-/// Each operation rounds to float32, so it is float32's.
+/// A part of the tensor as a tensor of its own, whose scale has few bits.
+fn outer_scale(
+    format: FloatScaleFormat,
+    outer: OuterScale,
+    part: &[f32],
+    rounding: Rounding,
+    draws: &[u32],
+) -> Vec<Element> {
+    let (.., max) = scale_format(format.scale);
+    let of_tensor = FloatScaleFormat {
+        tensor_scale: true,
+        outer: None,
+        ..format
+    };
+    let wanted = tensor_scale(of_tensor, amax(part), max as f32);
+    if amax(part).is_infinite() {
+        return all_nan(part);
+    }
+    let (outer_bits, outer_emin, outer_max) = scale_format(outer.scale);
+    let least = if outer_bits < 23 { outer_bits } else { 0 };
+    let limited = f64::from(wanted).clamp(pow2(outer_emin - least), outer_max);
+    let t = to_float(limited, outer_bits, outer_emin, Rounding::NearestEven, 0) as f32;
+    let size = format.block_size;
+    let blocks = part.chunks(size).zip(draws.chunks(size));
+    blocks
+        .flat_map(|(block, draws)| in_units_of(of_tensor, t, block, rounding, draws))
+        .collect()
+}
+
+/// Mantissa bits, exponent of the smallest normal number, largest number.
+fn scale_format(scale: ScaleFormat) -> (i32, i32, f64) {
+    match scale.to_string().as_str() {
+        "ue4m3" => (3, -6, 448.0),
+        "ue5m3" => (3, -14, 114_688.0),
+        "ue5m2" => (2, -14, 57_344.0),
+        "ue3m3" => (3, -2, 28.0),
+        "ue6m2" => (2, -47, 49_152.0),
+        "bfloat16" => (7, -126, pow2(127) * (2.0 - pow2(-7))),
+        "float32" => (23, -126, f64::from(f32::MAX)),
+        other => unimplemented!("{other} is not known here"),
+    }
+}
+
+/// t of a tensor, whose blocks have scales up to a largest one.
+fn tensor_scale(format: FloatScaleFormat, tensor_amax: f64, scale_max: f32) -> f32 {
+    let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
+    let first = alternatives(format)[0].q;
+    match (format.tensor_scale, format.four_over_six) {
+        (false, _) => 1.0,
+        (true, false) if format.eden => tensor_amax as f32 / (scale_max * 4.0 / 7.0 * first) * h,
+        (true, false) => tensor_amax as f32 / (scale_max * first) * h,
+        (true, true) => tensor_amax as f32 / (256.0 * 6.0) * h,
+    }
+}
+
 fn float_scale(
     format: FloatScaleFormat,
     tensor_amax: f64,
+    block: &[f32],
+    rounding: Rounding,
+    draws: &[u32],
+) -> Vec<Element> {
+    let (.., scale_max) = scale_format(format.scale);
+    let t = tensor_scale(format, tensor_amax, scale_max as f32);
+    if format.tensor_scale && tensor_amax.is_infinite() {
+        return all_nan(block);
+    }
+    in_units_of(format, t, block, rounding, draws)
+}
+
+/// Each operation rounds to float32, so it is float32's.
+fn in_units_of(
+    format: FloatScaleFormat,
+    t: f32,
     block: &[f32],
     rounding: Rounding,
     draws: &[u32],
@@ -366,30 +442,14 @@ fn float_scale(
     } else {
         1.0
     };
-    let first = alternatives[0].q * doublings;
-    let (scale_bits, scale_emin, scale_max) = match format.scale.to_string().as_str() {
-        "ue4m3" => (3, -6, 448.0),
-        "ue5m3" => (3, -14, 114_688.0),
-        "ue5m2" => (2, -14, 57_344.0),
-        "ue3m3" => (3, -2, 28.0),
-        "ue6m2" => (2, -47, 49_152.0),
-        "bfloat16" => (7, -126, pow2(127) * (2.0 - pow2(-7))),
-        "float32" => (23, -126, f64::from(f32::MAX)),
-        other => unimplemented!("{other} is not known here"),
-    };
+    let (scale_bits, scale_emin, scale_max) = scale_format(format.scale);
     let scale_min = match format.subnormal_scales && scale_bits < 23 {
         true => pow2(scale_emin - scale_bits),
         false => pow2(scale_emin),
     };
     let (scale_max, scale_min) = (scale_max as f32, scale_min as f32);
-    let t = match (format.tensor_scale, format.four_over_six) {
-        (false, _) => 1.0,
-        (true, false) if format.eden => tensor_amax as f32 / (scale_max * 4.0 / 7.0 * first) * h,
-        (true, false) => tensor_amax as f32 / (scale_max * first) * h,
-        (true, true) => tensor_amax as f32 / (256.0 * 6.0) * h,
-    };
     let amax = amax(block);
-    if amax.is_infinite() || (format.tensor_scale && tensor_amax.is_infinite()) {
+    if amax.is_infinite() {
         return all_nan(block);
     }
     if t == 0.0 {

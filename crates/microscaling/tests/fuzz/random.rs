@@ -3,8 +3,8 @@
 use super::Tensor;
 use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, RandomStream, Rounding, ScaleFormat, ScaleMode,
-    SharedExpMethod, SpecialCodes, SubScales,
+    MicroexponentFormat, MxFormat, Nvfp4Format, OuterScale, RandomStream, Rounding, ScaleFormat,
+    ScaleMode, SharedExpMethod, SpecialCodes, SubScales,
 };
 
 /// SplitMix64.
@@ -101,8 +101,13 @@ impl Random {
                     true => SubScales::new(self.any(&[8, 4, 2, 16]), self.any(&[4, 2, 1])),
                     false => None,
                 };
+                let outer = self.one_in(4).then(|| OuterScale {
+                    size: block_size * self.any(&[0, 1, 2, 3, 8]),
+                    scale: self.any(&ScaleFormat::NAMES).parse().unwrap(),
+                });
                 let format = FloatScaleFormat {
                     sub_scales,
+                    outer,
                     eden: self.one_in(8),
                     subnormal_scales: self.one_in(2),
                     tensor_scale: self.one_in(2),

@@ -37,6 +37,7 @@ mod names;
     allow(dead_code, reason = "used by tests that need serde")
 )]
 mod oracle;
+mod outer_scales;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;

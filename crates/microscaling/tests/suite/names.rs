@@ -234,7 +234,7 @@ fn blocks() {
         (
             "block(element=e2m1,scale=ue5m3,scale_mode=ceil)",
             "block: unknown or repeated parameter `scale_mode`: expected one of element, scale, block_size, square, headroom, \
-             scale_mode, tensor_scale, subnormal_scales, four_over_six, sub_scales, eden",
+             scale_mode, tensor_scale, subnormal_scales, four_over_six, sub_scales, eden, outer_size, outer_scale",
         ),
     ] {
         assert_eq!(error(text), expected);

@@ -103,7 +103,7 @@ fn levels(format: FloatScaleFormat) -> Option<[usize; 2]> {
 }
 
 impl<'a> Words<'a> {
-    /// `None` if there are no elements, or blocks are so long that the host packs them.
+    /// `None` if there are no elements, or the host packs the blocks: long ones, and those with an outer scale.
     ///
     /// # Errors
     ///
@@ -116,7 +116,8 @@ impl<'a> Words<'a> {
         let parts = StatisticsParts::of(Some(format), shape, axis)?;
         let is_short_enough =
             two_pass_scale::is_short_enough(&format) && largest_length(&parts) <= MOST_TURNS;
-        if shape.contains(&0) || !is_short_enough {
+        let has_outer_scale = Format::of(format).has_outer_scale();
+        if shape.contains(&0) || !is_short_enough || has_outer_scale {
             return Ok(None);
         }
         let form = Form::of(format, parts.rows());

@@ -141,6 +141,7 @@ fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usiz
             let is_of_units = first.is_multiple_of(EACH) && length.is_multiple_of(first);
             EACH.is_multiple_of(sub_block) && is_of_units
         }
+        None if format.has_outer_scale() => EACH.is_multiple_of(sub_block),
         None => sub_block == length || EACH.is_multiple_of(sub_block),
     };
     (fits && is_of_a_unit).then_some(length)

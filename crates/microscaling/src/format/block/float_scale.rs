@@ -1,7 +1,8 @@
 //! Blocks whose scale is a float: NVFP4's kind, with any element, any block and any scale.
 
 use crate::format::{
-    ElementFormat, FormatError, Headroom, Nvfp4Format, ParseFormatError, SpecialCodes, SubScales,
+    ElementFormat, FormatError, Headroom, Nvfp4Format, OuterScale, ParseFormatError, SpecialCodes,
+    SubScales,
 };
 use crate::names::{NameError, impl_serde_by_text};
 use crate::round::bits;
@@ -155,6 +156,9 @@ impl fmt::Display for ScaleFormat {
 
 impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 
+/// Scales from here on leave no room for a scale of the tensor, or of a part of it.
+const LARGE_SCALE: f32 = 4_294_967_296.0;
+
 /// Blocks of elements that share a float, as [`Nvfp4Format`] has them, and possibly a float32 of the whole tensor.
 ///
 /// Let Q be the largest number of [`element`](Self::element), and C the largest number of [`scale`](Self::scale). Then t is 1 without a tensor scale,
@@ -162,7 +166,8 @@ impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 /// the range of the scale's format and rounded to its numbers, half to even in every rounding mode. An element x becomes `q · (t · c)` with q =
 /// round(x · ((1 / t) / c)) among the numbers of the element's format, saturating. Each of these operations rounds to float32. A block is NaN where t
 /// · c is too large for it, which takes a Q of less than 2. [`Nvfp4Format`] describes NaN, Inf, zeros and small tensors otherwise. With
-/// [sub-scales](SubScales) Q is 4 times the largest element, and each sub-block multiplies c by 1, 2 or 4.
+/// [sub-scales](SubScales) Q is 4 times the largest element, and each sub-block multiplies c by 1, 2 or 4. With an
+/// [outer scale](OuterScale), t is the scale of a part of the tensor, not of all of it.
 ///
 /// As text it is `block(element=fp4_e2m1,scale=ue5m3,block_size=32)`.
 ///
@@ -192,6 +197,8 @@ pub struct FloatScaleFormat {
     pub subnormal_scales: bool,
     /// Whether the tensor has a scale.
     pub tensor_scale: bool,
+    /// The scales of tiles or channels, in place of a scale of the whole tensor.
+    pub outer: Option<OuterScale>,
     /// Makes the blocks square, see [`MxFormat::square`](crate::MxFormat::square).
     pub square: bool,
     /// h: both scales are chosen as if every magnitude were multiplied by h.
@@ -253,6 +260,7 @@ impl FloatScaleFormat {
             scale,
             subnormal_scales: true,
             tensor_scale: false,
+            outer: None,
             square: false,
             headroom: Headroom::NONE,
             sub_scales: None,
@@ -269,6 +277,7 @@ impl FloatScaleFormat {
     ///   scales than NVFP4's, or square blocks as long as the axis. MS-EDEN is an error without a tensor scale, for tables, for
     ///   square blocks, with four over six, and for blocks that do not divide its group.
     /// * [`FormatError::SubScales`]: sub-scales that do not divide the blocks, or beside a field that excludes them.
+    /// * [`FormatError::OuterScale`]: an outer scale of parts that are no whole blocks, or beside a field that excludes it.
     pub fn validate(&self) -> Result<(), FormatError> {
         let Self { element, scale, .. } = *self;
         let is_too_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));
@@ -276,7 +285,10 @@ impl FloatScaleFormat {
             return Err(FormatError::FloatScaleElement { got: element });
         }
         let refused = |field, allowed| Err(FormatError::FloatScaleField { field, allowed });
-        if self.tensor_scale && scale.max() >= 4_294_967_296.0 {
+        if let Some(outer) = self.outer {
+            self.validate_outer_scale(outer)?;
+        }
+        if self.tensor_scale && scale.max() >= LARGE_SCALE {
             return refused(
                 "tensor_scale",
                 "false with a scale that is as large as float32's",
@@ -302,6 +314,23 @@ impl FloatScaleFormat {
         }
         self.sub_scales
             .map_or(Ok(()), |sub| self.validate_sub_scales(sub))
+    }
+
+    fn validate_outer_scale(&self, got: OuterScale) -> Result<(), FormatError> {
+        let is_of_blocks = self.block_size > 0 && got.size.is_multiple_of(self.block_size);
+        let alone = !self.tensor_scale && !self.square && !self.four_over_six && !self.eden;
+        if is_of_blocks
+            && alone
+            && self.sub_scales.is_none()
+            && !self.element.is_table()
+            && self.scale.max() < LARGE_SCALE
+        {
+            return Ok(());
+        }
+        Err(FormatError::OuterScale {
+            got,
+            allowed: "a multiple of block_size, or 0 for the whole axis, of elements that are no table, beside a scale below 2^32 and no tensor_scale, square, four_over_six, sub_scales or eden",
+        })
     }
 
     fn validate_sub_scales(&self, got: SubScales) -> Result<(), FormatError> {

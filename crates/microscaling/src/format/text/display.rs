@@ -84,6 +84,9 @@ fn float_scale_text(format: &FloatScaleFormat) -> String {
             text += &format!(",{field}=true");
         }
     }
+    if let Some(outer) = format.outer {
+        text += &format!(",{outer}");
+    }
     if let Some(sub_scales) = format.sub_scales {
         text += &format!(",sub_scales={sub_scales}");
     }

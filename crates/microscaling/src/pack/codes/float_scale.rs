@@ -38,6 +38,18 @@ impl FloatScaleCodec {
         }
     }
 
+    /// The same codec in a tensor with this scale, given as a pattern.
+    #[inline(always)]
+    pub(super) fn with_tensor_scale(self, tensor_scale: u32) -> Self {
+        let scaled = self.scaled.with_tensor_scale(tensor_scale);
+        Self {
+            rule: BlockRule::FloatScale(scaled),
+            scaled,
+            tensor_scale,
+            ..self
+        }
+    }
+
     /// The places of the bits of a sub-block of the second level.
     #[inline(always)]
     fn places(&self, sub_scales: SubScaleRule, index: usize) -> [usize; 2] {

@@ -17,6 +17,9 @@ use windows::{SUB_SCALES, Windows};
 
 /// Whether [`Line::windows`] are of such blocks.
 pub(crate) fn is_usual(rule: &BlockRule, block: usize) -> bool {
+    if let BlockRule::OuterScale(_) = rule {
+        return false;
+    }
     let sub_block = rule.sub_block().min(block);
     match (block, rule.first_sub_block()) {
         (64, Some(first)) => [first, sub_block] == SUB_SCALES,

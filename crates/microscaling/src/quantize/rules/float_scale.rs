@@ -2,6 +2,7 @@
 
 mod formats;
 mod four_over_six;
+mod outer_scale;
 mod scale_row;
 mod sub_scales;
 mod tables;
@@ -16,6 +17,7 @@ use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::{RoundingRule, round_magnitude};
 use core::ops::Range;
 pub(super) use four_over_six::{Candidates, FOUR_VERDICT};
+pub(crate) use outer_scale::OuterScaleRule;
 use scale_row::ScaleRow;
 pub(crate) use sub_scales::SubScaleRule;
 
@@ -61,15 +63,10 @@ pub(crate) struct FloatScaleRule {
 
 impl FloatScaleRule {
     pub(crate) fn of(format: &FloatScaleFormat, tensor_scale: f32) -> Self {
-        let tensor_scale = tensor_scale.to_bits();
-        let inverse = match tensor_scale {
-            0 | INFINITY.. => 0,
-            _ => ieee(|| bits::quotient(ONE, tensor_scale)),
-        };
-        Self {
-            tensor_scale,
-            inverse,
-            result_scale: tensor_scale,
+        let rule = Self {
+            tensor_scale: ONE,
+            inverse: ONE,
+            result_scale: ONE,
             headroom: format.headroom.value().to_bits(),
             element: UnitElement {
                 mantissa_bits: format.element.mantissa_bits() as i32,
@@ -83,6 +80,22 @@ impl FloatScaleRule {
             eden: format.eden,
             four_over_six: format.four_over_six,
             tables: format.element.as_tables(),
+        };
+        ieee(|| rule.with_tensor_scale(tensor_scale.to_bits()))
+    }
+
+    /// The same rule in a tensor with this scale, given as a pattern.
+    #[inline(always)]
+    pub(crate) fn with_tensor_scale(self, tensor_scale: u32) -> Self {
+        let inverse = match tensor_scale {
+            0 | INFINITY.. => 0,
+            _ => bits::quotient(ONE, tensor_scale),
+        };
+        Self {
+            tensor_scale,
+            inverse,
+            result_scale: tensor_scale,
+            ..self
         }
     }
 

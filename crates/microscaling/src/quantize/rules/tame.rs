@@ -33,6 +33,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.tame(),
             Self::FixedPoint(rule) => rule.tame(),
             Self::FloatScale(rule) => rule.tame(),
+            Self::OuterScale(rule) => rule.tame(),
         }
     }
 
@@ -49,6 +50,7 @@ impl BlockRule {
             Self::Mx(rule) => rule.unit_element(),
             Self::FixedPoint(rule) => rule.unit_element(),
             Self::FloatScale(rule) => rule.unit_element(),
+            Self::OuterScale(rule) => rule.blocks.unit_element(),
         }
     }
 
@@ -116,6 +118,12 @@ impl BlockRule {
                     [*scale, *inverse] = rule.tame_pair((*amax).max(least), false).words();
                 }
             }
+            Self::OuterScale(rule) => {
+                let rule = *rule;
+                for ((scale, inverse), (amax, second)) in pairs {
+                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), *second).words();
+                }
+            }
         }
     }
 
@@ -123,7 +131,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn tame_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
         match self {
-            Self::FixedPoint(_) => words[0].copy_from_slice(maxima),
+            Self::FixedPoint(_) | Self::OuterScale(_) => words[0].copy_from_slice(maxima),
             Self::FloatScale(rule) => {
                 let (rule, least) = (*rule, rule.tame().start);
                 let [scales, inverses] = words;
@@ -147,6 +155,13 @@ impl BlockRule {
         let (mut scales, mut inverses) = ([0; LANES], [0; LANES]);
         match self {
             Self::FixedPoint(rule) => {
+                let (rule, least) = (*rule, rule.tame().start);
+                for i in 0..LANES {
+                    let amax = of_blocks[0][i].max(least);
+                    [scales[i], inverses[i]] = rule.tame_pair(amax, own[i]).words();
+                }
+            }
+            Self::OuterScale(rule) => {
                 let (rule, least) = (*rule, rule.tame().start);
                 for i in 0..LANES {
                     let amax = of_blocks[0][i].max(least);
@@ -178,6 +193,7 @@ impl BlockRule {
             Self::FixedPoint(_) => amax >> MANTISSA_BITS,
             Self::FloatScale(rule) if amax == 0 => rule.scale.zero_code(),
             Self::FloatScale(rule) => rule.scale.code(scale),
+            Self::OuterScale(_) => unreachable!("the codec packs such blocks"),
         }
     }
 

@@ -73,7 +73,7 @@ impl Format {
             Self::Mx(format) => format.block_size,
             Self::Microexponent(format) => format.block_size,
             Self::Bfp(format) => format.block_size,
-            Self::FloatScale(format) => format.block_size,
+            Self::FloatScale(format) => BlockFormat::FloatScale(format).block_size(),
         };
         match length {
             0 => axis_length,
@@ -134,6 +134,7 @@ impl Format {
                 sub_scales: Some(sub_scales),
                 ..
             }) => sub_scales.block_sizes()[1].min(block),
+            Self::FloatScale(format) if format.outer.is_some() => format.block_size.min(block),
             _ => block,
         }
     }
@@ -148,7 +149,14 @@ impl Format {
 
     /// Whether a grid needs to know a sub-block's largest magnitude beside its block's.
     pub(in crate::kernels::cube) fn has_sub_blocks(self, block: usize) -> bool {
-        self.sub_block_length(block) < block || self.first_sub_block().is_some()
+        self.sub_block_length(block) < block
+            || self.first_sub_block().is_some()
+            || self.has_outer_scale()
+    }
+
+    /// Whether blocks have an outer scale. They are the sub-blocks of what shares that scale.
+    pub(in crate::kernels::cube) fn has_outer_scale(self) -> bool {
+        matches!(self, Self::FloatScale(format) if format.outer.is_some())
     }
 }
 

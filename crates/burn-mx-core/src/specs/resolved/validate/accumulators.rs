@@ -60,7 +60,7 @@ impl ResolvedSpecs {
                 field: slot.field(),
                 value: format.map(|format| format.to_string()).unwrap_or_default(),
                 reason: "its products have an accumulator, which takes elements with one scale a block",
-                allowed: "an MX format, or one with a float for a scale and no tables, sub_scales or eden",
+                allowed: "an MX format, or one with a float for a scale and no tables, sub_scales, eden or outer_size",
             })
         };
         for [lhs, rhs] in pairs {

@@ -194,7 +194,7 @@ impl OperandKind {
             },
             _ => {
                 let format = format.float_scale()?;
-                if format.sub_scales.is_some() {
+                if format.sub_scales.is_some() || format.outer.is_some() {
                     return None;
                 }
                 (format.element, ScaleType::Float(format.scale))

@@ -1,6 +1,6 @@
 //! The formats' functions for one block and one element.
 
-use super::FloatScaleRule;
+use super::{FloatScaleRule, OuterScaleRule};
 use crate::format::{BlockFormat, FloatScaleFormat, Nvfp4Format};
 use crate::processor::float_state::ieee;
 use crate::quantize::rules::BlockRule;
@@ -36,6 +36,15 @@ impl FloatScaleFormat {
                 })
             }
         })
+    }
+
+    /// The outer scale t of a part with this largest magnitude, given as a float32 pattern whose sign bit is ignored; `None` for a
+    /// format without an outer scale. A NaN or Inf gives NaN.
+    ///
+    /// In the part, [`block_scale_of`](Self::block_scale_of) and [`round_scaled`](Self::round_scaled) take t for the tensor's scale.
+    pub fn outer_scale_of(&self, amax: u32) -> Option<f32> {
+        let rule = OuterScaleRule::of(self)?;
+        Some(f32::from_bits(ieee(|| rule.scale(amax & ABS))))
     }
 
     /// The scale c of a block of these elements, in a tensor with the scale `tensor_scale`; NaN if either is NaN or Inf.

@@ -13,7 +13,7 @@ pub(crate) struct ScaleRow {
     dropped: u32,
     /// The smallest and the largest scale, and the smallest normal one, as patterns.
     pub(super) min: u32,
-    max: u32,
+    pub(super) max: u32,
     smallest_normal: u32,
     /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
     to_subnormal: f32,
@@ -26,12 +26,22 @@ pub(crate) struct ScaleRow {
 }
 
 impl ScaleRow {
+    /// The scales of a format's blocks.
     pub(super) fn of(format: &FloatScaleFormat) -> Self {
-        let scale = format.scale;
+        Self::from_least(format.scale, format.scale_min())
+    }
+
+    /// All numbers of a scale's format.
+    pub(super) fn of_all(scale: ScaleFormat) -> Self {
+        let least = scale.float().map(|float| float.min_subnormal());
+        Self::from_least(scale, least.unwrap_or(f32::MIN_POSITIVE))
+    }
+
+    fn from_least(scale: ScaleFormat, min: f32) -> Self {
         let dropped = MANTISSA_BITS as u32 - scale.mantissa_bits();
         Self {
             dropped,
-            min: format.scale_min().to_bits(),
+            min: min.to_bits(),
             max: scale.max().to_bits(),
             smallest_normal: bits::pow2(scale.emin()),
             to_subnormal: f32::from_bits(bits::pow2(scale.emin() + dropped as i32)),

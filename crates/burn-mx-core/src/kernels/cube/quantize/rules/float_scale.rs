@@ -10,12 +10,13 @@ use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::element::element_code;
 use crate::kernels::cube::numbers::round::round_magnitude;
 use cubecl::prelude::*;
-use microscaling::{ElementFormat, FloatScaleFormat, Rounding};
+use microscaling::{ElementFormat, FloatScaleFormat, Rounding, ScaleFormat};
 
 /// 6 / 4.
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
 
-/// t · c, or NaN, and (1 / t) / c, which may be Inf; c of the sub-block, if blocks have some.
+/// t · c, or NaN, and (1 / t) / c, which may be Inf; c of the sub-block, if blocks have some. With an outer scale the arguments are
+/// the largest magnitudes of what shares that scale and of a block in it.
 #[cube]
 pub(super) fn float_scale_grid(
     amax: u32,
@@ -23,7 +24,11 @@ pub(super) fn float_scale_grid(
     known: &Known,
     #[comptime] format: FloatScaleFormat,
 ) -> Grid {
-    let tensor_amax = tensor_amax(known);
+    let (amax, tensor_amax) = if comptime!(format.outer.is_some()) {
+        (verdict, amax)
+    } else {
+        (amax, tensor_amax(known))
+    };
     let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
     let (tensor_scale, block_scale) = float_scales(
         select(is_nan, 0, amax),
@@ -33,7 +38,7 @@ pub(super) fn float_scale_grid(
         format,
     );
     let mut number = table_number(verdict, format.element);
-    let (scale, inverse) = if comptime!(format.tensor_scale) {
+    let (scale, inverse) = if comptime!(has_scale_above(format)) {
         let is_zero = tensor_scale == 0;
         let divisor = select(is_zero, ONE, tensor_scale);
         let tensor_inverse = select(is_zero, 0, bits::quotient(ONE.runtime(), divisor));
@@ -58,6 +63,11 @@ pub(super) fn float_scale_grid(
     )
 }
 
+/// Whether blocks share a scale t: that of the tensor, or an outer scale.
+fn has_scale_above(format: FloatScaleFormat) -> bool {
+    format.tensor_scale || format.outer.is_some()
+}
+
 /// t and c, of finite magnitudes; t is used only where there is one.
 #[cube]
 pub(in crate::kernels::cube::quantize) fn float_scales(
@@ -69,7 +79,7 @@ pub(in crate::kernels::cube::quantize) fn float_scales(
 ) -> (u32, u32) {
     let table = table_number(verdict, format.element);
     let element_scale = bits::quotient(amax, largest_unit(table, known, format));
-    let (tensor_scale, wanted) = if comptime!(format.tensor_scale) {
+    let (tensor_scale, wanted) = if comptime!(has_scale_above(format)) {
         let tensor_scale = tensor_scale(tensor_amax, format);
         let is_zero = tensor_scale == 0;
         // Of a tensor scale of zero nothing but that is used.
@@ -81,7 +91,8 @@ pub(in crate::kernels::cube::quantize) fn float_scales(
     };
     let block_scale = to_scale(
         chosen(with_headroom(wanted, format), verdict, format),
-        format,
+        comptime!(format.scale_min()),
+        format.scale,
     );
     (tensor_scale, block_scale)
 }
@@ -90,7 +101,19 @@ pub(in crate::kernels::cube::quantize) fn float_scales(
 #[cube]
 pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: FloatScaleFormat) -> u32 {
     let max = comptime!(format.tensor_max().to_bits());
-    with_headroom(bits::quotient(tensor_amax, max.runtime()), format)
+    let scale = with_headroom(bits::quotient(tensor_amax, max.runtime()), format);
+    match comptime!(format.outer) {
+        Some(outer) => to_scale(scale, comptime!(least(outer.scale)), outer.scale),
+        None => scale,
+    }
+}
+
+/// The smallest number of a scale's format.
+fn least(scale: ScaleFormat) -> f32 {
+    match scale.float() {
+        Some(float) => float.min_subnormal(),
+        None => f32::MIN_POSITIVE,
+    }
 }
 
 /// c, the scale of a block without the tensor's, where the grid has both; NaN where all of the block becomes NaN.
@@ -137,14 +160,14 @@ fn chosen(scale: u32, verdict: u32, #[comptime] format: FloatScaleFormat) -> u32
     }
 }
 
-/// A block's scale: limited, and rounded to the numbers of its format, half to even. No carry leads beyond the limits.
+/// A scale: limited, and rounded to the numbers of its format, half to even. No carry leads beyond the limits.
 #[cube]
-fn to_scale(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
-    let least = comptime!(format.scale_min().to_bits()).runtime();
-    let most = comptime!(format.scale.max().to_bits()).runtime();
+fn to_scale(scale: u32, #[comptime] least: f32, #[comptime] format: ScaleFormat) -> u32 {
+    let least = comptime!(least.to_bits()).runtime();
+    let most = comptime!(format.max().to_bits()).runtime();
     let limited = min(max(scale, least), most);
-    let mantissa_bits = comptime!(format.scale.mantissa_bits() as i32);
-    let emin = comptime!(format.scale.emin()).runtime();
+    let mantissa_bits = comptime!(format.mantissa_bits() as i32);
+    let emin = comptime!(format.emin()).runtime();
     round_magnitude(limited, emin, 0, mantissa_bits, Rounding::NearestEven)
 }
 

@@ -1,0 +1,72 @@
+//! Outer scales: a part of a tensor is quantized as a tensor with a tensor scale, and its blocks are sub-blocks.
+
+use super::scale_row::ScaleRow;
+use super::{FloatScaleRule, LARGE, NARROW};
+use crate::format::FloatScaleFormat;
+use crate::quantize::rules::{Grid, ScalePair};
+use crate::round::bits::{self, INFINITY, NAN};
+use core::ops::Range;
+
+/// A [`FloatScaleFormat`] with an outer scale, as the loops hold it. The largest magnitude of a part gives its t, and those of its
+/// blocks give c.
+#[derive(Clone, Copy)]
+pub(crate) struct OuterScaleRule {
+    /// The rule of the blocks, whatever t is.
+    pub(crate) blocks: FloatScaleRule,
+    /// Elements in a block.
+    pub(crate) block: usize,
+    /// C · Q as a pattern.
+    tensor_max: u32,
+    pub(crate) outer: ScaleRow,
+}
+
+impl OuterScaleRule {
+    pub(crate) fn of(format: &FloatScaleFormat) -> Option<Self> {
+        Some(Self {
+            blocks: FloatScaleRule::of(format, 1.0),
+            block: format.block_size,
+            tensor_max: format.tensor_max().to_bits(),
+            outer: ScaleRow::of_all(format.outer?.scale),
+        })
+    }
+
+    /// t as a pattern; NaN if the part is not finite.
+    #[inline(always)]
+    pub(crate) fn scale(&self, amax: u32) -> u32 {
+        if amax >= INFINITY {
+            return NAN;
+        }
+        self.tame_scale(amax)
+    }
+
+    #[inline(always)]
+    fn tame_scale(&self, amax: u32) -> u32 {
+        let scale = bits::quotient(amax, self.tensor_max);
+        self.outer.round(bits::product(scale, self.blocks.headroom))
+    }
+
+    /// The grid of a block, from the largest magnitudes of its part and its own.
+    #[inline(always)]
+    pub(crate) fn grid(&self, amax: u32, own: u32) -> Grid {
+        let rule = self.blocks.with_tensor_scale(self.scale(amax));
+        rule.grid(own, own)
+    }
+
+    /// The parts that are tame whatever their blocks are.
+    pub(crate) fn tame(&self) -> Range<u32> {
+        let is_narrow = self.blocks.scale.min < NARROW || self.outer.max < LARGE;
+        if is_narrow {
+            return 0..0;
+        }
+        // From here on t is at least 2^-80: a headroom is at least 1/2.
+        let start = -80 + bits::exponent(self.tensor_max) + 2;
+        bits::pow2(start)..bits::pow2(120)
+    }
+
+    /// The pair of a block of a tame part.
+    #[inline(always)]
+    pub(crate) fn tame_pair(&self, amax: u32, own: u32) -> ScalePair {
+        let rule = self.blocks.with_tensor_scale(self.tame_scale(amax));
+        rule.tame_pair(own, false)
+    }
+}
