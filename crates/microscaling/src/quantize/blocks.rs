@@ -214,13 +214,12 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
             );
         } else if let Grids::One(grid) = self.grids
             && let Some((few, pair)) = rule.few(grid)
-            && !R::USES_DRAWS
         {
             self.each(
                 #[inline(always)]
-                |_, x, _| {
+                |_, x, draw| {
                     let scaled = FloatScaleRule::scaled(pair, x.to_bits() & ABS);
-                    element_rule.few(&few, pair, scaled, x)
+                    element_rule.few(&few, pair, scaled, x, draw)
                 },
             );
         } else {

@@ -115,7 +115,7 @@ impl BlockRule {
     /// Whether every scale is a power of two.
     #[inline(always)]
     pub(crate) fn has_powers_of_two(&self) -> bool {
-        !matches!(self, Self::FloatScale(_) | Self::OuterScale(_))
+        matches!(self, Self::Mx(_) | Self::FixedPoint(_))
     }
 
     /// Whether the grid depends on all elements of a block. The loops look at such a block twice: the second time they know its

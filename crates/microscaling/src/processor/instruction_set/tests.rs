@@ -1,7 +1,7 @@
 use super::*;
 use crate::format::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, ScaleFormat, ScaleMode,
+    MicroexponentFormat, MxFormat, Nvfp4Format, OuterScale, ScaleFormat, ScaleMode,
 };
 use crate::quantize::rules::BlockRule;
 use crate::round::bits::ABS;
@@ -68,19 +68,29 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
         select(scales.to_vec()),
         prop_oneof![Just(16_usize), Just(8), Just(32), 1..=70_usize],
         any::<[bool; 2]>(),
+        prop_oneof![
+            Just(None),
+            (0..5_usize, select(scales.to_vec())).prop_map(Some)
+        ],
         headrooms(),
     );
-    let float_scale = float_scale.prop_map(|(element, scale, block_size, flags, headroom)| {
-        let [subnormal_scales, tensor_scale] = flags;
-        let format = FloatScaleFormat {
-            subnormal_scales,
-            tensor_scale: tensor_scale && scale.max() < 1e9,
-            headroom,
-            ..FloatScaleFormat::new(element, scale, block_size)
-        };
-        format.validate().unwrap();
-        BlockFormat::FloatScale(format)
-    });
+    let float_scale =
+        float_scale.prop_map(|(element, scale, block_size, flags, outer, headroom)| {
+            let [subnormal_scales, tensor_scale] = flags;
+            let outer = outer.filter(|_| scale.max() < 1e9);
+            let format = FloatScaleFormat {
+                subnormal_scales,
+                tensor_scale: tensor_scale && scale.max() < 1e9 && outer.is_none(),
+                outer: outer.map(|(blocks, scale)| OuterScale {
+                    size: blocks * block_size,
+                    scale,
+                }),
+                headroom,
+                ..FloatScaleFormat::new(element, scale, block_size)
+            };
+            format.validate().unwrap();
+            BlockFormat::FloatScale(format)
+        });
     let with_loops_of_their_own = [
         "hif4",
         "nf4",
@@ -169,6 +179,7 @@ fn scalar(
     let block = whole(format.block_size());
     let sub_block = match format {
         BlockFormat::Microexponent(format) => format.sub_block_size,
+        BlockFormat::FloatScale(format) if format.outer.is_some() => format.block_size,
         _ => block,
     };
     let abs = |i: usize| data[i].to_bits() & ABS;
@@ -203,7 +214,8 @@ fn scalar(
             }
             BlockFormat::Nvfp4(_) | BlockFormat::FloatScale(_) => {
                 let format = format.float_scale().unwrap();
-                let tensor_scale = format.tensor_scale_of(tensor_amax);
+                let outer_scale = format.outer_scale_of(amax);
+                let tensor_scale = outer_scale.unwrap_or(format.tensor_scale_of(tensor_amax));
                 if format.element.is_table() || format.sub_scales.is_some() {
                     let rule = BlockRule::of(&format.into(), Some(tensor_scale));
                     let [amax, mut second] = rule.maxima(elements.clone());
@@ -214,9 +226,10 @@ fn scalar(
                     return rule.round_element(x, [amax, second], rounding, draw);
                 }
                 let mut scales = scales.borrow_mut();
-                let start = i - (at - first) * inner;
+                let start = i - (at - sub_first) * inner;
                 let block_scale = scales.entry(start).or_insert_with(|| {
-                    let block: Vec<f32> = elements.collect();
+                    let own = elements.skip(sub_first - first).take(sub_block);
+                    let block: Vec<f32> = own.collect();
                     format.block_scale_of(&block, tensor_scale)
                 });
                 let block_scale = *block_scale;

@@ -8,7 +8,9 @@ use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use crate::processor::instruction_set::Level;
 use crate::quantize::largest::MagnitudeMax;
 pub(crate) use crate::quantize::rules::LANES;
-use crate::quantize::rules::{BlockRule, ElementRule, Grid, SubScaleRule, TOGETHER};
+use crate::quantize::rules::{
+    BlockRule, ElementRule, Grid, OuterScaleRule, SubScaleRule, TOGETHER,
+};
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
 use few::FewWindows;
@@ -40,6 +42,9 @@ pub(crate) struct Line<'a, R> {
 impl<R: ElementRule> Line<'_, R> {
     /// Works on contiguous blocks; the last one may be shorter.
     pub(in crate::quantize) fn quantize(&mut self, line: &mut [f32], block: usize, start: u64) {
+        if let BlockRule::OuterScale(rule) = &self.job.rule {
+            return self.parts(rule, line, block, start);
+        }
         let mut done = 0;
         loop {
             let (left, at) = (&mut line[done..], start + done as u64);
@@ -53,6 +58,31 @@ impl<R: ElementRule> Line<'_, R> {
             self.blocks(&mut left[..window], block, at);
             done += window;
         }
+    }
+
+    /// Works on parts that have an outer scale, each as on a tensor with this scale.
+    fn parts(&mut self, rule: &OuterScaleRule, line: &mut [f32], part: usize, start: u64) {
+        for (i, data) in line.chunks_mut(part).enumerate() {
+            let job = Job {
+                rule: BlockRule::FloatScale(rule.within(self.largest(data))),
+                ..*self.job
+            };
+            let mut line = Line {
+                job: &job,
+                level: self.level,
+                draws: self.draws,
+            };
+            line.quantize(data, rule.block, start + (i * part) as u64);
+        }
+    }
+
+    fn largest(&self, data: &[f32]) -> u32 {
+        let mut amax = 0;
+        self.level.run(MagnitudeMax {
+            data,
+            amax: &mut amax,
+        });
+        amax
     }
 
     /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not tame. Returns on how many elements. With
@@ -89,10 +119,12 @@ impl<R: ElementRule> Line<'_, R> {
     ) -> usize {
         let mut done = 0;
         if self.job.rule.has_few() {
-            if !R::USES_DRAWS && S == B {
+            if S == B {
                 self.level.run(FewWindows::<_, B> {
                     job: self.job,
                     data,
+                    start,
+                    draws: self.draws,
                     done: &mut done,
                 });
             }
@@ -120,20 +152,12 @@ impl<R: ElementRule> Line<'_, R> {
     /// Works on one block of any length.
     pub(in crate::quantize) fn block(&mut self, block: &mut [f32], start: u64) {
         let (rule, level) = (&self.job.rule, self.level);
-        let max = |data: &[f32]| {
-            let mut amax = 0;
-            level.run(MagnitudeMax {
-                data,
-                amax: &mut amax,
-            });
-            amax
-        };
         // A NaN or Inf is rare.
         let counted = |largest: u32, data: &[f32]| match largest {
             INFINITY.. => rule.counted_max(data.iter().copied()),
             amax => amax,
         };
-        let largest = max(block);
+        let largest = self.largest(block);
         let tame = rule.are_tame(&[largest]);
         let amax = counted(largest, block);
         let mut second = amax;
@@ -159,12 +183,12 @@ impl<R: ElementRule> Line<'_, R> {
         for i in 0..length.div_ceil(sub_block) {
             let range = i * sub_block..length.min((i + 1) * sub_block);
             if rule.has_sub_blocks(length) {
-                let own = counted(max(&block[range.clone()]), &block[range.clone()]);
+                let own = counted(self.largest(&block[range.clone()]), &block[range.clone()]);
                 second = match first_level {
                     Some(level) => {
                         if range.start.is_multiple_of(level) {
                             let all = &block[range.start..length.min(range.start + level)];
-                            of_first = counted(max(all), all);
+                            of_first = counted(self.largest(all), all);
                         }
                         SubScaleRule::second([of_first, own])
                     }

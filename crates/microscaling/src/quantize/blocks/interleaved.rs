@@ -6,10 +6,11 @@ mod tile;
 
 use super::contiguous::{LANES, Line};
 use super::{Job, Units, Way};
-use crate::processor::instruction_set::Level;
+use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::ElementRule;
 use crate::round::draws::{Draws, WINDOW};
+use crate::round::random::RandomStream;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 pub(in crate::quantize) use lines::ColumnMax;
@@ -69,7 +70,7 @@ impl Run<'_> {
             && has_few_sub_blocks(&job.rule);
         let has_levels = job.rule.first_sub_block().is_some() && !by_sub_rows;
         if (by_tables || has_levels) && units.is_none() {
-            by_columns(job, level, data, inner, 0..inner, start, draws);
+            by_columns(job, level, data, inner, 0..inner, start);
             return true;
         }
         for columns in lines.tiles(if has_sub_blocks { WINDOW } else { TILE }) {
@@ -89,7 +90,7 @@ impl Run<'_> {
                     continue;
                 }
                 if job.rule.first_sub_block().is_some() {
-                    by_columns(job, level, data, inner, columns, start, draws);
+                    by_columns(job, level, data, inner, columns, start);
                     continue;
                 }
                 for (i, part) in data.chunks_mut(sub_rows * inner).enumerate() {
@@ -117,6 +118,20 @@ impl Run<'_> {
     }
 }
 
+/// [`RandomStream::fill`] as a kernel: of a few words of many rows, between which [`Draws`] would make all words.
+struct Fill<'a> {
+    stream: RandomStream,
+    start: u64,
+    words: &'a mut [u32],
+}
+
+impl Kernel for Fill<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.stream.fill(self.start, self.words);
+    }
+}
+
 /// Works on some columns of interleaved blocks as if the blocks were contiguous, some neighbouring columns at a time.
 fn by_columns<R: ElementRule>(
     job: &Job<R>,
@@ -125,7 +140,6 @@ fn by_columns<R: ElementRule>(
     inner: usize,
     all: Range<usize>,
     start: u64,
-    draws: &mut Draws,
 ) {
     let rows = data.len() / inner;
     let mut turned = vec![0.0; LANES * rows];
@@ -140,9 +154,13 @@ fn by_columns<R: ElementRule>(
                 turned[column * rows + i] = *x;
             }
             if R::USES_DRAWS {
-                let start = start + (i * inner + first) as u64;
-                let draws = draws.get(true, start, columns.len());
-                for (column, draw) in draws.iter().enumerate() {
+                let mut of_row = [0; LANES];
+                level.run(Fill {
+                    stream: job.stream,
+                    start: start + (i * inner + first) as u64,
+                    words: &mut of_row[..columns.len()],
+                });
+                for (column, draw) in of_row[..columns.len()].iter().enumerate() {
                     words[column * rows + i] = *draw;
                 }
             }

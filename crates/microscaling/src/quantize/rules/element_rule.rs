@@ -24,9 +24,9 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
     /// An element of any block.
     fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32;
 
-    /// An element of any block with this pair, and these numbers in units of the scale; not if draws are looked at. `scaled` is the
-    /// element's magnitude in units of the scale.
-    fn few(&self, few: &Few, pair: ScalePair, scaled: u32, x: f32) -> f32;
+    /// An element of any block with this pair, and these numbers in units of the scale. `scaled` is the element's magnitude in units of
+    /// the scale.
+    fn few(&self, few: &Few, pair: ScalePair, scaled: u32, x: f32, draw: u32) -> f32;
 }
 
 /// Rounds elements.
@@ -54,8 +54,8 @@ impl<R: RoundingRule> ElementRule for R {
     }
 
     #[inline(always)]
-    fn few(&self, few: &Few, pair: ScalePair, scaled: u32, x: f32) -> f32 {
-        FloatScaleRule::round_to_few::<R>(few, pair, scaled, x)
+    fn few(&self, few: &Few, pair: ScalePair, scaled: u32, x: f32, draw: u32) -> f32 {
+        FloatScaleRule::round_to_few::<R>(few, pair, scaled, x, draw)
     }
 }
 
@@ -96,7 +96,7 @@ impl ElementRule for Clipped {
     }
 
     #[inline(always)]
-    fn few(&self, few: &Few, pair: ScalePair, _: u32, x: f32) -> f32 {
+    fn few(&self, few: &Few, pair: ScalePair, _: u32, x: f32, _: u32) -> f32 {
         let largest = FloatScaleRule::largest(pair, few.largest(x.to_bits()));
         clipped(x, if pair.is_nan() { NAN } else { largest })
     }

@@ -127,11 +127,11 @@ impl BlockRule {
         }
     }
 
-    /// The data that sub-blocks share with their tame blocks, word by word, of a format that has sub-blocks.
+    /// The data that sub-blocks share with their tame blocks, word by word, of a format with shifts or sub-scales.
     #[inline(always)]
     pub(crate) fn tame_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
         match self {
-            Self::FixedPoint(_) | Self::OuterScale(_) => words[0].copy_from_slice(maxima),
+            Self::FixedPoint(_) => words[0].copy_from_slice(maxima),
             Self::FloatScale(rule) => {
                 let (rule, least) = (*rule, rule.tame().start);
                 let [scales, inverses] = words;
@@ -155,13 +155,6 @@ impl BlockRule {
         let (mut scales, mut inverses) = ([0; LANES], [0; LANES]);
         match self {
             Self::FixedPoint(rule) => {
-                let (rule, least) = (*rule, rule.tame().start);
-                for i in 0..LANES {
-                    let amax = of_blocks[0][i].max(least);
-                    [scales[i], inverses[i]] = rule.tame_pair(amax, own[i]).words();
-                }
-            }
-            Self::OuterScale(rule) => {
                 let (rule, least) = (*rule, rule.tame().start);
                 for i in 0..LANES {
                     let amax = of_blocks[0][i].max(least);

@@ -1,7 +1,7 @@
 //! Tables of few numbers.
 
-use super::LONGEST;
 use super::sides::Sides;
+use super::{FRACTION_BITS, LONGEST};
 use crate::round::RoundingRule;
 
 /// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
@@ -12,11 +12,20 @@ pub(crate) struct Few {
     /// From the pattern of each magnitude to the next one; 0 where there are fewer. (A choice between magnitudes would become a choice
     /// between their addresses, and a gather.)
     steps: [u32; MOST_FEW - 1],
-    /// From which [key](key) on a number becomes the next one, for each of [`Upper`].
-    thresholds: [[i32; MOST_FEW - 1]; 3],
+    /// From which [key](key) on a number becomes the next one, for each of [`Upper`], and last for the neighbour farther from zero.
+    thresholds: [[i32; MOST_FEW - 1]; KINDS],
 }
 
 pub(super) const MOST_FEW: usize = 16;
+
+/// A whole step in units of a fraction.
+const ONE_OF_FRACTION: f32 = (1 << FRACTION_BITS) as f32;
+
+/// Kinds of thresholds.
+const KINDS: usize = 4;
+
+/// The last kind.
+const AWAY: usize = KINDS - 1;
 
 /// A number as an integer that is larger for larger numbers.
 #[inline(always)]
@@ -29,7 +38,7 @@ impl Few {
         let mut few = Self {
             ends: [0; 2],
             steps: [0; MOST_FEW - 1],
-            thresholds: [[i32::MAX; MOST_FEW - 1]; 3],
+            thresholds: [[i32::MAX; MOST_FEW - 1]; KINDS],
         };
         let negative = sides.last[1] - LONGEST;
         let all = negative + sides.last[0];
@@ -53,17 +62,20 @@ impl Few {
                 true => (LONGEST, negative - i - 1),
                 false => (0, i - negative),
             };
-            let (mean, next) = (
-                sides.means[side + below] as i32,
+            let mean = sides.means[side + below] as i32;
+            let [own, next] = [
+                sides.magnitudes[side + below] as i32,
                 sides.magnitudes[side + below + 1] as i32,
-            );
+            ];
             let to_even = match below % 2 == 1 || mean == next {
                 true => mean,
                 false => mean + 1,
             };
-            let from = [mean, to_even, next];
+            // From 0 on the neighbour is 0 itself.
+            let away = if own == 0 { 1 } else { own };
+            let from = [mean, to_even, next, away];
             let mut kind = 0;
-            while kind < 3 {
+            while kind < KINDS {
                 few.thresholds[kind][i] = match side == 0 {
                     true => from[kind],
                     false => 1 - from[kind],
@@ -82,14 +94,29 @@ impl Few {
         self.ends[if sign >> 31 == 1 { 0 } else { 1 }]
     }
 
-    /// [`Table::round`], by a rule without draws: the magnitude.
+    /// [`Table::round`]: the magnitude.
     #[inline(always)]
-    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32) -> u32 {
+    pub(crate) fn round<R: RoundingRule>(&self, sign: u32, abs: u32, draw: u32) -> u32 {
         let key = key(sign, abs);
-        let thresholds = &self.thresholds[R::UPPER as usize];
+        let below = self.at(R::UPPER as usize, key);
+        if !R::USES_DRAWS {
+            return below;
+        }
+        let above = self.at(AWAY, key);
+        // As floats: to convert them to integers takes longer. A fraction that is no number is of two equal neighbours.
+        let [low, high, x] = [below, above, abs].map(f32::from_bits);
+        let fraction = (x - low) / (high - low) * ONE_OF_FRACTION;
+        let needed = ONE_OF_FRACTION - (draw >> (32 - FRACTION_BITS)) as i32 as f32;
+        let carries = fraction >= needed && needed < ONE_OF_FRACTION;
+        if carries { above } else { below }
+    }
+
+    /// The magnitude of the number that the thresholds of this kind say.
+    #[inline(always)]
+    fn at(&self, kind: usize, key: i32) -> u32 {
         // The thresholds are in order.
         let mut magnitude = self.ends[0];
-        for (threshold, step) in thresholds.iter().zip(&self.steps) {
+        for (threshold, step) in self.thresholds[kind].iter().zip(&self.steps) {
             magnitude = magnitude.wrapping_add(if key >= *threshold { *step } else { 0 });
         }
         magnitude

@@ -5,12 +5,16 @@ use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::Job;
 use crate::quantize::rules::{BlockRule, ElementRule, ScalePair, TOGETHER, are_within};
 use crate::round::bits::{ABS, product};
+use crate::round::draws::Draws;
 use core::hint::black_box;
 
-/// Works on windows of [`TOGETHER`] blocks of B elements, up to one with a block that is not tame. Works by rules without draws.
+/// Works on windows of [`TOGETHER`] blocks of B elements, up to one with a block that is not tame.
 pub(super) struct FewWindows<'a, R, const B: usize> {
     pub(super) job: &'a Job<R>,
     pub(super) data: &'a mut [f32],
+    /// Position of the data in the tensor.
+    pub(super) start: u64,
+    pub(super) draws: &'a mut Draws,
     /// To be increased by the elements that were worked on.
     pub(super) done: &'a mut usize,
 }
@@ -23,7 +27,8 @@ impl<R: ElementRule, const B: usize> Kernel for FewWindows<'_, R, B> {
         };
         let Some(tables) = rule.tables else { return };
         let (element_rule, tame) = (self.job.element_rule, rule.tame_range_of_few());
-        for window in self.data.chunks_exact_mut(TOGETHER * B) {
+        let windows = self.data.chunks_exact_mut(TOGETHER * B);
+        for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
             let mut maxima = [0; TOGETHER];
             for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
                 *amax = largest_of_block(block);
@@ -31,6 +36,8 @@ impl<R: ElementRule, const B: usize> Kernel for FewWindows<'_, R, B> {
             if !are_within(tame.clone(), &maxima) {
                 return;
             }
+            let draws = self.draws.get(R::USES_DRAWS, start, window.len());
+            let draws = draws.as_chunks::<B>().0;
             let blocks = window.as_chunks_mut::<B>().0;
             let (chosen, [scales, inverses]) = rule.tame_few(tables, &maxima, blocks);
             for (i, block) in blocks.iter_mut().enumerate() {
@@ -41,9 +48,9 @@ impl<R: ElementRule, const B: usize> Kernel for FewWindows<'_, R, B> {
                     return;
                 };
                 let pair = ScalePair::of([scales[i], inverses[i]]);
-                for x in block {
+                for (x, draw) in block.iter_mut().zip(&draws[i]) {
                     let scaled = product(x.to_bits() & ABS, pair.inverse);
-                    *x = element_rule.few(&few, pair, scaled, *x);
+                    *x = element_rule.few(&few, pair, scaled, *x, *draw);
                 }
             }
             *self.done += TOGETHER * B;

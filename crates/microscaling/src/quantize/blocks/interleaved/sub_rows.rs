@@ -23,8 +23,11 @@ pub(super) struct SubRows<'a, R> {
     pub(super) columns: Range<usize>,
 }
 
-/// Whether [`SubRows`] works on blocks of this rule.
+/// Whether [`SubRows`] works on blocks of this rule. Another rule there would slow the others down.
 pub(super) fn has_few_sub_blocks(rule: &BlockRule) -> bool {
+    if let BlockRule::OuterScale(_) = rule {
+        return false;
+    }
     let first = rule.first_sub_block();
     first.is_none_or(|first| first <= MOST * rule.sub_block())
 }

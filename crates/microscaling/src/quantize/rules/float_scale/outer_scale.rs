@@ -45,11 +45,16 @@ impl OuterScaleRule {
         self.outer.round(bits::product(scale, self.blocks.headroom))
     }
 
+    /// The rule of the blocks of a part with this largest magnitude.
+    #[inline(always)]
+    pub(crate) fn within(&self, amax: u32) -> FloatScaleRule {
+        self.blocks.with_tensor_scale(self.scale(amax))
+    }
+
     /// The grid of a block, from the largest magnitudes of its part and its own.
     #[inline(always)]
     pub(crate) fn grid(&self, amax: u32, own: u32) -> Grid {
-        let rule = self.blocks.with_tensor_scale(self.scale(amax));
-        rule.grid(own, own)
+        self.within(amax).grid(own, own)
     }
 
     /// The parts that are tame whatever their blocks are.

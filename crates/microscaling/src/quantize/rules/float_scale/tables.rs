@@ -45,16 +45,17 @@ impl FloatScaleRule {
         Some((*few, self.pair_of(grid)))
     }
 
-    /// Rounds an element to these numbers, by a rule without draws.
+    /// Rounds an element to these numbers.
     #[inline(always)]
     pub(crate) fn round_to_few<R: RoundingRule>(
         few: &Few,
         pair: ScalePair,
         scaled: u32,
         x: f32,
+        draw: u32,
     ) -> f32 {
         let sign = x.to_bits() & SIGN;
-        let q = few.round::<R>(sign, scaled);
+        let q = few.round::<R>(sign, scaled, draw);
         f32::from_bits(if pair.is_nan() {
             NAN
         } else {
@@ -89,7 +90,7 @@ impl FloatScaleRule {
                 *sum = sum.saturating_add(match table.few() {
                     _ if pair.is_nan() => u64::MAX,
                     Some(few) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
-                        few.round::<Even>(sign, Self::scaled(pair, abs))
+                        few.round::<Even>(sign, Self::scaled(pair, abs), 0)
                     }),
                     None => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
                         table.round::<Even>(sign, Self::scaled(pair, abs), 0)[0]
@@ -148,7 +149,7 @@ impl FloatScaleRule {
                 let pair = ScalePair::of([products[i], inverses[i]]);
                 let unit = bits::exponent(maxima[i].max(least)) - 15;
                 let sum = Self::sum_of_squares(pair, unit, block, |sign, abs| {
-                    few.round::<Even>(sign, bits::product(abs, pair.inverse))
+                    few.round::<Even>(sign, bits::product(abs, pair.inverse), 0)
                 });
                 if sum < least_sums[i] {
                     (least_sums[i], chosen[i], chosen_scales[i]) = (sum, number, scales[i]);
