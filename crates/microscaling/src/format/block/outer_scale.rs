@@ -30,7 +30,7 @@ pub struct OuterScale {
 }
 
 impl OuterScale {
-    /// A float32 for each of so many elements along the axis, or for the whole axis if this is 0.
+    /// A float32 for each `size` elements along the axis, or for the whole axis if `size` is 0.
     pub const fn new(size: usize) -> Self {
         Self {
             size,

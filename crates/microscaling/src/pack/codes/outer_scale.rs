@@ -6,13 +6,12 @@ use crate::pack::plan::outer_scale_bytes;
 use crate::quantize::rules::{BlockRule, Grid, OuterScaleRule};
 use crate::round::RoundingRule;
 
-/// The bytes of the outer scale's code, then those of the blocks' scales, each with low bytes first; then the elements' own
-/// codes.
+/// The bytes of the outer scale's code, then the bytes of each block's scale, low bytes first; then the elements' own codes.
 #[derive(Clone, Copy)]
 pub(crate) struct OuterScaleCodec {
     rule: BlockRule,
     outer: OuterScaleRule,
-    /// Of a block, whatever t is.
+    /// Of a block, for any t.
     block: FloatScaleCodec,
     /// Bytes of the outer scale's code.
     outer_bytes: usize,

@@ -7,11 +7,11 @@ use crate::quantize::rules::{Grid, ScalePair};
 use crate::round::bits::{self, INFINITY, NAN};
 use core::ops::Range;
 
-/// A [`FloatScaleFormat`] with an outer scale, as the loops hold it. The largest magnitude of a part gives its t, and those of its
-/// blocks give c.
+/// A [`FloatScaleFormat`] with an outer scale, as the loops hold it. The largest magnitude of a part gives its t, and the
+/// largest magnitude of a block in it gives the block's c.
 #[derive(Clone, Copy)]
 pub(crate) struct OuterScaleRule {
-    /// The rule of the blocks, whatever t is.
+    /// The rule of the blocks, for any t.
     pub(crate) blocks: FloatScaleRule,
     /// Elements in a block.
     pub(crate) block: usize,
@@ -57,7 +57,7 @@ impl OuterScaleRule {
         self.within(amax).grid(own, own)
     }
 
-    /// The parts that are tame whatever their blocks are.
+    /// The parts of which all blocks are tame.
     pub(crate) fn tame(&self) -> Range<u32> {
         let is_narrow = self.blocks.scale.min < NARROW || self.outer.max < LARGE;
         if is_narrow {
