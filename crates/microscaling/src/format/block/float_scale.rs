@@ -156,7 +156,7 @@ impl fmt::Display for ScaleFormat {
 
 impl_serde_by_text!(ScaleFormat, "the name of a scale format");
 
-/// Scales from here on leave no room for a scale of the tensor, or of a part of it.
+/// Scales from here on leave no room for a tensor scale or an outer scale.
 const LARGE_SCALE: f32 = 4_294_967_296.0;
 
 /// Blocks of elements that share a float, as [`Nvfp4Format`] has them, and possibly a float32 of the whole tensor.
@@ -167,7 +167,7 @@ const LARGE_SCALE: f32 = 4_294_967_296.0;
 /// round(x · ((1 / t) / c)) among the numbers of the element's format, saturating. Each of these operations rounds to float32. A block is NaN where t
 /// · c is too large for it, which takes a Q of less than 2. [`Nvfp4Format`] describes NaN, Inf, zeros and small tensors otherwise. With
 /// [sub-scales](SubScales) Q is 4 times the largest element, and each sub-block multiplies c by 1, 2 or 4. With an
-/// [outer scale](OuterScale), t is the scale of a part of the tensor, not of all of it.
+/// [outer scale](OuterScale), t is the scale of a part of the tensor.
 ///
 /// As text it is `block(element=fp4_e2m1,scale=ue5m3,block_size=32)`.
 ///
@@ -277,7 +277,7 @@ impl FloatScaleFormat {
     ///   scales than NVFP4's, or square blocks as long as the axis. MS-EDEN is an error without a tensor scale, for tables, for
     ///   square blocks, with four over six, and for blocks that do not divide its group.
     /// * [`FormatError::SubScales`]: sub-scales that do not divide the blocks, or beside a field that excludes them.
-    /// * [`FormatError::OuterScale`]: an outer scale of parts that are no whole blocks, or beside a field that excludes it.
+    /// * [`FormatError::OuterScale`]: an outer scale whose parts are not whole blocks, or beside a field that excludes an outer scale.
     pub fn validate(&self) -> Result<(), FormatError> {
         let Self { element, scale, .. } = *self;
         let is_too_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));

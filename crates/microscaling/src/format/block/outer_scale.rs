@@ -1,11 +1,11 @@
-//! Outer scales: those of a part of a tensor with many blocks.
+//! Outer scales: each is of several blocks.
 
 use crate::format::ScaleFormat;
 use core::fmt;
 
 /// A scale of several blocks along an axis: of a tile, or of a whole channel.
 ///
-/// [`FloatScaleFormat`](crate::FloatScaleFormat) quantizes such a part as if the part were a tensor with a tensor scale. So the
+/// [`FloatScaleFormat`](crate::FloatScaleFormat) quantizes this part as if it were a tensor with a tensor scale. So the
 /// part's largest magnitude gives t. t is limited to the range of its format, subnormal numbers included, and rounded to its
 /// numbers, half to even. A part with a NaN or Inf becomes NaN.
 ///

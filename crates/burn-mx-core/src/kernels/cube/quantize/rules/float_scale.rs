@@ -63,7 +63,7 @@ pub(super) fn float_scale_grid(
     )
 }
 
-/// Whether blocks share a scale t: that of the tensor, or an outer scale.
+/// Whether blocks share a scale t: the tensor scale, or an outer scale.
 fn has_scale_above(format: FloatScaleFormat) -> bool {
     format.tensor_scale || format.outer.is_some()
 }
