@@ -1,7 +1,7 @@
 //! A whole tensor in place: how its blocks are shared among threads.
 
 use super::blocks::Job;
-use super::blocks::interleaved::{ColumnMax, Lines, TILE, Tile};
+use super::blocks::interleaved::{ColumnMax, Lines, Tile};
 use super::eden;
 use super::layout::{Layout, Runs};
 use super::rules::{BlockRule, ElementRule};
@@ -12,6 +12,9 @@ use crate::round::mode::{Rounder, Rounding};
 use crate::round::with_rule;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
+
+/// Columns of a run that threads work on together, row by row. Wide, because the threads wait for each other twice.
+const TILE: usize = 4096;
 
 /// Quantizes a whole tensor in place, sharing it among threads.
 pub(crate) fn quantize_blocks(rule: BlockRule, layout: Layout, data: &mut [f32], rounder: Rounder) {

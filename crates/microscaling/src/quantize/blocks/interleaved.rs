@@ -18,10 +18,6 @@ pub(crate) use lines::Lines;
 use sub_rows::{SubRows, has_few_sub_blocks};
 pub(crate) use tile::Tile;
 
-/// Columns of interleaved blocks that are worked on together. A kernel's data for these columns fit the caches near the
-/// core. Rows up to this length are read from front to back, which is fastest.
-pub(crate) const TILE: usize = 4096;
-
 /// A run of interleaved blocks.
 pub(crate) struct Run<'a> {
     pub(crate) data: &'a mut [f32],
@@ -73,7 +69,7 @@ impl Run<'_> {
             by_columns(job, level, data, inner, 0..inner, start);
             return true;
         }
-        for columns in lines.tiles(if has_sub_blocks { WINDOW } else { TILE }) {
+        for columns in lines.tiles(WINDOW) {
             let mut seen = units.is_some().then(Units::default);
             tile.reset(columns.len());
             tile.see(level, data, &lines, columns.clone());

@@ -132,4 +132,10 @@ impl FixedPointRule {
         let shifted = (amax & INFINITY) - ((self.largest_shift as u32) << MANTISSA_BITS);
         ScalePair::of_power((sub_amax & INFINITY).max(shifted))
     }
+
+    /// The scale of a sub-block of a tame block.
+    #[inline(always)]
+    pub(crate) fn tame_scale(&self, amax: u32, sub_amax: u32) -> u32 {
+        self.tame_pair(amax.max(self.tame().start), sub_amax).scale
+    }
 }

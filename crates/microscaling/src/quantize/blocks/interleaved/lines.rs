@@ -55,7 +55,8 @@ impl Lines {
     }
 }
 
-/// Takes the magnitudes of some columns of some lines into the largest ones.
+/// Takes the magnitudes of some columns of some lines into the largest ones. Four lines at a time, because otherwise every
+/// element costs a store of its column's maximum, and stores keep the processor from reading ahead.
 pub(in crate::quantize) struct ColumnMax<'a> {
     pub(in crate::quantize) maxima: &'a mut [u32],
     pub(in crate::quantize) data: &'a [f32],
@@ -66,7 +67,18 @@ pub(in crate::quantize) struct ColumnMax<'a> {
 impl Kernel for ColumnMax<'_> {
     #[inline(always)]
     fn run(self) {
-        for line in self.data.chunks(self.lines.width) {
+        let width = self.lines.width;
+        let fours = self.data.chunks_exact(4 * width);
+        let rest = fours.remainder();
+        for four in fours {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|i| &four[i * width..][self.columns.clone()]);
+            let elements = a.iter().zip(b).zip(c.iter().zip(d));
+            for (max, ((a, b), (c, d))) in self.maxima.iter_mut().zip(elements) {
+                let [a, b, c, d] = [a, b, c, d].map(|x| x.to_bits() & ABS);
+                *max = (*max).max(a.max(b).max(c.max(d)));
+            }
+        }
+        for line in rest.chunks(width) {
             let line = &line[self.columns.start..self.columns.end.min(line.len())];
             for (max, x) in self.maxima.iter_mut().zip(line) {
                 *max = (*max).max(x.to_bits() & ABS);

@@ -3,7 +3,7 @@
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::Job;
 use crate::quantize::blocks::contiguous::LANES;
-use crate::quantize::rules::{BlockRule, ElementRule, ScalePair};
+use crate::quantize::rules::{BlockRule, ElementRule, FixedPointRule, ScalePair};
 use crate::round::bits::ABS;
 use crate::round::draws::WINDOW;
 use core::ops::Range;
@@ -53,6 +53,14 @@ impl<R: ElementRule> Kernel for SubRows<'_, R> {
         let mut own: [Words; MOST] = [[[0; LANES]; _]; MOST];
         let mut first: Words = [[0; LANES]; _];
         for part in data.chunks_mut(first_rows * inner) {
+            if let BlockRule::FixedPoint(rule) = &job.rule
+                && part.len() == 2 * inner
+            {
+                let (one, other) = part.split_at_mut(inner);
+                let rows = [one, other].map(|row| &mut row[columns.clone()]);
+                two_rows(&job, rule, of_blocks[0], rows);
+                continue;
+            }
             let mut sub_blocks = 0;
             for (own, rows) in own.iter_mut().zip(part.chunks(sub_rows * inner)) {
                 largest(rows, inner, &columns, own.as_flattened_mut());
@@ -83,6 +91,23 @@ impl<R: ElementRule> Kernel for SubRows<'_, R> {
                 }
             }
         }
+    }
+}
+
+/// Works on the columns of sub-blocks of two rows in one pass. What the rows share stays in registers.
+#[inline(always)]
+fn two_rows<R: ElementRule>(
+    job: &Job<R>,
+    rule: &FixedPointRule,
+    of_blocks: &[u32],
+    [one, other]: [&mut [f32]; 2],
+) {
+    let element = job.rule.unit_element();
+    for (amax, (x, y)) in of_blocks.iter().zip(one.iter_mut().zip(other)) {
+        let own = (x.to_bits() & ABS).max(y.to_bits() & ABS);
+        let scale = rule.tame_scale(*amax, own);
+        *x = job.element_rule.tame_unscaled(&element, scale, *x, 0);
+        *y = job.element_rule.tame_unscaled(&element, scale, *y, 0);
     }
 }
 
