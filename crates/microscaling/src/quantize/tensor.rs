@@ -70,11 +70,15 @@ impl<R: ElementRule> Job<R> {
         });
     }
 
-    /// Works on one run in two parallel passes: there are fewer runs than threads. One with sub-blocks, or of
-    /// blocks that are looked at twice, is one thread's work.
+    /// Works on one run in two parallel passes: there are fewer runs than threads. One with sub-blocks of two levels, or of blocks
+    /// that are looked at twice, is one thread's work.
     fn run_large(&self, runs: Runs, data: &mut [f32], run: usize) {
         let rows = data.len() / runs.layout.inner;
         let rule = &self.rule;
+        let has_one_level = rule.has_sub_blocks(rows) && rule.first_sub_block().is_none();
+        if has_one_level && runs.layout.inner > 1 && is_divided(data.len()) {
+            return self.run_sub_blocks(runs, data, run);
+        }
         if !is_divided(data.len()) || rule.has_sub_blocks(rows) || rule.looks_twice() {
             return self.run_consecutive(runs, data, run..run + 1);
         }
@@ -110,6 +114,71 @@ impl<R: ElementRule> Job<R> {
                 });
             });
         }
+    }
+}
+
+impl<R: ElementRule> Job<R> {
+    /// [`run_large`](Self::run_large) of blocks with sub-blocks of one level.
+    fn run_sub_blocks(&self, runs: Runs, data: &mut [f32], run: usize) {
+        let rows = self.rule.sub_block();
+        let lines = Lines::of(&runs.layout, rows);
+        for columns in lines.tiles(TILE) {
+            let all = Columns {
+                data: &*data,
+                lines: &lines,
+                columns: &columns,
+            };
+            let maxima = share(all, &see_columns, &larger);
+            let all = SubBlocksMut {
+                data: &mut *data,
+                start: runs.start(run) as u64,
+                length: rows * runs.layout.inner,
+            };
+            share_all(all, &|SubBlocksMut { data, start, .. }| {
+                let mut tile = Tile::of_blocks(&maxima, &lines);
+                let mut draws = Draws::new(self.stream, start + data.len() as u64);
+                let columns = columns.clone();
+                at_level(|level| {
+                    tile.sub_blocks(
+                        self, level, data, start, &lines, columns, &mut draws, &mut None,
+                    )
+                });
+            });
+        }
+    }
+}
+
+/// Whole sub-blocks to be changed.
+struct SubBlocksMut<'a> {
+    data: &'a mut [f32],
+    /// Position of the data in the tensor.
+    start: u64,
+    /// Elements of the sub-blocks that lie side by side.
+    length: usize,
+}
+
+impl Divide for SubBlocksMut<'_> {
+    fn elements(&self) -> usize {
+        self.data.len()
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let middle = self.data.len().div_ceil(self.length) / 2 * self.length;
+        if middle == 0 {
+            return Err(self);
+        }
+        let Self {
+            data,
+            start,
+            length,
+        } = self;
+        let (low, high) = data.split_at_mut(middle);
+        let halves = [(low, start), (high, start + middle as u64)];
+        Ok(halves.map(|(data, start)| Self {
+            data,
+            start,
+            length,
+        }))
     }
 }
 

@@ -229,3 +229,17 @@ fn short_blocks_of_many_columns() {
         check(name.parse().unwrap(), &shape, 0, Rounding::NearestEven);
     }
 }
+
+/// A few long blocks side by side, whose sub-blocks threads share: rows of many columns, and rows so short that several are a line.
+#[test]
+fn sub_blocks_of_long_blocks() {
+    let microexponents =
+        "microexponent(bit_width=12,block_size=9000,sub_block_size=10,shift_bits=3)";
+    for name in ["nvfp4(outer_size=0)", microexponents] {
+        for shape in [[40, 5000], [2005, 70], [70_000, 3]] {
+            for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
+                check(name.parse().unwrap(), &shape, 0, rounding);
+            }
+        }
+    }
+}

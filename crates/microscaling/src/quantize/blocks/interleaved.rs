@@ -89,15 +89,9 @@ impl Run<'_> {
                     by_columns(job, level, data, inner, columns, start);
                     continue;
                 }
-                for (i, part) in data.chunks_mut(sub_rows * inner).enumerate() {
-                    tile.reset(columns.len());
-                    tile.see(level, part, &lines, columns.clone());
-                    tile.make_sub_grids(&job.rule, level, &lines, &mut seen);
-                    if seen.is_some() && tile.way == Way::Any {
-                        return false;
-                    }
-                    let start = start + (i * sub_rows * inner) as u64;
-                    tile.apply(job, level, part, start, &lines, columns.clone(), draws);
+                let all = columns.clone();
+                if !tile.sub_blocks(job, level, data, start, &lines, all, draws, &mut seen) {
+                    return false;
                 }
             } else {
                 tile.make_grids(&job.rule, level, data, &lines, columns.clone(), &mut seen);

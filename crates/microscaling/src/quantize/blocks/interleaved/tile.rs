@@ -93,6 +93,14 @@ impl Tile {
         }
     }
 
+    /// Of blocks with these largest magnitudes of the columns of their lines.
+    pub(in crate::quantize) fn of_blocks(maxima: &[u32], lines: &Lines) -> Self {
+        let mut tile = Self::new();
+        tile.reset(maxima.len()).copy_from_slice(maxima);
+        tile.keep_for_blocks(lines, &mut None);
+        tile
+    }
+
     /// [`BlockRule::tame_blocks`] in whole vectors, if all blocks are tame.
     pub(super) fn tame_blocks(&mut self, rule: &BlockRule, level: Level) -> Option<[&[u32]; 2]> {
         if !rule.are_tame(&self.of_blocks) {
@@ -234,6 +242,34 @@ impl Tile {
             }
             width *= 2;
         }
+    }
+
+    /// Works on some columns of whole sub-blocks of the blocks that were [kept](Self::keep_for_blocks). With `units` the work ends
+    /// at a block that is not tame. Returns whether all sub-blocks were worked on.
+    #[expect(clippy::too_many_arguments, reason = "all that a kernel needs")]
+    pub(in crate::quantize) fn sub_blocks<R: ElementRule>(
+        &mut self,
+        job: &Job<R>,
+        level: Level,
+        data: &mut [f32],
+        start: u64,
+        lines: &Lines,
+        columns: Range<usize>,
+        draws: &mut Draws,
+        units: &mut Option<Units>,
+    ) -> bool {
+        let length = job.rule.sub_block() * lines.inner;
+        for (i, part) in data.chunks_mut(length).enumerate() {
+            self.reset(columns.len());
+            self.see(level, part, lines, columns.clone());
+            self.make_sub_grids(&job.rule, level, lines, units);
+            if units.is_some() && self.way == Way::Any {
+                return false;
+            }
+            let start = start + (i * length) as u64;
+            self.apply(job, level, part, start, lines, columns.clone(), draws);
+        }
+        true
     }
 
     /// Works on the columns of some lines, the first of which begins at position `start` of the tensor.
