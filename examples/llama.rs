@@ -1,7 +1,7 @@
 //! A small Llama (rotary positions, RMS norm, SwiGLU, a tied head) in MX: training, layers in other formats, records, a resumed
 //! run, LoRA, and two ways to quantize the trained model. The book's chapter "A Llama in MX" explains each part.
 //!
-//! `cargo run --release --example llama`
+//! `cargo run --release --example llama`, or with a number of steps for each printed loss, 50 by default.
 
 use std::{env, error::Error, fs, ops::Range, time::Instant};
 
@@ -156,6 +156,12 @@ fn held_out<B: Backend>(model: &Llama<B>, text: &[u8]) -> f32 {
     (1_000..1_008).map(loss).sum::<f32>() / 8.0
 }
 
+/// The steps for each printed loss.
+fn interval() -> u64 {
+    let given = env::args().nth(1);
+    given.map_or(50, |steps| steps.parse().expect("a number of steps"))
+}
+
 /// Burn's usual loop.
 fn train<B: AutodiffBackend>(
     mut model: Llama<B>,
@@ -165,7 +171,7 @@ fn train<B: AutodiffBackend>(
 ) -> Llama<B> {
     for step in steps {
         let loss = model.loss(text, step);
-        if step % 50 == 0 {
+        if step % interval() == 0 {
             println!("  step {step:3}: loss {:.4}", loss.clone().into_scalar());
         }
         let grads = GradientsParams::from_grads(loss.backward(), &model);
@@ -192,6 +198,7 @@ fn mixed<B: MxTensorOps>(model: Llama<B>) -> Result<Llama<B>, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
+    let [middle, end] = [2, 3].map(|losses| losses * interval() + 1);
     fs::remove_dir_all("out/llama").ok(); // from an earlier run
     fs::create_dir_all("out/llama")?;
     env::set_current_dir("out/llama")?;
@@ -202,7 +209,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     println!("FP32");
     let model: Llama<Autodiff<Flex>> = load("start", &FlexDevice)?;
-    let fp32 = train(model, &mut AdamWConfig::new().init(), text, 0..151).valid();
+    let fp32 = train(model, &mut AdamWConfig::new().init(), text, 0..end).valid();
     println!("  held out: {:.4}", held_out(&fp32, rest));
 
     println!("MXFP6, blocks.0.down in MXFP8, the head in FP32, recorded");
@@ -214,19 +221,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     config.every = 25;
     let recording = Recorder::new(config).start("record")?;
     let mut optimizer = AdamWConfig::new().init();
-    let model = train(model, &mut optimizer, text, 0..101);
+    let model = train(model, &mut optimizer, text, 0..middle);
     recording.finish()?.save("record")?; // report.html, report.json
     // ANCHOR_END: swap
     // ANCHOR: resume
     model.clone().save_file("model", &Files::new())?;
     Files::new().record(optimizer.to_record(), "optimizer".into())?;
-    let model = train(model, &mut optimizer, text, 101..151);
+    let model = train(model, &mut optimizer, text, middle..end);
     let resumed = mixed(load::<B>("model", &device)?)?;
     let state = Files::new().load("optimizer".into(), &device)?;
     let mut optimizer = AdamWConfig::new().init().load_record(state);
-    let resumed = train(resumed, &mut optimizer, text, 101..151);
+    let resumed = train(resumed, &mut optimizer, text, middle..end);
     let [one, other] = [&model, &resumed].map(|model| held_out(&model.valid(), rest));
-    println!("  held out: {one:.4}; resumed after step 100: {other:.4}");
+    let step = middle - 1;
+    println!("  held out: {one:.4}; resumed after step {step}: {other:.4}");
     // ANCHOR_END: resume
 
     println!("LoRA on another text, adapters in MXFP8, the rest frozen");
@@ -240,7 +248,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mxfp8 = MxSpecs::mxfp8_e4m3().resolve()?;
     let model = set_specs_at(label_parameters(model), "blocks.*.lora.*", &mxfp8)?;
     let text_of_mit = include_bytes!("../LICENSE-MIT");
-    train(model, &mut AdamWConfig::new().init(), text_of_mit, 0..101);
+    train(
+        model,
+        &mut AdamWConfig::new().init(),
+        text_of_mit,
+        0..middle,
+    );
     // ANCHOR_END: tune
 
     println!("the FP32 model: {:.4}", held_out(&fp32, rest));

@@ -78,6 +78,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod gradient_bias;
     #[cfg(test_backend = "flex")]
+    mod instruction_sets;
+    #[cfg(test_backend = "flex")]
     mod kept;
     #[cfg(test_backend = "flex")]
     mod labels;
@@ -102,11 +104,15 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod products;
     #[cfg(test_backend = "flex")]
+    mod ptq_recipe;
+    #[cfg(test_backend = "flex")]
     mod ptq_resume;
     #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;
+    #[cfg(test_backend = "flex")]
+    mod search;
     #[cfg(test_backend = "flex")]
     mod specs;
     #[cfg(test_backend = "flex")]

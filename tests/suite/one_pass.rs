@@ -42,7 +42,10 @@ fn data(count: usize, seed: u64) -> Vec<f32> {
     data
 }
 
-fn specs() -> Vec<(MxSpecs, FloatFormat, Rounding)> {
+/// Specs, and the format and the rounding that they name.
+type Specs = (MxSpecs, FloatFormat, Rounding);
+
+fn specs() -> Vec<Specs> {
     let bfloat = |bits, round| MxSpecs {
         bfloat: bits,
         round,
@@ -82,23 +85,25 @@ fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     MxDevice::new(B::Device::default(), &specs).expect("resolved specs")
 }
 
+/// A name, whether there are two tensors, the op, and the op on single numbers.
 type Op<B> = (
     &'static str,
+    bool,
     fn(Tensor<B, 3>, Tensor<B, 3>) -> Tensor<B, 3>,
     fn(f32, f32) -> f32,
 );
 
 fn ops<B: Backend>() -> [Op<B>; 9] {
     [
-        ("add", |x, y| x + y, |x, y| x + y),
-        ("sub", |x, y| x - y, |x, y| x - y),
-        ("mul", |x, y| x * y, |x, y| x * y),
-        ("div", |x, y| x / y, |x, y| x / y),
-        ("add_scalar", |x, _| x + 0.3, |x, _| x + 0.3),
-        ("sub_scalar", |x, _| x - 0.3, |x, _| x - 0.3),
-        ("mul_scalar", |x, _| x * 0.3, |x, _| x * 0.3),
-        ("div_scalar", |x, _| x / 0.3, |x, _| x / 0.3),
-        ("sqrt", |x, _| x.sqrt(), |x, _| x.sqrt()),
+        ("add", true, |x, y| x + y, |x, y| x + y),
+        ("sub", true, |x, y| x - y, |x, y| x - y),
+        ("mul", true, |x, y| x * y, |x, y| x * y),
+        ("div", true, |x, y| x / y, |x, y| x / y),
+        ("add_scalar", false, |x, _| x + 0.3, |x, _| x + 0.3),
+        ("sub_scalar", false, |x, _| x - 0.3, |x, _| x - 0.3),
+        ("mul_scalar", false, |x, _| x * 0.3, |x, _| x * 0.3),
+        ("div_scalar", false, |x, _| x / 0.3, |x, _| x / 0.3),
+        ("sqrt", false, |x, _| x.sqrt(), |x, _| x.sqrt()),
     ]
 }
 
@@ -141,46 +146,71 @@ fn tensor<B: Backend>(
     }
 }
 
-fn check<B: MxKernels>(
-    left: [usize; 3],
-    right: [usize; 3],
-    memory: Memory,
-    specs: &[(MxSpecs, FloatFormat, Rounding)],
-) {
-    let output: [usize; 3] = core::array::from_fn(|i| left[i].max(right[i]));
-    let at = |index: usize, shape: [usize; 3]| {
-        let [_, b, c] = output;
-        let position = [index / (b * c), index / c % b, index % c];
-        (0..3).fold(0, |at, i| at * shape[i] + position[i] % shape[i])
-    };
-    let (x, y) = (
-        data(left.iter().product(), 1),
-        data(right.iter().product(), 5),
-    );
-    for (specs, format, rounding) in specs {
-        let round = |x: f32| format.round(x, *rounding, 0);
-        let rounded = [&x, &y].map(|values| values.iter().map(|&x| round(x)).collect::<Vec<_>>());
-        let device = device::<B>(specs);
-        for (name, op, exact) in ops::<MxBackend<B>>() {
-            let (lhs, held_lhs) = tensor(left, &x, memory, &device);
-            let (rhs, held_rhs) = tensor(right, &y, memory, &device);
-            let got = op(lhs, rhs);
-            let shape = got.dims();
-            let expected: Vec<f32> = (0..shape.iter().product())
-                .map(|i| {
-                    let (i, j) = match shape == output {
-                        true => (at(i, left), at(i, right)),
-                        // An op on the left operand alone.
-                        false => (i, 0),
-                    };
-                    round(exact(rounded[0][i], rounded[1][j]))
-                })
-                .collect();
-            let what = format!("{name} {left:?} {right:?} {memory:?} {format} {rounding:?}");
-            assert_same_bits(&values(got), &expected, &what);
-            for (held, before) in [(held_lhs, &x), (held_rhs, &y)] {
-                if let Some(held) = held {
-                    assert_same_bits(&values(held), before, &format!("{what}: held"));
+/// Operands of two shapes, and what the ops give for each of some specs: the same on every backend, however they lie in memory.
+struct Case<'a> {
+    shapes: [[usize; 3]; 2],
+    operands: [Vec<f32>; 2],
+    specs: &'a [Specs],
+    /// By specs and op.
+    expected: Vec<Vec<f32>>,
+}
+
+impl<'a> Case<'a> {
+    fn new(left: [usize; 3], right: [usize; 3], specs: &'a [Specs]) -> Self {
+        let output: [usize; 3] = core::array::from_fn(|i| match left[i] {
+            0 => 0,
+            length => length.max(right[i]),
+        });
+        let places = |shape: [usize; 3]| -> Vec<usize> {
+            let [_, b, c] = output;
+            let at = |index: usize| {
+                let position = [index / (b * c), index / c % b, index % c];
+                (0..3).fold(0, |at, i| at * shape[i] + position[i] % shape[i])
+            };
+            (0..output.iter().product()).map(at).collect()
+        };
+        let operands =
+            [(left, 1), (right, 5)].map(|(shape, seed)| data(shape.iter().product(), seed));
+        // Those of two operands; an op on the left operand alone keeps its shape.
+        let pairs: Vec<_> = places(left).into_iter().zip(places(right)).collect();
+        let alone: Vec<_> = (0..operands[0].len()).map(|i| (i, 0)).collect();
+        let mut expected = Vec::new();
+        for (_, format, rounding) in specs {
+            let round = |x: f32| format.round(x, *rounding, 0);
+            let [x, y] = operands
+                .each_ref()
+                .map(|values| values.iter().map(|&x| round(x)).collect::<Vec<_>>());
+            for (_, is_binary, _, exact) in ops::<Flex>() {
+                let places = if is_binary { &pairs } else { &alone };
+                let results = places.iter().map(|&(i, j)| round(exact(x[i], y[j])));
+                expected.push(results.collect());
+            }
+        }
+        Self {
+            shapes: [left, right],
+            operands,
+            specs,
+            expected,
+        }
+    }
+
+    fn check<B: MxKernels>(&self, memory: Memory) {
+        let [left, right] = self.shapes;
+        let [x, y] = &self.operands;
+        let mut expected = self.expected.iter();
+        for (specs, format, rounding) in self.specs {
+            let device = device::<B>(specs);
+            for (name, _, op, _) in ops::<MxBackend<B>>() {
+                let (lhs, held_lhs) = tensor(left, x, memory, &device);
+                let (rhs, held_rhs) = tensor(right, y, memory, &device);
+                let got = values(op(lhs, rhs));
+                let expected = expected.next().expect("there is one for each specs and op");
+                let what = format!("{name} {left:?} {right:?} {memory:?} {format} {rounding:?}");
+                assert_same_bits(&got, expected, &what);
+                for (held, before) in [(held_lhs, x), (held_rhs, y)] {
+                    if let Some(held) = held {
+                        assert_same_bits(&values(held), before, &format!("{what}: held"));
+                    }
                 }
             }
         }
@@ -200,18 +230,18 @@ fn check_all<B: MxKernels>() {
         [1, 1, 1],
     ];
     let specs = specs();
-    for memory in [
-        Memory::Dense,
-        Memory::Shared,
-        Memory::Transposed,
-        Memory::Sliced,
-    ] {
-        for other in others {
-            check::<B>(full, other, memory, &specs);
-            check::<B>(other, full, memory, &specs);
+    let with_full = others.map(|other| [[full, other], [other, full]]);
+    let neither = [[[3, 1, 18], [1, 18, 1]], [[2, 0, 4], [1, 1, 4]]];
+    for [left, right] in with_full.into_iter().flatten().chain(neither) {
+        let case = Case::new(left, right, &specs);
+        for memory in [
+            Memory::Dense,
+            Memory::Shared,
+            Memory::Transposed,
+            Memory::Sliced,
+        ] {
+            case.check::<B>(memory);
         }
-        check::<B>([3, 1, 18], [1, 18, 1], memory, &specs);
-        check::<B>([2, 0, 4], [1, 1, 4], memory, &specs);
     }
 }
 
@@ -236,10 +266,11 @@ fn large_ops_are_those_of_single_numbers() {
     let full = [7, 101, 211];
     // How an op is cut into pieces does not depend on the format: each rounding once, and subnormals flushed.
     let specs: Vec<_> = specs().into_iter().step_by(3).collect();
-    for memory in [Memory::Dense, Memory::Shared] {
-        for other in [full, [1, 1, 211], [7, 101, 1], [1, 1, 1]] {
-            check::<Flex>(full, other, memory, &specs);
-            check::<NdArray>(full, other, memory, &specs);
+    for other in [full, [1, 1, 211], [7, 101, 1], [1, 1, 1]] {
+        let case = Case::new(full, other, &specs);
+        for memory in [Memory::Dense, Memory::Shared] {
+            case.check::<Flex>(memory);
+            case.check::<NdArray>(memory);
         }
     }
 }

@@ -94,11 +94,18 @@ fn blocks<K: MxKernels>(net: &Net<MxBackend<K>>) -> Vec<(Vec<f32>, Vec<usize>, u
 
 /// For each format, a tuned weight is one of the two grid numbers around the old weight, quantization leaves it unchanged,
 /// and the output is closer.
-fn rounds_on_the_grid<K: MxKernels>(names: impl IntoIterator<Item = String>) {
+fn rounds_on_the_grid<K: MxKernels>(
+    names: impl IntoIterator<Item = String>,
+    num_iterations: usize,
+) {
     let device = MxDevice::<K::Device>::default();
     let before = blocks(&Net::<MxBackend<K>>::new(&device));
     for name in names {
-        let config = config(&name, rounding());
+        let tuning = FastFinetune {
+            num_iterations,
+            ..rounding()
+        };
+        let config = config(&name, tuning);
         let format = config.specs.resolve().unwrap().block_format(Slot::W);
         let format: BlockFormat = format.unwrap();
         let quantized = quantize::<K>(config);
@@ -147,13 +154,14 @@ fn rounds_on_the_grid<K: MxKernels>(names: impl IntoIterator<Item = String>) {
 fn weights_get_a_neighbour_on_their_grid() {
     rounds_on_the_grid::<TestBackend>(
         QuantConfig::names().filter(|name| !name.ends_with("_ADAQUANT")),
+        300,
     );
 }
 
 #[cfg(feature = "ndarray")]
 #[test]
 fn weights_get_a_neighbour_on_their_grid_on_another_backend() {
-    rounds_on_the_grid::<burn::backend::NdArray>(["MXFP4E2M1", "MX4"].map(String::from));
+    rounds_on_the_grid::<burn::backend::NdArray>(["MXFP4E2M1", "MX4"].map(String::from), 100);
 }
 
 #[test]

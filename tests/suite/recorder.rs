@@ -17,6 +17,10 @@ mod files;
 mod metrics;
 #[cfg(test_backend = "flex")]
 mod names;
+#[cfg(test_backend = "flex")]
+mod outputs;
+#[cfg(test_backend = "flex")]
+mod products;
 
 use burn_mx::record::{
     OperandRecord, ProductKind, ProductRecord, Recorder, RecorderConfig, Recording, Report,

@@ -16,6 +16,7 @@ pub(crate) mod statistics;
 pub use cube::reproducible_products;
 pub use kernel_op::KernelOp;
 pub use kernel_op::function::{BinaryFunction, UnaryFunction};
+pub use kernel_op::instruction_sets;
 pub use kernel_op::norm::{Norm, Normalization};
 pub use kernel_op::op::{BinaryOp, OpRounding, UnaryOp};
 pub use kernel_op::rounding::FunctionRounding;

@@ -1,8 +1,7 @@
 //! Kernels as data: the ops on tensors of `f32`.
 
 pub(super) mod function;
-#[cfg(test)]
-mod instruction_sets;
+pub mod instruction_sets;
 pub(super) mod loops;
 pub(super) mod norm;
 pub(super) mod op;

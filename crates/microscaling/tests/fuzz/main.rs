@@ -1,9 +1,8 @@
 //! Random calls of the slice API against an independent model ([`model`]): formats, shapes, axes, roundings, numbers of threads,
 //! the float state of threads, values of all kinds, and hostile bytes.
 //!
-//! It runs for 20 seconds, or for `MICROSCALING_FUZZ_SECONDS`; ten minutes in `.ci/long`, and hours are worth it after a change of
-//! the kernels. What fails
-//! prints the seed of its case, which `MICROSCALING_FUZZ_SEED` runs alone.
+//! It runs for 10 seconds, or for `MICROSCALING_FUZZ_SECONDS`; ten minutes in `.ci/long`, and hours are worth it after a change of
+//! the kernels. What fails prints the seed of its case, which `MICROSCALING_FUZZ_SEED` runs alone.
 
 #[path = "../suite/float_state.rs"]
 #[allow(dead_code, reason = "the suite has more uses for it")]
@@ -387,8 +386,7 @@ fn random_calls() {
     if let Some(seed) = variable("MICROSCALING_FUZZ_SEED") {
         return case(seed);
     }
-    let default = if cfg!(debug_assertions) { 10 } else { 20 };
-    let seconds = variable("MICROSCALING_FUZZ_SECONDS").unwrap_or(default);
+    let seconds = variable("MICROSCALING_FUZZ_SECONDS").unwrap_or(10);
     let end = Instant::now() + Duration::from_secs(seconds);
     let since_1970 = std::time::UNIX_EPOCH.elapsed();
     let next = AtomicU64::new(since_1970.map_or(0, |time| time.as_nanos() as u64));

@@ -225,7 +225,8 @@ fn short_blocks_of_many_columns() {
         .into_iter()
         .flat_map(|name| [1, 2, 4].map(|rows| (name, rows)))
     {
-        let shape = [rows, (1 << 17) + 5];
+        // The products have so many rows that they get few columns.
+        let shape = [rows, (1 << 17) + 31];
         check(name.parse().unwrap(), &shape, 0, Rounding::NearestEven);
     }
 }

@@ -36,7 +36,7 @@ pub enum BinaryFunction {
 
 impl UnaryFunction {
     /// Replaces every element, which need not be rounded.
-    pub(crate) fn apply(self, data: &mut [f32], rounding: FunctionRounding) {
+    pub fn apply(self, data: &mut [f32], rounding: FunctionRounding) {
         with_arithmetic!(rounding, exp2, arith => match self {
             Self::Exp => map_in_place(
                 data,
@@ -74,7 +74,7 @@ impl UnaryFunction {
 
 impl BinaryFunction {
     /// Replaces every gradient by the gradient of the input; neither need be rounded.
-    pub(crate) fn apply(self, grad: &mut [f32], input: &[f32], rounding: FunctionRounding) {
+    pub fn apply(self, grad: &mut [f32], input: &[f32], rounding: FunctionRounding) {
         with_passes!(rounding, exp2, (forward, arith) => match self {
             Self::SigmoidBackward => zip_in_place(
                 grad,

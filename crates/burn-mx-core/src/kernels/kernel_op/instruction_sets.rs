@@ -1,25 +1,20 @@
-//! Every instruction set gives the same bits: the loops are compiled for each, the best is taken.
+//! The instruction set of loops: the processor's best one, or a test's choice.
 
 use std::cell::Cell;
 
-use microscaling::{FloatFormat, Rounding};
 use pulp::Arch;
-
-use crate::kernels::{
-    BinaryFunction, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax, UnaryFunction,
-};
 
 thread_local! {
     static CHOSEN: Cell<Option<Arch>> = const { Cell::new(None) };
 }
 
-/// The instruction set for the loops of this thread: the processor's best one, unless a test has chosen another.
+/// The instruction set for the loops of this thread.
 pub(super) fn chosen() -> Arch {
     CHOSEN.get().unwrap_or_default()
 }
 
 /// The instruction sets of this processor, the plainest first.
-fn available() -> Vec<Arch> {
+pub fn available() -> Vec<Arch> {
     #[cfg(target_arch = "x86_64")]
     let vectors = [
         pulp::x86::V3::try_new().map(Arch::V3),
@@ -31,128 +26,10 @@ fn available() -> Vec<Arch> {
     [Arch::Scalar].into_iter().chain(vectors).collect()
 }
 
-/// All bfloat16 patterns, in an order that mixes them; others in between from the second round on.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    (0..count as u32)
-        .map(|i| {
-            let i = i.wrapping_add(seed);
-            f32::from_bits(i.wrapping_mul(40_503) << 16 | i >> 16)
-        })
-        .collect()
-}
-
-/// Numbers of ordinary size.
-fn ordinary(count: usize, seed: u32) -> Vec<f32> {
-    let number = |x: f32| f32::from_bits(x.to_bits() & 0x807f_ffff | 0x3f00_0000);
-    numbers(count, seed).into_iter().map(number).collect()
-}
-
-fn roundings() -> Vec<FunctionRounding> {
-    let mut all = Vec::new();
-    for format in [FloatFormat::bfloat(16), FloatFormat::fp(16)] {
-        for rounding in [
-            Rounding::NearestAway,
-            Rounding::NearestEven,
-            Rounding::TowardZero,
-        ] {
-            for variant in 0..4 {
-                all.push(FunctionRounding {
-                    format: format.expect("16 bits are enough for either format"),
-                    rounding,
-                    quantize_backward: variant != 1,
-                    exp2: variant == 2,
-                    reciprocal: variant == 3,
-                });
-            }
-        }
-    }
-    all
-}
-
-/// Checks that `compute` gives the same bits with every instruction set, all NaNs being one.
-fn check(name: &str, rounding: FunctionRounding, compute: impl Fn() -> Vec<f32>) {
-    let mut expected: Option<Vec<u32>> = None;
-    for arch in available() {
-        CHOSEN.set(Some(arch));
-        let bits = |x: &f32| match x.is_nan() {
-            true => f32::NAN.to_bits(),
-            false => x.to_bits(),
-        };
-        let got: Vec<u32> = compute().iter().map(bits).collect();
-        CHOSEN.set(None);
-        match &expected {
-            Some(expected) => assert!(*expected == got, "{name}, {arch:?}, {rounding:?}"),
-            None => expected = Some(got),
-        }
-    }
-}
-
-#[test]
-fn functions_of_elements() {
-    let (x, g) = (numbers(1 << 16, 0), numbers(1 << 16, 77));
-    for rounding in roundings() {
-        for function in [
-            UnaryFunction::Exp,
-            UnaryFunction::Exp2,
-            UnaryFunction::Sigmoid,
-            UnaryFunction::Gelu,
-            UnaryFunction::GeluFirstOrder,
-            UnaryFunction::Silu,
-        ] {
-            check(&format!("{function:?}"), rounding, || {
-                let mut x = x.clone();
-                function.apply(&mut x, rounding);
-                x
-            });
-        }
-        for function in [
-            BinaryFunction::SigmoidBackward,
-            BinaryFunction::GeluBackward,
-            BinaryFunction::GeluFirstOrderBackward,
-            BinaryFunction::SiluBackward,
-        ] {
-            check(&format!("{function:?}"), rounding, || {
-                let mut g = g.clone();
-                function.apply(&mut g, &x, rounding);
-                g
-            });
-        }
-    }
-}
-
-#[test]
-fn functions_of_rows() {
-    for length in [1, 7, 16, 61, 256] {
-        let count = 40 * length;
-        let (x, g) = (ordinary(count, 0), ordinary(count, 5));
-        let (gamma, beta) = (ordinary(length, 9), ordinary(length, 21));
-        for rounding in roundings() {
-            for base2 in [false, true] {
-                let softmax = Softmax { rounding, base2 };
-                check("softmax", rounding, || {
-                    let mut x = x.clone();
-                    softmax.forward(&mut x, length);
-                    let mut g = g.clone();
-                    softmax.backward(&mut g, &x, length);
-                    [x, g].concat()
-                });
-            }
-            let log_softmax = LogSoftmax { rounding };
-            check("log_softmax", rounding, || {
-                let (mut y, mut g) = (x.clone(), g.clone());
-                log_softmax.forward(&mut y, length);
-                log_softmax.backward(&mut g, &x, length);
-                [y, g].concat()
-            });
-            for norm in [Norm::Layer, Norm::Rms] {
-                let normalization = Normalization::new(norm, 1e-5, rounding);
-                check(&format!("{norm:?}"), rounding, || {
-                    let (mut y, mut x, mut g) = (x.clone(), x.clone(), g.clone());
-                    normalization.forward(&mut y, &gamma, Some(&beta));
-                    normalization.backward(&mut g, &mut x, &gamma);
-                    [y, x, g].concat()
-                });
-            }
-        }
-    }
+/// Does `work` with the loops of this thread on another instruction set. Tests compare them.
+pub fn on<T>(arch: Arch, work: impl FnOnce() -> T) -> T {
+    CHOSEN.set(Some(arch));
+    let result = work();
+    CHOSEN.set(None);
+    result
 }

@@ -3,6 +3,8 @@
 //! The inlined part of a `function` is compiled for the widest vectors of the processor: mark closures in inner loops
 //! `#[inline(always)]`. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
 
+use super::instruction_sets;
+
 /// Fewer elements are worked on by the calling thread, as in the crate microscaling; more are halved down to it.
 /// Measured: a rayon context costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
 pub(in crate::kernels) const PARALLEL_THRESHOLD: usize = 1 << 17;
@@ -105,16 +107,8 @@ fn assert_whole_rows(elements: usize, length: usize) {
 
 /// Runs a loop with the widest vectors of this processor.
 fn vectorized(work: impl FnOnce()) {
-    instruction_set().dispatch(work);
+    instruction_sets::chosen().dispatch(work);
 }
-
-#[cfg(not(test))]
-fn instruction_set() -> pulp::Arch {
-    pulp::Arch::new()
-}
-
-#[cfg(test)]
-use super::instruction_sets::chosen as instruction_set;
 
 /// One or two slices of the same length, which are cut at the same places.
 trait Slices: Sized + Send {

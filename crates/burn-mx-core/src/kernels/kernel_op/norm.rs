@@ -15,7 +15,7 @@ pub struct Normalization {
 }
 
 impl Normalization {
-    pub(crate) fn new(norm: Norm, epsilon: f64, rounding: FunctionRounding) -> Self {
+    pub fn new(norm: Norm, epsilon: f64, rounding: FunctionRounding) -> Self {
         Self {
             norm,
             epsilon: epsilon as f32,
@@ -24,7 +24,7 @@ impl Normalization {
     }
 
     /// Replaces every row by `γ n + β`, with n the normalized row; nothing need be rounded.
-    pub(crate) fn forward(self, data: &mut [f32], gamma: &[f32], beta: Option<&[f32]>) {
+    pub fn forward(self, data: &mut [f32], gamma: &[f32], beta: Option<&[f32]>) {
         let Self { norm, epsilon, .. } = self;
         with_arithmetic!(self.rounding, arith => {
             let rounded = |row: &[f32]| -> Vec<f32> { row.iter().map(|x| arith.round(*x)).collect() };
@@ -45,7 +45,7 @@ impl Normalization {
     }
 
     /// Replaces the output's gradient by the input's, and the input x by the products `g n`; nothing need be rounded.
-    pub(crate) fn backward(self, grad: &mut [f32], x: &mut [f32], gamma: &[f32]) {
+    pub fn backward(self, grad: &mut [f32], x: &mut [f32], gamma: &[f32]) {
         let Self { norm, epsilon, .. } = self;
         with_passes!(self.rounding, (forward, arith) => {
             let gamma: Vec<f32> = gamma.iter().map(|x| arith.round(*x)).collect();

@@ -8,14 +8,15 @@ use crate::kernels::dense::round_each;
 /// Softmax over the last axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Softmax {
-    pub(crate) rounding: FunctionRounding,
+    /// How its ops round.
+    pub rounding: FunctionRounding,
     /// Powers of 2 instead of e.
-    pub(crate) base2: bool,
+    pub base2: bool,
 }
 
 impl Softmax {
     /// Replaces every row of `length` elements, which need not be rounded.
-    pub(crate) fn forward(self, data: &mut [f32], length: usize) {
+    pub fn forward(self, data: &mut [f32], length: usize) {
         let Self { rounding, base2 } = self;
         with_arithmetic!(rounding, exp2, arith => rows_in_place(
             data,
@@ -29,7 +30,7 @@ impl Softmax {
     }
 
     /// Replaces every row of the output's gradient by the input's; `output` is rounded, the gradient need not be.
-    pub(crate) fn backward(self, grad: &mut [f32], output: &[f32], length: usize) {
+    pub fn backward(self, grad: &mut [f32], output: &[f32], length: usize) {
         let Self { rounding, base2 } = self;
         let length = length.max(1);
         with_arithmetic!(rounding, arith => {
@@ -51,12 +52,13 @@ impl Softmax {
 /// Logarithm of the softmax over the last axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogSoftmax {
-    pub(crate) rounding: FunctionRounding,
+    /// How its ops round.
+    pub rounding: FunctionRounding,
 }
 
 impl LogSoftmax {
     /// Replaces every row of `length` elements, which need not be rounded.
-    pub(crate) fn forward(self, data: &mut [f32], length: usize) {
+    pub fn forward(self, data: &mut [f32], length: usize) {
         with_arithmetic!(self.rounding, exp2, arith => rows_in_place(
             data,
             length,
@@ -69,7 +71,7 @@ impl LogSoftmax {
     }
 
     /// Replaces every row of the output's gradient by the input's; neither that nor `input` need be rounded.
-    pub(crate) fn backward(self, grad: &mut [f32], input: &[f32], length: usize) {
+    pub fn backward(self, grad: &mut [f32], input: &[f32], length: usize) {
         let mut input = input.to_vec();
         with_passes!(self.rounding, exp2, (forward, arith) => row_pairs_in_place(
             grad,

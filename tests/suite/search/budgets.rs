@@ -1,8 +1,8 @@
 //! Budgets of energy and time.
 
-use burn_mx_record::{Budget, Search, StepRecord};
+use burn_mx::record::{Budget, Search, StepRecord};
 
-use crate::records::*;
+use super::records::*;
 
 /// Every choice for the four places of [`layer`].
 fn every_choice(step: &StepRecord, budget: &Budget) -> Vec<(f64, f64)> {
@@ -10,12 +10,12 @@ fn every_choice(step: &StepRecord, budget: &Budget) -> Vec<(f64, f64)> {
     let choices = (0..16).map(|bits| [0, 1, 2, 3].map(|place| names[bits >> place & 1]));
     let totals = choices.map(|formats| {
         let numbers = formats.map(|name| {
-            let format: microscaling::BlockFormat = name.parse().unwrap();
-            burn_mx_cost::Numbers::from(format)
+            let format: burn_mx::BlockFormat = name.parse().unwrap();
+            burn_mx::cost::Numbers::from(format)
         });
         let mut costs = 0.0;
         for pair in numbers.chunks(2) {
-            let mut product = burn_mx_cost::Product::matmul("", [1, 64, 64, 1], pair[0], pair[1]);
+            let mut product = burn_mx::cost::Product::matmul("", [1, 64, 64, 1], pair[0], pair[1]);
             product.macs = 4096.0;
             costs += match budget {
                 Budget::Energy { operations, .. } => {
@@ -38,7 +38,7 @@ fn every_choice(step: &StepRecord, budget: &Budget) -> Vec<(f64, f64)> {
 
 #[test]
 fn energy_and_time_are_of_products() {
-    let tables = burn_mx_cost::Tables::default();
+    let tables = burn_mx::cost::Tables::default();
     let step = layer();
     let energy = |picojoules| Budget::Energy {
         picojoules,

@@ -1,7 +1,7 @@
 //! Records of a few products, and searches in them.
 
-use burn_mx_core::MxSpecs;
-use burn_mx_record::{Budget, RECORDS, Report, Score, Search, SearchError, StepRecord};
+use burn_mx::MxSpecs;
+use burn_mx::record::{Budget, RECORDS, Report, Score, Search, SearchError, StepRecord};
 use serde_json::json;
 
 /// The report of these steps, read from a file.

@@ -1,9 +1,9 @@
 //! Constraints of a search.
 
-use burn_mx_core::Slot;
-use burn_mx_record::Search;
+use burn_mx::Slot;
+use burn_mx::record::Search;
 
-use crate::records::*;
+use super::records::*;
 
 #[test]
 fn hardware_that_multiplies_equal_formats_alone() {

@@ -1,15 +1,15 @@
 //! A trained model is quantized by a recipe: formats layer by layer.
 
-use burn_core as burn;
-use burn_core::module::{Module, Param};
-use burn_core::tensor::module::linear;
-use burn_core::tensor::{Distribution, Tensor, backend::Backend};
-use burn_flex::{Flex, FlexDevice};
-use burn_mx_core::{MxBackend, MxDevice, MxSpecs, Recipe};
-use burn_mx_module::set_specs_at;
-use burn_mx_ptq::{PtqError, QuantConfig, Quantized, Quantizer};
+use burn::module::{Module, Param};
+use burn::tensor::module::linear;
+use burn::tensor::{Tensor, backend::Backend};
+use burn_mx::module::set_specs_at;
+use burn_mx::ptq::{PtqError, QuantConfig, Quantized, Quantizer};
+use burn_mx::{MxBackend, MxSpecs, Recipe};
 
-type B = MxBackend<Flex>;
+use super::support::*;
+
+type B = MxBackend<TestBackend>;
 
 #[derive(Module, Debug)]
 struct Linear<B: Backend> {
@@ -29,18 +29,17 @@ impl<B: Backend> Net<B> {
     }
 }
 
-fn normal(shape: [usize; 2]) -> Tensor<B, 2> {
-    let device = MxDevice::new(FlexDevice, "none").unwrap();
-    Tensor::random(shape, Distribution::Normal(0.0, 1.0), &device)
+fn noise_of(shape: [usize; 2], seed: u64) -> Tensor<B, 2> {
+    noise_tensor(shape, seed, &mx_device(&MxSpecs::none()))
 }
 
 fn net() -> Net<B> {
-    let layer = |shape| Linear {
-        weight: Param::from_tensor(normal(shape)),
+    let layer = |shape, seed| Linear {
+        weight: Param::from_tensor(noise_of(shape, seed)),
     };
     Net {
-        up: layer([64, 96]),
-        down: layer([96, 32]),
+        up: layer([64, 96], 1),
+        down: layer([96, 32], 2),
     }
 }
 
@@ -56,14 +55,14 @@ const RECIPE: &str = r#"{
 }"#;
 
 fn quantize(config: QuantConfig, net: Net<B>) -> Result<Quantized<Net<B>>, PtqError> {
-    let data = [normal([256, 64])];
+    let data = [noise_of([256, 64], 3)];
     Quantizer::new(config)?.quantize(net, &data, |net, x| net.forward(x.clone()))
 }
 
 #[test]
 fn layers_have_the_formats_of_the_recipe() {
     let net = net();
-    let x = normal([8, 64]);
+    let x = noise_of([8, 64], 4);
     for weights_only in [false, true] {
         let mut config = QuantConfig::from_recipe(recipe(RECIPE)).unwrap();
         if weights_only {

@@ -1,13 +1,14 @@
 //! The products of a pass.
 
-use burn_core::tensor::Tensor;
-use burn_flex::{Flex, FlexDevice};
-use burn_mx_core::{MxBackend, MxDevice, MxSpecs};
-use burn_mx_cost::Product;
-use burn_mx_record::{Pass, StepRecord, products};
+use burn::tensor::Tensor;
+use burn_mx::cost::Product;
+use burn_mx::record::{Pass, StepRecord, products};
+use burn_mx::{MxBackend, MxSpecs};
 use serde_json::json;
 
-type B = MxBackend<Flex>;
+use crate::suite::support::*;
+
+type B = MxBackend<TestBackend>;
 
 #[test]
 fn products_of_activations() {
@@ -16,7 +17,7 @@ fn products_of_activations() {
         a_elem_format_bp_os: "mxfp8_e5m2".parse().ok(),
         ..MxSpecs::default()
     };
-    let device = MxDevice::new(FlexDevice, &specs).unwrap();
+    let device = mx_device(&specs);
     let x = Tensor::<B, 3>::ones([2, 3, 64], &device);
     let y = Tensor::<B, 3>::ones([1, 64, 5], &device);
     let seen = products(Pass::Training, || drop(x.matmul(y)));

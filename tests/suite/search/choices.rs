@@ -1,10 +1,10 @@
 //! The formats that a search chooses.
 
-use burn_mx_core::{Recipe, Slot};
-use burn_mx_record::{Score, Search, SearchError, StepRecord};
+use burn_mx::record::{Score, Search, SearchError, StepRecord};
+use burn_mx::{Recipe, Slot};
 use serde_json::json;
 
-use crate::records::*;
+use super::records::*;
 
 #[test]
 fn the_noisier_operand_gets_the_wider_format() {
@@ -113,7 +113,7 @@ fn a_candidate_is_the_preset_that_was_recorded() {
     // Gradients in NVFP4 without a scale for the tensor are below the smallest scale of a block.
     let nvfp4 = format("nvfp4", Slot::ABpOs).unwrap();
     assert_eq!(nvfp4, "nvfp4(tensor_scale=true)");
-    let parsed: microscaling::BlockFormat = "nvfp4(block_size=32)".parse().unwrap();
+    let parsed: burn_mx::BlockFormat = "nvfp4(block_size=32)".parse().unwrap();
     let candidate = format("nvfp4(block_size=32)", Slot::W).unwrap();
     assert_eq!(candidate, parsed.to_string());
     let error = format("mxfp4_sr_rht", Slot::W).unwrap_err().to_string();

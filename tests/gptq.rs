@@ -4,13 +4,12 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn_core as burn;
-use burn_core::module::{Module, Param};
-use burn_core::tensor::module::linear;
-use burn_core::tensor::{Tensor, TensorData, activation::relu, backend::Backend};
-use burn_flex::Flex;
-use burn_mx_core::{MxBackend, MxDevice, SlotFormat};
-use burn_mx_ptq::{GptqLayer, QuantConfig, Quantized, Quantizer};
+use burn::backend::Flex;
+use burn::module::{Module, Param};
+use burn::tensor::module::linear;
+use burn::tensor::{Tensor, TensorData, activation::relu, backend::Backend};
+use burn_mx::ptq::{GptqLayer, QuantConfig, Quantized, Quantizer};
+use burn_mx::{MxBackend, MxDevice, SlotFormat};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]

@@ -1,18 +1,18 @@
 //! Model Optimizer's score of weights, against its formula.
 
-use burn_core as burn;
-use burn_core::module::{AutodiffModule, Module, Param};
-use burn_core::tensor::module::{conv2d, linear};
-use burn_core::tensor::ops::ConvOptions;
-use burn_core::tensor::{Distribution, Tensor, backend::Backend};
-use burn_flex::{Flex, FlexDevice};
-use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxSpecs, Slot};
-use burn_mx_module::{pack, unpack};
-use burn_mx_record::{Budget, Score, Search, SearchError, Sensitivity, output_sensitivities};
-use microscaling::Rounder;
+use burn::module::{AutodiffModule, Module, Param};
+use burn::tensor::module::{conv2d, linear};
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Tensor, backend::Backend};
+use burn_mx::Rounder;
+use burn_mx::module::{pack, unpack};
+use burn_mx::record::{Budget, Score, Search, SearchError, Sensitivity, output_sensitivities};
+use burn_mx::{MxAutodiff, MxBackend, MxSpecs, Slot};
 
-type A = MxAutodiff<Flex>;
-type B = MxBackend<Flex>;
+use crate::suite::support::*;
+
+type A = MxAutodiff<TestBackend>;
+type B = MxBackend<TestBackend>;
 
 /// A layer, and another one that is used twice.
 #[derive(Module, Debug)]
@@ -37,15 +37,14 @@ impl<B: Backend> Model<B> {
 }
 
 fn model() -> (Model<A>, Vec<Tensor<B, 2>>) {
-    let device = MxDevice::new(FlexDevice, "none").unwrap();
-    A::seed(&device, 3);
-    let normal = |shape| Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 1.0), &device);
-    let weight = |shape| Param::from_tensor(Tensor::<A, 2>::from_inner(normal(shape)));
+    let device = mx_device(&MxSpecs::none());
+    let noise = |shape, seed| noise_tensor::<B, 2>(shape, seed, &device);
+    let weight = |shape, seed| Param::from_tensor(Tensor::<A, 2>::from_inner(noise(shape, seed)));
     let model = Model {
-        first: weight([64, 64]),
-        second: weight([64, 8]),
+        first: weight([64, 64], 3),
+        second: weight([64, 8], 4),
     };
-    (model, vec![normal([5, 64]), normal([7, 64])])
+    (model, vec![noise([5, 64], 5), noise([7, 64], 6)])
 }
 
 fn scores(formats: &[&str]) -> Result<Vec<Sensitivity>, SearchError> {
@@ -197,9 +196,9 @@ fn a_convolution_has_the_score_of_the_formula() {
     fn convolved<B: Backend>(x: Tensor<B, 4>, weight: Tensor<B, 4>) -> Tensor<B, 4> {
         conv2d(x, weight, None, ConvOptions::new([1, 1], [1, 1], [1, 1], 1))
     }
-    let device = MxDevice::new(FlexDevice, "none").unwrap();
-    let normal = |shape| Tensor::<B, 4>::random(shape, Distribution::Normal(0.0, 1.0), &device);
-    let (x, weight) = (normal([2, 32, 5, 6]), normal([8, 32, 3, 3]));
+    let device = mx_device(&MxSpecs::none());
+    let x = noise_tensor::<B, 4>([2, 32, 5, 6], 7, &device);
+    let weight = noise_tensor::<B, 4>([8, 32, 3, 3], 8, &device);
     let net = Net {
         weight: Param::from_tensor(Tensor::<A, 4>::from_inner(weight.clone())),
     };
