@@ -2,4 +2,5 @@
 
 pub(super) mod float_state;
 pub(crate) mod instruction_set;
+pub(crate) mod prefetch;
 pub(crate) mod threads;

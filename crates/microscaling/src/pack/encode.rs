@@ -229,6 +229,7 @@ impl Encoder {
                     data: &mut buffer,
                     layout,
                     start: run.start,
+                    goes_on: false,
                 };
                 quantized.quantize(&quantization, level, &mut tile, &mut draws, Some(&mut see))
             });

@@ -55,6 +55,7 @@ impl<R: ElementRule> Job<R> {
                     data: run,
                     layout: &layout,
                     start,
+                    goes_on: !tail.is_empty(),
                 };
                 run.quantize(self, level, &mut tile, &mut draws, None);
             }

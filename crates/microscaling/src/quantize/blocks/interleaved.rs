@@ -24,6 +24,8 @@ pub(crate) struct Run<'a> {
     pub(crate) layout: &'a Layout,
     /// Position in the tensor.
     pub(crate) start: u64,
+    /// Whether another run lies behind in memory, which will be worked on next.
+    pub(crate) goes_on: bool,
 }
 
 /// Sees the columns of some blocks, and the scales by which [`Run::quantize`] divided their results.
@@ -44,6 +46,7 @@ impl Run<'_> {
             data,
             layout,
             start,
+            goes_on,
         } = self;
         let inner = layout.inner;
         let rows = data.len() / inner;
@@ -76,12 +79,18 @@ impl Run<'_> {
             if has_sub_blocks {
                 tile.keep_for_blocks(&lines, &mut seen);
                 if by_sub_rows && let Some(of_blocks) = tile.tame_blocks(&job.rule, level) {
+                    let ahead = match goes_on {
+                        _ if columns.end < inner => columns.len(),
+                        true => data.len() - columns.start,
+                        false => 0,
+                    };
                     level.run(SubRows {
                         job,
                         of_blocks,
                         data: &mut *data,
                         inner,
                         columns,
+                        ahead,
                     });
                     continue;
                 }

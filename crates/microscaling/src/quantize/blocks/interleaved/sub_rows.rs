@@ -1,6 +1,7 @@
 //! Rows of interleaved tame blocks with sub-blocks, in one pass after the pass for the blocks' largest magnitudes.
 
 use crate::processor::instruction_set::Kernel;
+use crate::processor::prefetch::prefetch;
 use crate::quantize::blocks::Job;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::quantize::rules::{BlockRule, ElementRule, FixedPointRule, ScalePair};
@@ -10,6 +11,9 @@ use core::ops::Range;
 
 /// The most sub-blocks of the second level in one of the first level.
 const MOST: usize = 2;
+
+/// Columns between requests for the next ones: few, so that the processor need not wait until all requests are made.
+const PIECE: usize = 64;
 
 /// Some columns of the rows of tame blocks. Works by rules without draws.
 pub(super) struct SubRows<'a, R> {
@@ -21,6 +25,9 @@ pub(super) struct SubRows<'a, R> {
     pub(super) inner: usize,
     /// At most [`WINDOW`] of them.
     pub(super) columns: Range<usize>,
+    /// Elements from these columns to the ones that are worked on next, or 0. Otherwise memory has nothing to do while these
+    /// columns are rounded.
+    pub(super) ahead: usize,
 }
 
 /// Whether [`SubRows`] works on blocks of this rule. Another rule there would slow the others down.
@@ -44,6 +51,7 @@ impl<R: ElementRule> Kernel for SubRows<'_, R> {
             data,
             inner,
             columns,
+            ahead,
         } = self;
         // By value: loops without branches need what they look at in registers.
         let job = *job;
@@ -58,7 +66,7 @@ impl<R: ElementRule> Kernel for SubRows<'_, R> {
             {
                 let (one, other) = part.split_at_mut(inner);
                 let rows = [one, other].map(|row| &mut row[columns.clone()]);
-                two_rows(&job, rule, of_blocks[0], rows);
+                two_rows(&job, rule, of_blocks[0], rows, ahead);
                 continue;
             }
             let mut sub_blocks = 0;
@@ -101,13 +109,19 @@ fn two_rows<R: ElementRule>(
     rule: &FixedPointRule,
     of_blocks: &[u32],
     [one, other]: [&mut [f32]; 2],
+    ahead: usize,
 ) {
     let element = job.rule.unit_element();
-    for (amax, (x, y)) in of_blocks.iter().zip(one.iter_mut().zip(other)) {
-        let own = (x.to_bits() & ABS).max(y.to_bits() & ABS);
-        let scale = rule.tame_scale(*amax, own);
-        *x = job.element_rule.tame_unscaled(&element, scale, *x, 0);
-        *y = job.element_rule.tame_unscaled(&element, scale, *y, 0);
+    let rows = one.chunks_mut(PIECE).zip(other.chunks_mut(PIECE));
+    for (of_blocks, (one, other)) in of_blocks.chunks(PIECE).zip(rows) {
+        prefetch(one, ahead);
+        prefetch(other, ahead);
+        for (amax, (x, y)) in of_blocks.iter().zip(one.iter_mut().zip(other)) {
+            let own = (x.to_bits() & ABS).max(y.to_bits() & ABS);
+            let scale = rule.tame_scale(*amax, own);
+            *x = job.element_rule.tame_unscaled(&element, scale, *x, 0);
+            *y = job.element_rule.tame_unscaled(&element, scale, *y, 0);
+        }
     }
 }
 
