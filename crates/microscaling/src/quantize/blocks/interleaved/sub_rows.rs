@@ -102,7 +102,7 @@ impl<R: ElementRule> Kernel for SubRows<'_, R> {
     }
 }
 
-/// Works on the columns of sub-blocks of two rows in one pass. What the rows share stays in registers.
+/// Works on the columns of sub-blocks of two rows in one pass. The largest magnitude and the scale of both stay in registers.
 #[inline(always)]
 fn two_rows<R: ElementRule>(
     job: &Job<R>,
