@@ -215,11 +215,18 @@ fn what_an_accumulator_does_not_take() {
         &["_elem_format", "mx9", "allowed: an MX format"],
     );
     says(error(&specs("hif4", "blackwell")), &["hif4", "sub_scales"]);
+    says(
+        error(&specs("nvfp4(outer_size=0)", "blackwell")),
+        &["outer_size=0", "or outer_size"],
+    );
     let quartet = MxSpecs {
         accumulator: Some("blackwell".parse().unwrap()),
         ..MxSpecs::quartet2()
     };
-    says(error(&quartet), &["eden=true", "allowed", "or eden"]);
+    says(
+        error(&quartet),
+        &["eden=true", "allowed", "eden or outer_size"],
+    );
     says(
         error(&specs("mxfp4", "hopper")),
         &["`accumulator` is hopper", "forward", "fp4_e2m1", "expected"],

@@ -5,15 +5,6 @@ extern crate alloc;
 
 mod error;
 mod format;
-/// For tests: the instruction sets that kernels are compiled for, and a choice among them.
-#[doc(hidden)]
-pub mod instruction_sets {
-    pub use crate::processor::instruction_set::Level;
-    #[cfg(feature = "std")]
-    pub use crate::processor::instruction_set::with_level;
-    #[cfg(feature = "std")]
-    pub use crate::quantize::rules::round_by_rule;
-}
 mod names;
 mod pack;
 mod processor;

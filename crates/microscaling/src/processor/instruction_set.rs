@@ -14,13 +14,11 @@ pub(crate) trait Kernel {
 
 /// The instruction sets that kernels are compiled for, from the least to the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     /// The features that every processor of the target has: SSE2 on x86-64, NEON on AArch64.
     Baseline,
-    /// AVX2.
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     Avx2,
-    /// AVX-512 F, BW, DQ and VL.
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     Avx512,
 }
@@ -108,7 +106,7 @@ pub(crate) fn dispatch<K: Kernel>(kernel: K) {
 #[inline]
 pub(crate) fn at_level<T>(work: impl FnOnce(Level) -> T) -> T {
     let level = Level::current();
-    #[cfg(feature = "std")]
+    #[cfg(all(test, feature = "std"))]
     let level = forced::level().unwrap_or(level);
     ieee(move || work(level))
 }
@@ -154,7 +152,7 @@ unsafe fn run_avx2<K: Kernel>(kernel: K) {
 }
 
 /// Tests choose what kernels are compiled for, in their own thread.
-#[cfg(feature = "std")]
+#[cfg(all(test, feature = "std"))]
 mod forced {
     use super::Level;
     use std::cell::Cell;
@@ -169,14 +167,14 @@ mod forced {
 
     impl Level {
         /// Every instruction set of this processor.
-        pub fn available() -> Vec<Self> {
+        pub(crate) fn available() -> Vec<Self> {
             Self::up_to(Self::best()).map(|(_, level)| level).collect()
         }
     }
 
     /// Runs `work` with all kernels of this thread at `level`, which must be available. Work that is
     /// large enough for other threads is at their own level.
-    pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
         assert!(level <= Level::best(), "{level:?} is not available");
         LEVEL.set(Some(level));
         let result = work();
@@ -184,8 +182,8 @@ mod forced {
         result
     }
 }
-#[cfg(feature = "std")]
-pub use forced::with_level;
+#[cfg(all(test, feature = "std"))]
+pub(crate) use forced::with_level;
 
 #[cfg(all(test, feature = "std"))]
 mod tests;

@@ -2,6 +2,8 @@
 
 mod blocks;
 mod signs;
+#[cfg(all(test, feature = "std"))]
+mod tests;
 
 pub use self::signs::Signs;
 

@@ -130,28 +130,6 @@ impl BlockRule {
     }
 }
 
-/// The element at a place of a block, by the rule that is the specification: for tests of formats whose elements have no function
-/// in the public API.
-#[cfg(feature = "std")]
-pub fn round_by_rule(
-    format: &BlockFormat,
-    tensor_scale: Option<f32>,
-    block: &[f32],
-    at: usize,
-    rounding: Rounding,
-    draw: u32,
-) -> f32 {
-    let rule = BlockRule::of(format, tensor_scale);
-    let elements = block.iter().copied();
-    ieee(|| {
-        let [amax, mut second] = rule.maxima(elements.clone());
-        if rule.first_sub_block().is_some() {
-            second = rule.second_of_sub_block(at / rule.sub_block(), elements);
-        }
-        rule.round_element(block[at], [amax, second], rounding, draw)
-    })
-}
-
 /// Any block: the specification.
 impl BlockRule {
     /// The part of a magnitude that counts for the largest one.

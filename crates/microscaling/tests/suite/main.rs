@@ -28,8 +28,6 @@ mod hadamard;
     allow(dead_code, reason = "used by tests that need serde")
 )]
 mod inputs;
-#[cfg(feature = "std")]
-mod instruction_sets;
 #[cfg(feature = "safetensors")]
 mod layout_files;
 #[cfg(feature = "serde")]

@@ -1,4 +1,279 @@
-use super::Level;
+use super::*;
+use crate::format::{
+    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
+    MicroexponentFormat, MxFormat, Nvfp4Format, OuterScale, ScaleFormat, ScaleMode,
+};
+use crate::quantize::rules::BlockRule;
+use crate::round::bits::ABS;
+use crate::round::mode::Rounding;
+use crate::round::random::RandomStream;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+fn formats() -> impl Strategy<Value = BlockFormat> {
+    let named: Vec<BlockFormat> = BlockFormat::NAMES.map(|name| name.parse().unwrap()).into();
+    let block_size = prop_oneof![Just(16_usize), Just(64), 1..=70_usize, Just(2000)];
+    let mx = (
+        select(ElementFormat::NAMED.to_vec()),
+        prop_oneof![Just(0_usize), block_size.clone()],
+        1..=8_u32,
+        select(ScaleMode::ALL.to_vec()),
+        headrooms(),
+    );
+    let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode, headroom)| {
+        let element = match scale_mode {
+            ScaleMode::Rms => ElementFormat::FP4_E2M1,
+            _ => element,
+        };
+        BlockFormat::Mx(MxFormat {
+            scale_bits,
+            scale_mode,
+            headroom,
+            ..MxFormat::new(element, block_size)
+        })
+    });
+    let bfp = (10..=32_u32, block_size.clone()).prop_map(|(bit_width, block_size)| {
+        BlockFormat::Bfp(BfpFormat {
+            bit_width,
+            block_size,
+        })
+    });
+    let microexponent = (10..=32_u32, block_size, 1..=9_usize, 0..=8_u32);
+    let microexponent =
+        microexponent.prop_map(|(bit_width, block_size, sub_block_size, shift_bits)| {
+            BlockFormat::Microexponent(MicroexponentFormat {
+                bit_width,
+                block_size,
+                sub_block_size: sub_block_size.min(block_size),
+                shift_bits,
+            })
+        });
+    let nvfp4 = (any::<bool>(), headrooms(), any::<bool>());
+    let nvfp4 = nvfp4.prop_map(|(tensor_scale, headroom, four_over_six)| {
+        BlockFormat::Nvfp4(Nvfp4Format {
+            headroom,
+            four_over_six,
+            ..Nvfp4Format::new(tensor_scale)
+        })
+    });
+    let elements: Vec<_> = ElementFormat::NAMED
+        .into_iter()
+        .filter(|element| element.bits() <= 8)
+        .collect();
+    let scales = ScaleFormat::NAMES.map(|name| name.parse::<ScaleFormat>().unwrap());
+    let float_scale = (
+        select(elements),
+        select(scales.to_vec()),
+        prop_oneof![Just(16_usize), Just(8), Just(32), 1..=70_usize],
+        any::<[bool; 2]>(),
+        prop_oneof![
+            Just(None),
+            (0..5_usize, select(scales.to_vec())).prop_map(Some)
+        ],
+        headrooms(),
+    );
+    let float_scale =
+        float_scale.prop_map(|(element, scale, block_size, flags, outer, headroom)| {
+            let [subnormal_scales, tensor_scale] = flags;
+            let outer = outer.filter(|_| scale.max() < 1e9);
+            let format = FloatScaleFormat {
+                subnormal_scales,
+                tensor_scale: tensor_scale && scale.max() < 1e9 && outer.is_none(),
+                outer: outer.map(|(blocks, scale)| OuterScale {
+                    size: blocks * block_size,
+                    scale,
+                }),
+                headroom,
+                ..FloatScaleFormat::new(element, scale, block_size)
+            };
+            format.validate().unwrap();
+            BlockFormat::FloatScale(format)
+        });
+    let with_loops_of_their_own = [
+        "hif4",
+        "nf4",
+        "if4",
+        "razer",
+        "mx4",
+        "mx9",
+        "block(element=int4,scale=ue4m3,block_size=24,sub_scales=6/3)",
+    ]
+    .map(|name| name.parse::<BlockFormat>().unwrap())
+    .to_vec();
+    prop_oneof![
+        4 => select(named),
+        4 => mx,
+        1 => bfp,
+        2 => microexponent,
+        2 => nvfp4,
+        4 => float_scale,
+        4 => select(with_loops_of_their_own),
+    ]
+}
+
+fn headrooms() -> impl Strategy<Value = Headroom> {
+    select(vec![(1, 1), (1, 1), (4, 3), (17, 16), (255, 128)])
+        .prop_map(|(numerator, denominator)| Headroom::new(numerator, denominator).unwrap())
+}
+
+/// Formats of square blocks.
+fn square_formats() -> impl Strategy<Value = BlockFormat> {
+    let mx = (
+        select(ElementFormat::NAMED.to_vec()),
+        prop_oneof![Just(16_usize), Just(32), 2..=70_usize],
+        1..=8_u32,
+        // Those of the largest magnitude, by which the blocks here are rounded.
+        select(ScaleMode::ALL.to_vec()).prop_filter("amax", |mode| *mode != ScaleMode::Rms),
+    );
+    let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode)| {
+        BlockFormat::Mx(MxFormat {
+            scale_bits,
+            scale_mode,
+            square: true,
+            ..MxFormat::new(element, block_size)
+        })
+    });
+    let nvfp4 = any::<bool>().prop_map(|tensor_scale| {
+        BlockFormat::Nvfp4(Nvfp4Format {
+            square: true,
+            ..Nvfp4Format::new(tensor_scale)
+        })
+    });
+    prop_oneof![2 => mx, 1 => nvfp4]
+}
+
+/// Numbers around 2^exponent, many of them on or between few-bit numbers, and maybe special ones.
+fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
+    let stream = RandomStream::new(seed, 0);
+    let number = |i: u64| {
+        let (word, kind) = (stream.draw(2 * i), stream.draw(2 * i + 1));
+        let short = if kind & 3 == 0 {
+            0xff80_0000_u32 >> (kind >> 2 & 15)
+        } else {
+            u32::MAX
+        };
+        let field = (exponent + 127 + (word >> 23 & 15) as i32 - 8).clamp(0, 254) as u32;
+        let ordinary = (word & 0x807f_ffff & (short | 1 << 31)) | field << 23;
+        f32::from_bits(match kind >> 8 {
+            0..400_000 if special => 0x7f80_0000 | (word & 0x8000_0000),
+            400_000..800_000 if special => word | 0x7fc0_0000,
+            ..3_000_000 => word & 0x8000_0000,
+            ..4_000_000 if special => word & 0x807f_ffff,
+            _ => ordinary,
+        })
+    };
+    (0..count as u64).map(number).collect()
+}
+
+/// The results of the scalar functions, element by element.
+fn scalar(
+    format: BlockFormat,
+    data: &[f32],
+    [axis, inner]: [usize; 2],
+    rounding: Rounding,
+    stream: RandomStream,
+) -> Vec<f32> {
+    let whole = |size: usize| if size == 0 { axis } else { size };
+    let block = whole(format.block_size());
+    let sub_block = match format {
+        BlockFormat::Microexponent(format) => format.sub_block_size,
+        BlockFormat::FloatScale(format) if format.outer.is_some() => format.block_size,
+        _ => block,
+    };
+    let abs = |i: usize| data[i].to_bits() & ABS;
+    let tensor_amax = (0..data.len()).map(abs).max().unwrap();
+    let scales = RefCell::new(HashMap::new());
+    let element = |i: usize| {
+        let at = i / inner % axis;
+        let first = at / block * block;
+        let sub_first = first + (at - first) / sub_block * sub_block;
+        let end = axis.min(first + block);
+        let max = |from: usize, to: usize| {
+            let magnitudes = (from..to).map(|other| abs(i + other * inner - at * inner));
+            match format {
+                BlockFormat::Bfp(_) => magnitudes.filter(|x| *x < 0x7f80_0000).max(),
+                _ => magnitudes.max(),
+            }
+            .unwrap_or(0)
+        };
+        let amax = max(first, end);
+        let (x, draw) = (data[i], stream.draw(i as u64));
+        let elements = (first..end).map(|other| data[i + other * inner - at * inner]);
+        match format {
+            BlockFormat::Mx(format) if format.scale_mode == ScaleMode::Rms => {
+                let rule = BlockRule::of(&format.into(), None);
+                rule.round_element(x, rule.maxima(elements), rounding, draw)
+            }
+            BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
+            BlockFormat::Bfp(format) => format.round_element(x, amax, rounding, draw),
+            BlockFormat::Microexponent(format) => {
+                let sub_amax = max(sub_first, end.min(sub_first + sub_block));
+                format.round_element(x, amax, sub_amax, rounding, draw)
+            }
+            BlockFormat::Nvfp4(_) | BlockFormat::FloatScale(_) => {
+                let format = format.float_scale().unwrap();
+                let outer_scale = format.outer_scale_of(amax);
+                let tensor_scale = outer_scale.unwrap_or(format.tensor_scale_of(tensor_amax));
+                if format.element.is_table() || format.sub_scales.is_some() {
+                    let rule = BlockRule::of(&format.into(), Some(tensor_scale));
+                    let [amax, mut second] = rule.maxima(elements.clone());
+                    if format.sub_scales.is_some() {
+                        second =
+                            rule.second_of_sub_block((at - first) / rule.sub_block(), elements);
+                    }
+                    return rule.round_element(x, [amax, second], rounding, draw);
+                }
+                let mut scales = scales.borrow_mut();
+                let start = i - (at - sub_first) * inner;
+                let block_scale = scales.entry(start).or_insert_with(|| {
+                    let own = elements.skip(sub_first - first).take(sub_block);
+                    let block: Vec<f32> = own.collect();
+                    format.block_scale_of(&block, tensor_scale)
+                });
+                let block_scale = *block_scale;
+                format.round_scaled(x, block_scale, tensor_scale, rounding, draw)
+            }
+        }
+    };
+    (0..data.len()).map(element).collect()
+}
+
+/// [`scalar`], of square blocks along the first two of three axes of these lengths; there may be more before.
+fn scalar_square(
+    format: BlockFormat,
+    data: &[f32],
+    [rows, columns, stride]: [usize; 3],
+    rounding: Rounding,
+    stream: RandomStream,
+) -> Vec<f32> {
+    let size = format.block_size();
+    let block = |i: usize| {
+        let (row, column) = (i / (columns * stride), i / stride % columns);
+        let (outer, row) = (row / rows, row % rows);
+        [outer, row / size, column / size, i % stride]
+    };
+    let abs = |i: usize| data[i].to_bits() & ABS;
+    let mut maxima = HashMap::new();
+    for i in 0..data.len() {
+        let amax = maxima.entry(block(i)).or_insert(0);
+        *amax = abs(i).max(*amax);
+    }
+    let tensor_amax = (0..data.len()).map(abs).max().unwrap();
+    let element = |i: usize| {
+        let (x, amax, draw) = (data[i], maxima[&block(i)], stream.draw(i as u64));
+        match format {
+            BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
+            BlockFormat::Nvfp4(format) => {
+                let tensor_scale = format.tensor_scale_of(tensor_amax);
+                format.round_element(x, amax, tensor_scale, rounding, draw)
+            }
+            _ => unreachable!("a format with square blocks"),
+        }
+    };
+    (0..data.len()).map(element).collect()
+}
 
 #[test]
 fn names() {
@@ -13,5 +288,103 @@ fn names() {
             Level::named(name, Level::Baseline).unwrap_err(),
             format!("MICROSCALING_LEVEL is `{name}`; allowed on this processor: baseline")
         );
+    }
+}
+
+fn bits(data: &[f32]) -> Vec<u32> {
+    data.iter().map(|x| x.to_bits()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Every instruction set gives the bits of the scalar functions: every format, any axis, length,
+    /// alignment and number.
+    #[test]
+    fn instruction_sets_are_the_scalar_rule(
+        format in formats(),
+        outer in 1..3_usize,
+        axis in prop_oneof![Just(64_usize), 1..100_usize, 1..100_usize, 1..2100_usize],
+        inner in prop_oneof![3 => Just(1_usize), 1 => 2..10_usize, 1 => 10..70_usize, 1 => 64..150_usize],
+        offset in 0..17_usize,
+        seed in any::<u64>(),
+        exponent in prop_oneof![4 => -20..20_i32, 1 => -149..127_i32],
+        special in any::<bool>(),
+    ) {
+        let outer = if axis * inner > 10_000 { 1 } else { outer };
+        let count = outer * axis * inner;
+        let source = numbers(seed, exponent, special, offset + count);
+        let stream = RandomStream::new(seed, 1);
+        for rounding in Rounding::ALL {
+            let expected = scalar(format, &source[offset..], [axis, inner], rounding, stream);
+            for level in Level::available() {
+                let mut data = source.clone();
+                let shape = [outer, axis, inner];
+                let tensor = &mut data[offset..];
+                with_level(level, || format.quantize(tensor, &shape, 1, rounding.with(stream))).unwrap();
+                prop_assert!(
+                    bits(&data[offset..]) == bits(&expected),
+                    "{format} {rounding} {level:?} {shape:?}"
+                );
+                prop_assert_eq!(bits(&data[..offset]), bits(&source[..offset]));
+            }
+        }
+    }
+
+    /// Square blocks, too.
+    #[test]
+    fn instruction_sets_are_the_scalar_rule_of_square_blocks(
+        format in square_formats(),
+        outer in 1..3_usize,
+        rows in prop_oneof![Just(64_usize), 1..70_usize],
+        columns in prop_oneof![Just(64_usize), 1..100_usize, 1..300_usize],
+        stride in prop_oneof![3 => Just(1_usize), 1 => 2..10_usize],
+        offset in 0..17_usize,
+        seed in any::<u64>(),
+        exponent in prop_oneof![4 => -20..20_i32, 1 => -149..127_i32],
+        special in any::<bool>(),
+    ) {
+        let shape = [outer, rows, columns, stride];
+        let source = numbers(seed, exponent, special, offset + shape.iter().product::<usize>());
+        let stream = RandomStream::new(seed, 1);
+        for rounding in Rounding::ALL {
+            let lengths = [rows, columns, stride];
+            let expected = scalar_square(format, &source[offset..], lengths, rounding, stream);
+            for level in Level::available() {
+                let mut data = source.clone();
+                let tensor = &mut data[offset..];
+                with_level(level, || format.quantize(tensor, &shape, 2, rounding.with(stream))).unwrap();
+                prop_assert!(
+                    bits(&data[offset..]) == bits(&expected),
+                    "{format} {rounding} {level:?} {shape:?}"
+                );
+                prop_assert_eq!(bits(&data[..offset]), bits(&source[..offset]));
+            }
+        }
+    }
+
+    #[test]
+    fn instruction_sets_round_elements_alike(
+        n in 7..=32_u32,
+        seed in any::<u64>(),
+        exponent in -149..127_i32,
+        count in 0..2100_usize,
+    ) {
+        let source = numbers(seed, exponent, true, count);
+        let stream = RandomStream::new(seed, 1);
+        let formats = [FloatFormat::bfloat(n), FloatFormat::fp(n)];
+        for format in formats.into_iter().filter_map(Result::ok) {
+            for rounding in Rounding::ALL {
+                let draws = (0..).map(|i| stream.draw(i));
+                let pairs = source.iter().zip(draws);
+                let expected: Vec<f32> =
+                    pairs.map(|(x, draw)| format.round(*x, rounding, draw)).collect();
+                for level in Level::available() {
+                    let mut data = source.clone();
+                    with_level(level, || format.round_slice(&mut data, rounding.with(stream)));
+                    prop_assert!(bits(&data) == bits(&expected), "{format} {rounding} {level:?}");
+                }
+            }
+        }
     }
 }
