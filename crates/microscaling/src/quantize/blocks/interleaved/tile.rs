@@ -93,7 +93,7 @@ impl Tile {
         }
     }
 
-    /// Of blocks with these largest magnitudes of the columns of their lines.
+    /// A tile that knows the largest magnitudes of its blocks, given the largest magnitudes of the columns of their lines.
     pub(in crate::quantize) fn of_blocks(maxima: &[u32], lines: &Lines) -> Self {
         let mut tile = Self::new();
         tile.reset(maxima.len()).copy_from_slice(maxima);
