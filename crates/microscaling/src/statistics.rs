@@ -154,7 +154,7 @@ impl Statistics {
         let tensor_scale = format.and_then(|format| format.tensor_scale(amax));
         let scales = format.map(|format| Scales(BlockRule::of(&format, tensor_scale)));
         let quantizer = Quantizer::of(&quantization, tensor_scale);
-        let source = Source::Quantized(original, quantizer);
+        let source = Source::Quantized(original, &quantizer);
         Ok(Self::seen(&source, original.len(), layout, scales))
     }
 

@@ -16,7 +16,7 @@ use core::ops::Range;
 /// A tensor with at least one element before and after, as it lies in memory, or made part by part.
 pub(super) enum Source<'a> {
     Given(Views<'a>),
-    Quantized(&'a [f32], Quantizer),
+    Quantized(&'a [f32], &'a Quantizer),
 }
 
 impl Source<'_> {
