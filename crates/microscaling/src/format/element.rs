@@ -35,13 +35,15 @@ use table::Tables;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ElementFormat {
-    kind: Kind,
+    // Apart from the rest, so that a format takes 16 bytes: a format of blocks has up to three of them.
+    tables: Option<Tables>,
+    /// The bits of the exponent field, and the special codes, of a float.
+    float: Option<(u8, SpecialCodes)>,
     mantissa_bits: u8,
     /// Exponent of the smallest normal number.
     emin: i16,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     /// All numbers have one exponent.
     Fixed,
@@ -60,10 +62,8 @@ impl ElementFormat {
         specials: SpecialCodes,
     ) -> Self {
         Self {
-            kind: Kind::Float {
-                exponent_bits,
-                specials,
-            },
+            tables: None,
+            float: Some((exponent_bits, specials)),
             mantissa_bits,
             emin: 1 - bias,
         }
@@ -71,7 +71,8 @@ impl ElementFormat {
 
     const fn of_fixed(bits: u8, fraction_bits: i16) -> Self {
         Self {
-            kind: Kind::Fixed,
+            tables: None,
+            float: None,
             mantissa_bits: bits - 2,
             emin: bits as i16 - 2 - fraction_bits,
         }
@@ -192,7 +193,8 @@ impl ElementFormat {
 
     const fn of_tables(tables: Tables) -> Self {
         Self {
-            kind: Kind::Table(tables),
+            tables: Some(tables),
+            float: None,
             mantissa_bits: tables.significant_bits() as u8 - 1,
             emin: bits::exponent(tables.min()) as i16,
         }
@@ -200,14 +202,22 @@ impl ElementFormat {
 
     /// Whether [`tables`](Self::tables) made the format.
     pub const fn is_table(self) -> bool {
-        matches!(self.kind, Kind::Table(_))
+        self.tables.is_some()
     }
 
     /// The tables, if there are any.
     pub(crate) const fn as_tables(self) -> Option<Tables> {
-        match self.kind {
-            Kind::Table(tables) => Some(tables),
-            _ => None,
+        self.tables
+    }
+
+    const fn kind(self) -> Kind {
+        match (self.tables, self.float) {
+            (Some(tables), _) => Kind::Table(tables),
+            (None, Some((exponent_bits, specials))) => Kind::Float {
+                exponent_bits,
+                specials,
+            },
+            (None, None) => Kind::Fixed,
         }
     }
 
@@ -219,7 +229,7 @@ impl ElementFormat {
 
     /// Bits of one element, sign included.
     pub const fn bits(self) -> u32 {
-        match self.kind {
+        match self.kind() {
             Kind::Fixed => self.mantissa_bits as u32 + 2,
             Kind::Table(tables) => tables.0[0].bits(),
             Kind::Float { exponent_bits, .. } => {
@@ -230,7 +240,7 @@ impl ElementFormat {
 
     /// Bits of the exponent field; 0 for fixed point and tables.
     pub const fn exponent_bits(self) -> u32 {
-        match self.kind {
+        match self.kind() {
             Kind::Fixed | Kind::Table(_) => 0,
             Kind::Float { exponent_bits, .. } => exponent_bits as u32,
         }
@@ -244,12 +254,12 @@ impl ElementFormat {
 
     /// True for fixed point.
     pub const fn is_integer(self) -> bool {
-        matches!(self.kind, Kind::Fixed)
+        matches!(self.kind(), Kind::Fixed)
     }
 
     /// Exponent of the largest normal number: floor(log2([`max`](Self::max))).
     pub const fn emax(self) -> i32 {
-        match self.kind {
+        match self.kind() {
             Kind::Fixed => self.emin as i32,
             Kind::Table(tables) => bits::exponent(tables.0[0].max()),
             Kind::Float {
@@ -278,11 +288,11 @@ impl ElementFormat {
 
     /// The largest number. For tables: the largest magnitude of the first table.
     pub const fn max(self) -> f32 {
-        if let Kind::Table(tables) = self.kind {
+        if let Kind::Table(tables) = self.kind() {
             return f32::from_bits(tables.0[0].max());
         }
         // The significand counts units of 2^-mantissa_bits.
-        let top = match self.kind {
+        let top = match self.kind() {
             Kind::Float {
                 specials: SpecialCodes::Nan,
                 ..
@@ -300,7 +310,7 @@ impl ElementFormat {
     /// The smallest positive number: 2^(emin − mantissa bits). For fixed point this is its step, for tables the smallest
     /// magnitude.
     pub const fn min_subnormal(self) -> f32 {
-        if let Kind::Table(tables) = self.kind {
+        if let Kind::Table(tables) = self.kind() {
             return f32::from_bits(tables.min());
         }
         f32::from_bits(bits::pow2(self.emin() - self.mantissa_bits as i32))
@@ -308,7 +318,7 @@ impl ElementFormat {
 
     /// Whether there is a −0, in each table if there are several.
     pub const fn has_negative_zero(self) -> bool {
-        match self.kind {
+        match self.kind() {
             Kind::Fixed => false,
             Kind::Table(tables) => tables.have_negative_zeros(),
             Kind::Float { specials, .. } => !matches!(specials, SpecialCodes::Fnuz),
@@ -317,7 +327,7 @@ impl ElementFormat {
 
     /// The kind of codes of a float that stand for NaN or Inf; `None` for fixed point and tables.
     pub const fn special_codes(self) -> Option<SpecialCodes> {
-        match self.kind {
+        match self.kind() {
             Kind::Fixed | Kind::Table(_) => None,
             Kind::Float { specials, .. } => Some(specials),
         }
@@ -329,7 +339,7 @@ impl ElementFormat {
     /// [`f32::NAN`]. Fixed-point codes are two's complement; quantization never produces the most negative one. With several
     /// tables the first one gives the value.
     pub const fn decode(self, code: u32) -> f32 {
-        if let Kind::Table(tables) = self.kind {
+        if let Kind::Table(tables) = self.kind() {
             let mask = (1 << self.bits()) - 1;
             return f32::from_bits(tables.0[0].number(code & mask));
         }
@@ -337,7 +347,7 @@ impl ElementFormat {
         let Kind::Float {
             exponent_bits,
             specials,
-        } = self.kind
+        } = self.kind()
         else {
             let unused = 32 - self.bits();
             let steps = ((code << unused) as i32) >> unused;
@@ -398,3 +408,5 @@ const fn out_of_range(
         got,
     }
 }
+
+const _: () = assert!(size_of::<ElementFormat>() == 16 || size_of::<usize>() < 8);

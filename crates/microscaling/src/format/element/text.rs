@@ -104,7 +104,7 @@ impl ElementFormat {
     /// The text that any format has.
     pub(crate) fn parameters(&self) -> String {
         let mantissa_bits = self.mantissa_bits;
-        match self.kind {
+        match self.kind() {
             Kind::Table(tables) => {
                 let named = |(_, format): &&(&str, Self)| format == self;
                 if let Some((name, _)) = Self::TABLES.iter().find(named) {

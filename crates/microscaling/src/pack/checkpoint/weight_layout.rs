@@ -10,7 +10,7 @@ use crate::names::impl_by_name;
 use crate::pack::PackedView;
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, INFINITY, ONE};
-use alloc::{borrow::ToOwned, boxed::Box, format, string::String, vec, vec::Vec};
+use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 pub use error::WeightLayoutError;
 
 /// How another tool's checkpoint lays out a packed weight, with blocks along the last axis: \[out, in\] for a linear
@@ -275,7 +275,7 @@ impl WeightLayout {
             return Err(WeightLayoutError::Format {
                 layout: self,
                 name: name(),
-                format: Box::new(weight.format()),
+                format: weight.format(),
             });
         }
         let shape = weight.shape();
