@@ -119,7 +119,6 @@ impl Dialect {
             return Err(DialectError::Format {
                 dialect: self,
                 format,
-                allowed: self.formats(),
             });
         }
         // A tensor without axes is refused as one that does not have the first.
@@ -217,14 +216,12 @@ pub struct DialectTensor {
 #[non_exhaustive]
 pub enum DialectError {
     /// The dialect does not have the format.
-    #[error("dialect {dialect}: format is {format}, expected one of {}", .allowed.join(", "))]
+    #[error("dialect {dialect}: format is {format}, expected one of {}", .dialect.formats().join(", "))]
     Format {
         /// The dialect.
         dialect: Dialect,
         /// The given format.
         format: BlockFormat,
-        /// The formats that the dialect has.
-        allowed: &'static [&'static str],
     },
     /// The last axis ends within a block.
     #[error(
