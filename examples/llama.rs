@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --example llama`, or with a number of steps for each printed loss, 50 by default.
 
-use std::{env, error::Error, fs, ops::Range, time::Instant};
+use std::{env, error::Error, fs, num::NonZeroU64, ops::Range, time::Instant};
 
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, Initializer, Param};
@@ -158,8 +158,13 @@ fn held_out<B: Backend>(model: &Llama<B>, text: &[u8]) -> f32 {
 
 /// The steps for each printed loss.
 fn interval() -> u64 {
-    let given = env::args().nth(1);
-    given.map_or(50, |steps| steps.parse().expect("a number of steps"))
+    let Some(given) = env::args().nth(1) else {
+        return 50;
+    };
+    given.parse::<NonZeroU64>().map_or_else(
+        |_| panic!("steps for each printed loss: `{given}`, expected a whole number of at least 1"),
+        NonZeroU64::get,
+    )
 }
 
 /// Burn's usual loop.

@@ -8,6 +8,7 @@ pub(super) mod mx;
 pub(super) mod nvfp4;
 pub(super) mod outer_scale;
 pub(super) mod scale;
+pub(super) mod scale_format;
 pub(super) mod sub_scales;
 
 use crate::format::{

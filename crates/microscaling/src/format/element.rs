@@ -1,5 +1,6 @@
 //! Element formats: the numbers that an element of a block may have.
 
+mod kind;
 mod named;
 pub(crate) mod places;
 mod special_codes;
@@ -8,6 +9,7 @@ mod text;
 
 use crate::format::FormatError;
 use crate::round::bits::{self, BIAS};
+use kind::Kind;
 pub use special_codes::SpecialCodes;
 use table::Tables;
 
@@ -35,23 +37,13 @@ use table::Tables;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ElementFormat {
-    // Apart from the rest, so that a format takes 16 bytes: a format of blocks has up to three of them.
+    // Not a part of the kind, so that a format takes 16 bytes: a format of blocks has up to three of them.
     tables: Option<Tables>,
     /// The bits of the exponent field, and the special codes, of a float.
     float: Option<(u8, SpecialCodes)>,
     mantissa_bits: u8,
     /// Exponent of the smallest normal number.
     emin: i16,
-}
-
-enum Kind {
-    /// All numbers have one exponent.
-    Fixed,
-    Table(Tables),
-    Float {
-        exponent_bits: u8,
-        specials: SpecialCodes,
-    },
 }
 
 impl ElementFormat {
@@ -208,17 +200,6 @@ impl ElementFormat {
     /// The tables, if there are any.
     pub(crate) const fn as_tables(self) -> Option<Tables> {
         self.tables
-    }
-
-    const fn kind(self) -> Kind {
-        match (self.tables, self.float) {
-            (Some(tables), _) => Kind::Table(tables),
-            (None, Some((exponent_bits, specials))) => Kind::Float {
-                exponent_bits,
-                specials,
-            },
-            (None, None) => Kind::Fixed,
-        }
     }
 
     /// The name, for example `fp8_e4m3`, of a named format.
@@ -408,5 +389,3 @@ const fn out_of_range(
         got,
     }
 }
-
-const _: () = assert!(size_of::<ElementFormat>() == 16 || size_of::<usize>() < 8);

@@ -3,11 +3,11 @@
 mod display;
 mod name_with_parameters;
 pub(crate) mod parameters;
+mod scales;
 
 use crate::format::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MicroexponentFormat,
-    MxFormat, Nvfp4Format, OuterScale, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod,
-    SubScales,
+    MxFormat, Nvfp4Format, ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod, SubScales,
 };
 use crate::names::{NameError, impl_serde_by_text};
 use alloc::{
@@ -16,6 +16,7 @@ use alloc::{
 };
 use core::str::FromStr;
 use parameters::Parameters;
+use scales::{take_outer_scale, take_scale};
 
 /// The formats with a name: name, Quark's name if it has one, format.
 const NAMED: [(&str, Option<&str>, BlockFormat); 20] = {
@@ -252,61 +253,6 @@ fn parse_nvfp4(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseForma
     }
     format_of_blocks.validate()?;
     Ok(BlockFormat::FloatScale(format_of_blocks))
-}
-
-/// The parameter `scale`, which may have other names too; these are left alone.
-fn take_scale(
-    parameters: &mut Parameters<'_>,
-    format: &'static str,
-    others: &[&'static str],
-    default: ScaleFormat,
-) -> Result<ScaleFormat, ParseFormatError> {
-    Ok(take_some_scale(parameters, format, "scale", others)?.unwrap_or(default))
-}
-
-/// A parameter that is a scale's format; `None` if it is not given.
-fn take_some_scale(
-    parameters: &mut Parameters<'_>,
-    format: &'static str,
-    field: &'static str,
-    others: &[&'static str],
-) -> Result<Option<ScaleFormat>, ParseFormatError> {
-    let scales = || one_of(others.iter().copied().chain(ScaleFormat::expected()));
-    let text = parameters.take_some::<String>(field, scales)?;
-    let format = text.map(|text| {
-        text.parse().map_err(|error| match error {
-            ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
-                format,
-                field,
-                value: error.value,
-                allowed: scales(),
-            },
-            error => error,
-        })
-    });
-    format.transpose()
-}
-
-/// The parameters `outer_size` and `outer_scale`.
-fn take_outer_scale(
-    parameters: &mut Parameters<'_>,
-    format: &'static str,
-) -> Result<Option<OuterScale>, ParseFormatError> {
-    let size = parameters.take_some("outer_size", || at_least(0))?;
-    let scale = take_some_scale(parameters, format, "outer_scale", &[])?;
-    match (size, scale) {
-        (Some(size), scale) => Ok(Some(OuterScale {
-            size,
-            scale: scale.unwrap_or(ScaleFormat::FLOAT32),
-        })),
-        (None, Some(scale)) => Err(ParseFormatError::FieldValue {
-            format,
-            field: "outer_scale",
-            value: scale.to_string(),
-            allowed: "nothing without outer_size".to_string(),
-        }),
-        (None, None) => Ok(None),
-    }
 }
 
 fn parse_block(mut parameters: Parameters<'_>) -> Result<BlockFormat, ParseFormatError> {

@@ -1,0 +1,153 @@
+//! The formats of scales that are floats.
+
+use crate::format::{ElementFormat, ParseFormatError, SpecialCodes};
+use crate::names::{NameError, impl_serde_by_text};
+use alloc::string::ToString;
+use core::fmt;
+use core::str::FromStr;
+
+/// The format of a block's scale that is a float: the magnitudes of a small float, or float32.
+///
+/// The text form is a [name](Self::NAMES), or the text of an [`ElementFormat`] that is a float with a code for NaN:
+/// `float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ScaleFormat {
+    /// `None` is float32.
+    float: Option<ElementFormat>,
+}
+
+impl ScaleFormat {
+    /// `ue4m3`: the magnitudes of [`FP8_E4M3`](ElementFormat::FP8_E4M3). Max 448. NVFP4's.
+    pub const UE4M3: Self = Self::of(ElementFormat::FP8_E4M3);
+    /// `ue5m3`: 5 exponent bits, 3 mantissa bits, bias 15. Max 114688.
+    pub const UE5M3: Self = Self::of_float(5, 3, 15);
+    /// `ue5m2`: the magnitudes of [`FP8_E5M2`](ElementFormat::FP8_E5M2). Max 57344.
+    pub const UE5M2: Self = Self::of(ElementFormat::FP8_E5M2);
+    /// `ue3m3`: 3 exponent bits, 3 mantissa bits, bias 3. Max 28.
+    pub const UE3M3: Self = Self::of_float(3, 3, 3);
+    /// `ue6m2`: 6 exponent bits, 2 mantissa bits, bias 48. Max 1.5 · 2^15. HiF4's, whose scales below 2^−47 are not subnormal.
+    pub const UE6M2: Self = Self::of_float(6, 2, 48);
+    /// `bfloat16`: the magnitudes of [`BFLOAT16`](ElementFormat::BFLOAT16).
+    pub const BFLOAT16: Self = Self::of(ElementFormat::BFLOAT16);
+    /// `float32`: the scale is not rounded any more.
+    pub const FLOAT32: Self = Self { float: None };
+
+    const ROWS: [(&'static str, Self); 7] = [
+        ("ue4m3", Self::UE4M3),
+        ("ue5m3", Self::UE5M3),
+        ("ue5m2", Self::UE5M2),
+        ("ue3m3", Self::UE3M3),
+        ("ue6m2", Self::UE6M2),
+        ("bfloat16", Self::BFLOAT16),
+        ("float32", Self::FLOAT32),
+    ];
+
+    /// The names.
+    pub const NAMES: [&'static str; Self::ROWS.len()] = {
+        let mut names = [""; Self::ROWS.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = Self::ROWS[i].0;
+            i += 1;
+        }
+        names
+    };
+
+    const fn of(float: ElementFormat) -> Self {
+        Self { float: Some(float) }
+    }
+
+    const fn of_float(exponent_bits: u32, mantissa_bits: u32, bias: i32) -> Self {
+        match ElementFormat::float(exponent_bits, mantissa_bits, bias, SpecialCodes::Nan) {
+            Ok(float) => Self::of(float),
+            Err(_) => panic!("it is one"),
+        }
+    }
+
+    /// The magnitudes of a float that has a code for NaN. This code is the scale of a block that becomes NaN. `None` for any
+    /// other element format.
+    pub fn of_magnitudes(float: ElementFormat) -> Option<Self> {
+        let has_nan = matches!(
+            float.special_codes()?,
+            SpecialCodes::Nan | SpecialCodes::Ieee
+        );
+        has_nan.then_some(Self::of(float))
+    }
+
+    /// The float whose magnitudes these are; `None` is float32.
+    pub const fn float(self) -> Option<ElementFormat> {
+        self.float
+    }
+
+    /// Bits of a scale's code: there is no sign.
+    pub const fn bits(self) -> u32 {
+        match self.float {
+            Some(float) => float.bits() - 1,
+            None => 32,
+        }
+    }
+
+    /// Explicit mantissa bits.
+    pub const fn mantissa_bits(self) -> u32 {
+        match self.float {
+            Some(float) => float.mantissa_bits(),
+            None => 23,
+        }
+    }
+
+    /// Exponent of the smallest normal number.
+    pub const fn emin(self) -> i32 {
+        match self.float {
+            Some(float) => float.emin(),
+            None => -126,
+        }
+    }
+
+    /// The largest number.
+    pub const fn max(self) -> f32 {
+        match self.float {
+            Some(float) => float.max(),
+            None => f32::MAX,
+        }
+    }
+
+    /// The allowed values that an error lists.
+    pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().chain(["float(…)"])
+    }
+}
+
+impl FromStr for ScaleFormat {
+    type Err = ParseFormatError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some((_, format)) = Self::ROWS.iter().find(|(name, _)| *name == text) {
+            return Ok(*format);
+        }
+        let unknown = || {
+            ParseFormatError::Unknown(NameError::new(
+                "scale format",
+                text.to_string(),
+                Self::expected().collect(),
+            ))
+        };
+        match text.starts_with("float(") {
+            true => Self::of_magnitudes(text.parse()?).ok_or_else(unknown),
+            false => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for ScaleFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, _)) = Self::ROWS.iter().find(|(_, format)| format == self) {
+            return f.pad(name);
+        }
+        match self.float {
+            Some(float) => f.pad(&float.parameters()),
+            None => f.pad("float32"),
+        }
+    }
+}
+
+impl_serde_by_text!(ScaleFormat, "the name of a scale format");
