@@ -78,9 +78,7 @@ impl From<BlockFormat> for Numbers {
             exponent_bits,
             mantissa_bits,
             // An outer scale is multiplied once for a part, as a tensor's is.
-            block: format
-                .float_scale()
-                .map_or(format.block_size(), |format| format.block_size),
+            block: format.scale_block_size(),
             scale: match format.float_scale() {
                 Some(_) => Scale::Float,
                 None => Scale::PowerOfTwo,

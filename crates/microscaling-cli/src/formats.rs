@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         "Largest element",
     ]);
     for format in &all {
-        let block = match (block_size(format), format.is_square()) {
+        let block = match (format.scale_block_size(), format.is_square()) {
             (0, _) => "the axis".to_owned(),
             (size, false) => size.to_string(),
             (size, true) => format!("{size} × {size}"),
@@ -99,12 +99,6 @@ fn element(format: &BlockFormat) -> String {
     }
 }
 
-/// Elements that share a block's own scale.
-fn block_size(format: &BlockFormat) -> usize {
-    let float = format.float_scale();
-    float.map_or(format.block_size(), |float| float.block_size)
-}
-
 fn scale(format: &BlockFormat) -> String {
     let tensor = if format.has_tensor_scale() {
         ", float32 for the tensor"
@@ -135,7 +129,7 @@ fn scale(format: &BlockFormat) -> String {
 
 /// A format in one line.
 pub fn describe(format: &BlockFormat) -> String {
-    let block = match (block_size(format), format.is_square()) {
+    let block = match (format.scale_block_size(), format.is_square()) {
         (0, _) => "a block for the whole axis".to_owned(),
         (size, false) => format!("blocks of {size}"),
         (size, true) => format!("blocks of {size} × {size}"),

@@ -109,6 +109,15 @@ impl BlockFormat {
         }
     }
 
+    /// Elements along the axis that share a block's own scale. Differs from [`block_size`](Self::block_size) with an
+    /// [outer scale](crate::OuterScale) only.
+    pub const fn scale_block_size(&self) -> usize {
+        match self {
+            Self::FloatScale(format) => format.block_size,
+            _ => self.block_size(),
+        }
+    }
+
     /// Whether blocks are square, see [`MxFormat::square`]. MX and NVFP4 may have square blocks.
     pub const fn is_square(&self) -> bool {
         match self {
@@ -181,10 +190,7 @@ impl BlockFormat {
     ///
     /// The format must be [valid](Self::validate).
     pub fn bits_per_element(&self) -> f64 {
-        let block_size = match self {
-            Self::FloatScale(format) => format.block_size,
-            format => format.block_size(),
-        };
+        let block_size = self.scale_block_size();
         let scale_bits = match self {
             Self::Mx(format) => f64::from(format.scale_bits),
             Self::Microexponent(format) => {

@@ -357,7 +357,7 @@ fn microexponent(
     sub_blocks.flat_map(of_sub_block).collect()
 }
 
-/// A part of the tensor as a tensor of its own, whose scale has few bits.
+/// A part of the tensor, quantized as a separate tensor. Its scale has few bits.
 fn outer_scale(
     format: FloatScaleFormat,
     outer: OuterScale,

@@ -1,4 +1,4 @@
-//! Scales of tiles and channels, above those of blocks.
+//! Scales of tiles and channels, above the scales of blocks.
 
 use half::bf16;
 use microscaling::{
@@ -25,7 +25,7 @@ fn turned(x: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
 
 const ELEMENTS: [&str; 3] = ["e2m1", "int4", "e4m3"];
 
-/// A part with a float32 scale is a tensor with a tensor scale: rows, tiles, and what is left of them.
+/// A part with a float32 scale is quantized as a tensor with a tensor scale: rows, tiles, and a shorter last tile.
 #[test]
 fn a_part_is_a_tensor() {
     let (rows, columns) = (6, 200);
@@ -136,7 +136,7 @@ fn packing_is_quantizing() {
     }
 }
 
-/// The scale of a part is that of the block with the largest magnitude, and a block is a part.
+/// Statistics count a part as one block. Its scale is the scale of the block with the largest magnitude.
 #[cfg(feature = "std")]
 #[test]
 fn statistics_are_of_parts() {

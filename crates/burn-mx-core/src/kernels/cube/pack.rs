@@ -103,7 +103,7 @@ fn levels(format: FloatScaleFormat) -> Option<[usize; 2]> {
 }
 
 impl<'a> Words<'a> {
-    /// `None` if there are no elements, or the host packs the blocks: long ones, and those with an outer scale.
+    /// `None` for an empty tensor, and for blocks that the host packs: long blocks, and blocks with an outer scale.
     ///
     /// # Errors
     ///

@@ -219,9 +219,9 @@ impl FloatScaleFormat {
 
     /// The smallest scale.
     pub const fn scale_min(&self) -> f32 {
-        match (self.scale.float(), self.subnormal_scales) {
-            (Some(float), true) => float.min_subnormal(),
-            _ => f32::from_bits(bits::pow2(self.scale.emin())),
+        match self.subnormal_scales {
+            true => self.scale.min(),
+            false => f32::from_bits(bits::pow2(self.scale.emin())),
         }
     }
 

@@ -79,7 +79,7 @@ impl ScaleFormat {
         self.float
     }
 
-    /// Bits of a scale's code: there is no sign.
+    /// Bits of a scale's code, which has no sign.
     pub const fn bits(self) -> u32 {
         match self.float {
             Some(float) => float.bits() - 1,
@@ -100,6 +100,14 @@ impl ScaleFormat {
         match self.float {
             Some(float) => float.emin(),
             None => -126,
+        }
+    }
+
+    /// The smallest number: a subnormal one, but of float32 the smallest normal number.
+    pub const fn min(self) -> f32 {
+        match self.float {
+            Some(float) => float.min_subnormal(),
+            None => f32::MIN_POSITIVE,
         }
     }
 

@@ -33,8 +33,7 @@ impl ScaleRow {
 
     /// All numbers of a scale's format.
     pub(super) fn of_all(scale: ScaleFormat) -> Self {
-        let least = scale.float().map(|float| float.min_subnormal());
-        Self::from_least(scale, least.unwrap_or(f32::MIN_POSITIVE))
+        Self::from_least(scale, scale.min())
     }
 
     fn from_least(scale: ScaleFormat, min: f32) -> Self {

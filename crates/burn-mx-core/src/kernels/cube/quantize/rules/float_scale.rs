@@ -103,16 +103,8 @@ pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: FloatScaleForma
     let max = comptime!(format.tensor_max().to_bits());
     let scale = with_headroom(bits::quotient(tensor_amax, max.runtime()), format);
     match comptime!(format.outer) {
-        Some(outer) => to_scale(scale, comptime!(least(outer.scale)), outer.scale),
+        Some(outer) => to_scale(scale, comptime!(outer.scale.min()), outer.scale),
         None => scale,
-    }
-}
-
-/// The smallest number of a scale's format.
-fn least(scale: ScaleFormat) -> f32 {
-    match scale.float() {
-        Some(float) => float.min_subnormal(),
-        None => f32::MIN_POSITIVE,
     }
 }
 
