@@ -255,12 +255,19 @@ impl Kernel for Convert<'_> {
             tiles,
             seen,
         } = self;
+        // In registers: the compiler does not vectorize reductions of what lies behind a pointer.
+        let Seen {
+            mut low,
+            mut least,
+            mut most,
+        } = *seen;
         for x in values {
             let bits = x.to_bits();
-            seen.low |= bits;
-            seen.least = seen.least.min((bits & ABS).wrapping_sub(1));
-            seen.most = seen.most.max(bits & ABS);
+            low |= bits;
+            least = least.min((bits & ABS).wrapping_sub(1));
+            most = most.max(bits & ABS);
         }
+        *seen = Seen { low, least, most };
         let (free, summed) = (piece.free.len(), piece.summed.len());
         let (first_free, first_summed) = (piece.free.start / FREE, piece.summed.start / SUMMED);
         let matrices = values.chunks_exact(free * summed);
