@@ -3,12 +3,12 @@
 /// Elements of a line of a cache.
 const LINE: usize = 16;
 
-/// Asks for the elements that lie `ahead` behind these, so that they are in the caches when they are worked on. Where no elements
-/// lie, and on processors without such a request, nothing happens.
+/// Asks for elements, so that they are in the caches when they are worked on. Where no elements lie, and on processors without such
+/// a request, nothing happens.
 #[inline(always)]
-pub(crate) fn prefetch(elements: &[f32], ahead: usize) {
-    for line in elements.chunks(LINE) {
-        let address = line.as_ptr().wrapping_add(ahead);
+pub(crate) fn prefetch(first: *const f32, count: usize) {
+    for line in (0..count).step_by(LINE) {
+        let address = first.wrapping_add(line);
         #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
         // SAFETY: the processor has SSE. The instruction changes nothing that the program sees and never faults, whatever the
         // address.

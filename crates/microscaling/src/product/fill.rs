@@ -277,15 +277,24 @@ impl Kernel for Convert<'_> {
                     // SAFETY: pieces begin at tiles' beginnings, so that the tile is in this piece alone; the panels
                     // outlive the work on them.
                     let tile = unsafe { tiles.tile(matrix, first_free + i, first_summed + j) };
-                    let (free_left, summed_left) = (free - i * FREE, summed - j * SUMMED);
+                    let free_left = FREE.min(free - i * FREE);
+                    let summed_left = SUMMED.min(summed - j * SUMMED);
+                    // Whole tiles with their lengths as constants, so that a row is one or two vectors.
+                    let is_whole = (free_left, summed_left) == (FREE, SUMMED);
                     match plan.rows {
                         true => {
                             let values = &values[i * FREE * summed + j * SUMMED..];
-                            rows(tile, values, summed, free_left.min(FREE), summed_left);
+                            match is_whole {
+                                true => rows(tile, values, summed, FREE, SUMMED),
+                                false => rows(tile, values, summed, free_left, summed_left),
+                            }
                         }
                         false => {
                             let values = &values[j * SUMMED * free + i * FREE..];
-                            columns(tile, values, free, free_left, summed_left.min(SUMMED));
+                            match is_whole {
+                                true => columns(tile, values, free, SUMMED, FREE),
+                                false => columns(tile, values, free, summed_left, free_left),
+                            }
                         }
                     }
                     // A left operand's tile has rows, a right one's pairs of rows.
@@ -312,7 +321,7 @@ fn rows(tile: &mut [u32; TILE], values: &[f32], stride: usize, count: usize, len
 
 /// A tile, pair of rows by pair of rows, of up to 32 rows that lie `stride` apart and have `length` elements left.
 #[inline(always)]
-fn columns(tile: &mut [u32; TILE], values: &[f32], stride: usize, length: usize, count: usize) {
+fn columns(tile: &mut [u32; TILE], values: &[f32], stride: usize, count: usize, length: usize) {
     let (lines, _) = tile.as_chunks_mut::<FREE>();
     for (p, line) in lines.iter_mut().take(count.div_ceil(2)).enumerate() {
         let even = first::<FREE>(&values[2 * p * stride..], length);

@@ -18,6 +18,7 @@ mod x86;
 
 use super::panels::{BLOCK, FREE, PAIRS, TILE, halves};
 use super::path::ProductPath;
+use crate::processor::prefetch::prefetch;
 
 /// The most rows of a strip that is expanded to float32: a tile's.
 const ROWS: usize = FREE;
@@ -110,6 +111,7 @@ impl Strip {
     /// job must point to whole tiles of the operands, aligned to cache lines, and to the rows and columns of the result. No
     /// other code may access this part of the result.
     pub(super) unsafe fn multiply(&self, path: ProductPath, job: Job) {
+        job.prefetch_result();
         // SAFETY: as the caller says.
         unsafe {
             match path {
@@ -133,6 +135,15 @@ impl Strip {
 }
 
 impl Job {
+    /// Asks for the result's rows and columns, which the kernel adds to or stores long after its first operand. Rows of a large
+    /// result lie in pages of their own, where no processor looks ahead by itself.
+    fn prefetch_result(&self) {
+        for row in 0..self.rows {
+            let row = self.result.wrapping_add(row * self.result_stride);
+            prefetch(row, self.columns);
+        }
+    }
+
     /// The job in parts with at most this number of rows and columns, each within one tile and with its first row.
     #[cfg_attr(
         not(all(any(target_arch = "x86_64", target_arch = "aarch64"), feature = "std")),

@@ -13,7 +13,7 @@ use core::ops::Range;
 /// Elements along a dense summed axis that are worked on together, in the cache nearest to the core.
 const LONG: usize = 256;
 /// Elements that may be worked on together.
-const PIECE: usize = 4096;
+const PIECE: usize = 8192;
 /// Elements along the summed axis above which all of them are one piece.
 const LONGEST: usize = 1024;
 

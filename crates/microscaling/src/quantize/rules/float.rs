@@ -19,15 +19,15 @@ impl FloatFormat {
     }
 
     /// Rounding in a format with the exponents of float32: integer rounding of the whole pattern. A carry runs from the
-    /// mantissa into the exponent, and from the largest number to Inf.
+    /// mantissa into the exponent, and from the largest number to Inf, which stays; only a NaN's would run into the sign.
     #[inline(always)]
     pub(crate) fn round_bfloat<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
-        let sign = x.to_bits() & SIGN;
-        let abs = x.to_bits() & ABS;
+        let bits = x.to_bits();
         let shift = MANTISSA_BITS as u32 - self.mantissa_bits();
-        let kept = if abs < self.flush_below() { 0 } else { abs };
-        let rounded = (kept + R::addend(kept, shift, draw)) & !((1 << shift) - 1);
-        f32::from_bits(sign | if abs >= INFINITY { abs } else { rounded })
+        let is_flushed = bits & ABS < self.flush_below();
+        let kept = if is_flushed { bits & SIGN } else { bits };
+        let rounded = kept.wrapping_add(R::addend(kept, shift, draw)) & !((1 << shift) - 1);
+        f32::from_bits(if x.is_nan() { bits } else { rounded })
     }
 
     #[inline(always)]

@@ -114,8 +114,9 @@ fn two_rows<R: ElementRule>(
     let element = job.rule.unit_element();
     let rows = one.chunks_mut(PIECE).zip(other.chunks_mut(PIECE));
     for (of_blocks, (one, other)) in of_blocks.chunks(PIECE).zip(rows) {
-        prefetch(one, ahead);
-        prefetch(other, ahead);
+        for row in [&*one, &*other] {
+            prefetch(row.as_ptr().wrapping_add(ahead), row.len());
+        }
         for (amax, (x, y)) in of_blocks.iter().zip(one.iter_mut().zip(other)) {
             let own = (x.to_bits() & ABS).max(y.to_bits() & ABS);
             let scale = rule.tame_scale(*amax, own);
