@@ -8,6 +8,7 @@ use crate::format::BlockFormat;
 use crate::processor::threads::{Divide, share_all};
 use crate::quantize::QuantizeError;
 use crate::round::mode::Rounder;
+use alloc::vec::Vec;
 
 impl BlockFormat {
     /// Sets a gradient to zero where quantizing clips: Quartet's mask of a straight-through gradient (arXiv 2505.14669,
@@ -31,39 +32,65 @@ impl BlockFormat {
         self.validate()?;
         let layout = checked_layout(values, shape, axis, self.block_shape())?;
         check_length(gradient, shape)?;
-        let mut clipped = values.to_vec();
+        if values.is_empty() {
+            return Ok(());
+        }
         let job = Job {
             rule: BlockRule::of(self, self.tensor_scale(|| largest(values))),
             element_rule: Clipped,
             stream: Rounder::NearestEven.stream(),
         };
-        job.run_all(layout, &mut clipped);
-        let (clipped, kept) = (&clipped[..], gradient);
-        share_all(Masked { clipped, kept }, &|Masked { clipped, kept }| {
-            for (clipped, kept) in clipped.iter().zip(kept) {
-                *kept = if *clipped == 0.0 { *kept } else { 0.0 };
+        let lines = Lines {
+            values,
+            gradient,
+            line: layout.axis * layout.inner,
+        };
+        share_all(lines, &|lines| {
+            // A copy of a few lines stays in the caches.
+            let length = lines.line * (TOGETHER / lines.line).max(1);
+            let pieces = lines.values.chunks(length);
+            let mut clipped = Vec::new();
+            for (values, gradient) in pieces.zip(lines.gradient.chunks_mut(length)) {
+                clipped.clear();
+                clipped.extend_from_slice(values);
+                job.run_all(layout, &mut clipped);
+                for (clipped, kept) in clipped.iter().zip(gradient) {
+                    *kept = if *clipped == 0.0 { *kept } else { 0.0 };
+                }
             }
         });
         Ok(())
     }
 }
 
-/// The rule for clipped elements and for the gradient that is kept.
-struct Masked<'a> {
-    clipped: &'a [f32],
-    kept: &'a mut [f32],
+/// Elements of short lines that are worked on together.
+const TOGETHER: usize = 8192;
+
+/// Whole lines of a tensor, each of all elements along an axis and of what is interleaved with them, and of its gradient.
+struct Lines<'a> {
+    values: &'a [f32],
+    gradient: &'a mut [f32],
+    line: usize,
 }
 
-impl Divide for Masked<'_> {
+impl Divide for Lines<'_> {
     fn elements(&self) -> usize {
-        self.clipped.len()
+        self.values.len()
     }
 
     fn halves(self) -> Result<[Self; 2], Self> {
-        let middle = self.clipped.len() / 2;
-        let (low, high) = self.clipped.split_at(middle);
-        let (low_kept, high_kept) = self.kept.split_at_mut(middle);
-        let halves = [(low, low_kept), (high, high_kept)];
-        Ok(halves.map(|(clipped, kept)| Self { clipped, kept }))
+        let line = self.line;
+        let middle = self.values.len() / line / 2 * line;
+        if middle == 0 {
+            return Err(self);
+        }
+        let (low, high) = self.values.split_at(middle);
+        let (low_gradient, high_gradient) = self.gradient.split_at_mut(middle);
+        let halves = [(low, low_gradient), (high, high_gradient)];
+        Ok(halves.map(|(values, gradient)| Self {
+            values,
+            gradient,
+            line,
+        }))
     }
 }

@@ -10,7 +10,7 @@ pub use self::signs::Signs;
 use self::blocks::Transform;
 use super::layout::{BlockShape, Runs, checked_layout};
 use crate::format::FormatError;
-use crate::processor::instruction_set::dispatch;
+use crate::processor::instruction_set::{Level, at_level};
 use crate::quantize::QuantizeError;
 use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;
@@ -121,12 +121,15 @@ impl RandomHadamard {
         let runs = Runs::of(layout);
         let all = runs.all(data);
         runs.share(data, all, &|data, at, _| {
-            dispatch(Transform {
-                layout,
-                factors: &factors,
-                signs: &signs,
-                data,
-                at,
+            at_level(|level| {
+                level.run(Transform {
+                    layout,
+                    factors: &factors,
+                    signs: &signs,
+                    data,
+                    at,
+                    has_long_vectors: level > Level::Baseline,
+                });
             });
         });
         Ok(())

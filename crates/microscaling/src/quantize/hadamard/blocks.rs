@@ -10,6 +10,9 @@ use alloc::vec;
 /// cache.
 const COLUMNS: usize = 64;
 
+/// Elements of contiguous blocks that are worked on together, so that there are enough for vectors.
+const TOGETHER: usize = 64;
+
 /// Transforms consecutive runs of whole blocks; a run is `inner` interleaved blocks.
 pub(super) struct Transform<'a> {
     pub(super) layout: Layout,
@@ -20,6 +23,8 @@ pub(super) struct Transform<'a> {
     pub(super) data: &'a mut [f32],
     /// Position of the data on the axis, a multiple of the block length.
     pub(super) at: usize,
+    /// Whether vectors are longer than four elements, as short blocks together gain from.
+    pub(super) has_long_vectors: bool,
 }
 
 impl Kernel for Transform<'_> {
@@ -31,8 +36,10 @@ impl Kernel for Transform<'_> {
             signs,
             data,
             mut at,
+            has_long_vectors,
         } = self;
         let inner = layout.inner;
+        let is_together = has_long_vectors && inner == 1 && layout.block < TOGETHER;
         // Short rows need none.
         let mut tile = vec![
             0.0;
@@ -45,11 +52,19 @@ impl Kernel for Transform<'_> {
         let mut rest = data;
         while !rest.is_empty() {
             // The last block of an axis is the only one that may be no power of two.
-            let length = layout.block.min(layout.axis - at);
+            let is_together = is_together && rest.len().min(layout.axis - at) >= TOGETHER;
+            let length = match is_together {
+                true => TOGETHER,
+                false => layout.block.min(layout.axis - at),
+            };
             let (run, tail) = rest.split_at_mut(length * inner);
-            for piece in powers_of_two(length) {
-                let run = &mut run[piece.start * inner..piece.end * inner];
-                transform_run(run, inner, &factors[at..][piece], &mut tile);
+            if is_together {
+                transform_together(run, &factors[at..][..length], layout.block);
+            } else {
+                for piece in powers_of_two(length) {
+                    let run = &mut run[piece.start * inner..piece.end * inner];
+                    transform_run(run, inner, &factors[at..][piece], &mut tile);
+                }
             }
             if !signs.is_empty() {
                 multiply_by_signs(run, inner, &signs[at..]);
@@ -88,7 +103,7 @@ fn transform_blocks<const N: usize>(
     tile: &mut [f32],
 ) {
     if inner == 1 {
-        return transform_contiguous::<N>(run, factors);
+        return transform_contiguous::<N, N>(run, factors);
     }
     if inner < COLUMNS {
         multiply_rows(run, inner, factors);
@@ -150,22 +165,35 @@ fn add_and_subtract<const N: usize>(rows: &mut [f32], width: usize) {
     }
 }
 
-/// Transforms one contiguous block.
+/// Transforms [`TOGETHER`] contiguous elements in blocks of fewer.
 #[inline(always)]
-fn transform_contiguous<const N: usize>(block: &mut [f32], factors: &[f32]) {
-    let mut x = [0.0; N];
-    for (x, (y, factor)) in x.iter_mut().zip(block.iter().zip(factors)) {
+fn transform_together(run: &mut [f32], factors: &[f32], block: usize) {
+    match block {
+        16 => transform_contiguous::<16, TOGETHER>(run, factors),
+        _ => transform_contiguous::<32, TOGETHER>(run, factors),
+    }
+}
+
+/// Transforms `M` contiguous elements in blocks of `N`.
+#[inline(always)]
+fn transform_contiguous<const N: usize, const M: usize>(run: &mut [f32], factors: &[f32]) {
+    let mut x = [0.0; M];
+    for (x, (y, factor)) in x.iter_mut().zip(run.iter().zip(factors)) {
         *x = y * factor;
     }
     // Each step takes neighbours and moves the lowest bit of an index to the top, so that the next one
     // has the next distance for neighbours, and in the end all are where they were.
-    for _ in 0..N.ilog2() {
-        let mut y = [0.0; N];
-        let (sums, differences) = y.split_at_mut(N / 2);
-        for ((sum, difference), pair) in sums.iter_mut().zip(differences).zip(x.chunks_exact(2)) {
-            (*sum, *difference) = (pair[0] + pair[1], pair[0] - pair[1]);
+    for step in 0..M.ilog2() {
+        let mut y = [0.0; M];
+        let (low, high) = y.split_at_mut(M / 2);
+        for ((low, high), pair) in low.iter_mut().zip(high).zip(x.chunks_exact(2)) {
+            (*low, *high) = match step < N.ilog2() {
+                true => (pair[0] + pair[1], pair[0] - pair[1]),
+                // Neighbours are of different blocks.
+                false => (pair[0], pair[1]),
+            };
         }
         x = y;
     }
-    block.copy_from_slice(&x);
+    run.copy_from_slice(&x);
 }
