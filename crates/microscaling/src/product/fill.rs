@@ -48,7 +48,7 @@ impl Panels {
             matrices.summed.length,
         ];
         if lengths.contains(&0) {
-            return Ok(Self::zeros(side, lengths));
+            return Ok(Self::with_room(side, lengths));
         }
         let (plan, source) = Quantized::of(side, matrices, quantization)?;
         let scale = source.tensor_scale.unwrap_or(1.0);
@@ -73,7 +73,7 @@ impl Panels {
         write: impl Fn(Line, &mut [f32]) + Sync,
     ) -> Result<Self, PanelsError> {
         if lengths.contains(&0) {
-            return Ok(Self::zeros(side, lengths));
+            return Ok(Self::with_room(side, lengths));
         }
         let rows = dense == DenseAxis::Summed;
         let plan = Plan::new(side, rows, lengths, [1, 1]);
@@ -82,9 +82,9 @@ impl Panels {
 
     /// Panels with what the source gives.
     fn filled(lengths: [usize; 3], plan: &Plan, source: &impl Source) -> Result<Self, PanelsError> {
-        let mut panels = Self::zeros(plan.side, lengths);
+        let mut panels = Self::with_room(plan.side, lengths);
         let tiles = Tiles {
-            first: panels.words_mut().as_mut_ptr(),
+            first: panels.room(),
             per_matrix: panels.free_tiles(),
             summed: panels.summed_tiles(),
         };
@@ -95,6 +95,8 @@ impl Panels {
             range: 0..plan.pieces(),
         };
         let seen = share(work, &|work| work.fill(), &Seen::and)?;
+        // SAFETY: every tile is in a piece, and was written in the course of the work on this piece.
+        unsafe { panels.set_filled() };
         if seen.low & 0xffff != 0 {
             return Err(PanelsError::Inexact);
         }
@@ -144,15 +146,19 @@ struct Tiles {
 unsafe impl Send for Tiles {}
 
 impl Tiles {
-    /// A tile of a matrix.
+    /// A tile of a matrix, filled with zeros: the panels' memory is new.
     ///
     /// # Safety
-    /// The panels must live, have this tile, and nobody else may hold it.
+    /// The panels must live, have room for this tile, and nobody else may hold it.
     unsafe fn tile<'a>(self, matrix: usize, free: usize, summed: usize) -> &'a mut [u32; TILE] {
         debug_assert!(free < self.per_matrix && summed < self.summed);
         let tile = (matrix * self.per_matrix + free) * self.summed + summed;
         // SAFETY: the caller says that the tile is there and that it is nobody else's.
-        unsafe { &mut *self.first.add(tile * TILE).cast() }
+        unsafe {
+            let first = self.first.add(tile * TILE);
+            first.write_bytes(0, TILE);
+            &mut *first.cast()
+        }
     }
 }
 

@@ -171,10 +171,12 @@ impl Job {
     unsafe fn store(&self, row: usize, column: usize, sums: &[f32; FREE]) {
         let first = (self.result).wrapping_add(row * self.result_stride + column);
         let count = (self.columns - column).min(FREE);
-        // SAFETY: as the caller says.
-        let result = unsafe { core::slice::from_raw_parts_mut(first, count) };
-        for (result, sum) in result.iter_mut().zip(sums) {
-            *result = if self.add { *result + sum } else { *sum };
+        for (i, sum) in sums.iter().enumerate().take(count) {
+            // SAFETY: as the caller says. The result's memory may be new, and is read only if it was written before.
+            unsafe {
+                let result = first.add(i);
+                result.write(if self.add { *result + sum } else { *sum });
+            }
         }
     }
 

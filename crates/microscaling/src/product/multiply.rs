@@ -8,6 +8,7 @@ use crate::processor::threads::{Divide, share_all};
 use crate::product::PanelsError;
 use crate::round::bits::INFINITY;
 use alloc::string::ToString;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 /// Columns of a right operand that are multiplied by all rows before the next columns. The second-level cache holds
@@ -71,6 +72,43 @@ impl Panels {
         pairs: &[(usize, usize)],
         result: &mut [f32],
     ) -> Result<(), PanelsError> {
+        Self::check(path, lhs, rhs, pairs, Some(result.len()))?;
+        // SAFETY: the result is as long as all products.
+        unsafe { Self::write(path, lhs, rhs, pairs, result.as_mut_ptr()) };
+        Ok(())
+    }
+
+    /// [`multiply`](Self::multiply) into new memory, which is written once.
+    ///
+    /// # Errors
+    /// As [`multiply`](Self::multiply).
+    ///
+    /// # Panics
+    /// If the result is larger than all memory.
+    pub fn product(
+        lhs: &Self,
+        rhs: &Self,
+        pairs: &[(usize, usize)],
+    ) -> Result<Vec<f32>, PanelsError> {
+        let path = ProductPath::current().unwrap_or(ProductPath::Portable);
+        let elements = Self::check(path, lhs, rhs, pairs, None)?;
+        let mut result = Vec::with_capacity(elements);
+        // SAFETY: the memory is as long as all products, each element of which is written.
+        unsafe {
+            Self::write(path, lhs, rhs, pairs, result.as_mut_ptr());
+            result.set_len(elements);
+        }
+        Ok(result)
+    }
+
+    /// How many elements all products have. `length` is the result's, where there is one.
+    fn check(
+        path: ProductPath,
+        lhs: &Self,
+        rhs: &Self,
+        pairs: &[(usize, usize)],
+        length: Option<usize>,
+    ) -> Result<usize, PanelsError> {
         if !path.is_available() {
             return Err(PanelsError::Path { path });
         }
@@ -80,22 +118,37 @@ impl Panels {
             .len()
             .saturating_mul(lhs.free)
             .saturating_mul(rhs.free);
+        let got = length.unwrap_or(elements);
         let sound = lhs.side == Side::Lhs
             && rhs.side == Side::Rhs
             && lhs.summed == rhs.summed
             && pairs.iter().all(there)
-            && result.len() == elements;
-        if !sound {
-            return Err(PanelsError::Product {
+            && got == elements;
+        match sound {
+            true => Ok(elements),
+            false => Err(PanelsError::Product {
                 lhs: lhs.to_string(),
                 rhs: rhs.to_string(),
                 expected: elements,
-                got: result.len(),
-            });
+                got,
+            }),
         }
+    }
+
+    /// Writes every element of the products.
+    ///
+    /// # Safety
+    /// The operands must have been [checked](Self::check). `result` must have room for all elements, which nobody else may access.
+    unsafe fn write(
+        path: ProductPath,
+        lhs: &Self,
+        rhs: &Self,
+        pairs: &[(usize, usize)],
+        result: *mut f32,
+    ) {
         if lhs.summed == 0 {
-            result.fill(0.0);
-            return Ok(());
+            // SAFETY: as the caller says.
+            return unsafe { result.write_bytes(0, pairs.len() * lhs.free * rhs.free) };
         }
         let path = match path {
             ProductPath::Avx512Bf16 | ProductPath::AmxBf16 if !Self::is_never_flushed(lhs, rhs) => {
@@ -110,7 +163,7 @@ impl Panels {
             lhs,
             rhs,
             pairs,
-            result: result.as_mut_ptr(),
+            result,
         };
         share_all(
             Part {
@@ -121,7 +174,6 @@ impl Panels {
             },
             &|part| ieee(|| part.multiply()),
         );
-        Ok(())
     }
 
     /// Whether no element, product or sum is a subnormal.

@@ -1,7 +1,7 @@
 //! Operands in memory.
 
 use crate::processor::float_state::ieee;
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 use core::ops::Range;
 
 /// Elements along the free axis in a tile.
@@ -70,7 +70,7 @@ pub struct Panels {
     pub(super) matrices: usize,
     pub(super) free: usize,
     pub(super) summed: usize,
-    /// The tiles, from the first cache line on that begins here.
+    /// The tiles, from the first cache line on that begins here. Empty if there are none.
     words: Vec<u32>,
     /// The pattern of the smallest magnitude but zero, as float32; infinity if all are zero.
     pub(super) least: u32,
@@ -81,26 +81,57 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Panels of zeros: this number of matrices, with free and summed axes of these lengths.
-    pub(super) fn zeros(side: Side, lengths: [usize; 3]) -> Self {
+    /// Panels of this number of matrices, with free and summed axes of these lengths. Those with elements have
+    /// [room](Self::room) for tiles that are to be written.
+    ///
+    /// # Panics
+    /// If the panels are larger than all memory.
+    pub(super) fn with_room(side: Side, lengths: [usize; 3]) -> Self {
         let [matrices, free, summed] = lengths;
-        // The kernels go by pointers: a length that wraps around must not get as far as there.
-        let tiles = match lengths.contains(&0) {
-            // Whatever the others are.
-            true => [0; 3],
-            false => [matrices, free.div_ceil(FREE), summed.div_ceil(SUMMED)],
-        };
-        let words = tiles.into_iter().try_fold(TILE, usize::checked_mul);
-        let words = words.and_then(|words| words.checked_add(LINE - 1));
-        Self {
+        let mut panels = Self {
             side,
             matrices,
             free,
             summed,
-            words: vec![0; words.expect("panels larger than all memory")],
+            words: Vec::new(),
             least: f32::INFINITY.to_bits(),
             most: 0,
             scale: 1.0,
+        };
+        if !lengths.contains(&0) {
+            panels.words.reserve_exact(panels.length() + LINE - 1);
+        }
+        panels
+    }
+
+    /// Words of all tiles.
+    fn length(&self) -> usize {
+        // The kernels go by pointers: a length that wraps around must not get as far as there.
+        [self.matrices, self.free_tiles(), self.summed_tiles()]
+            .into_iter()
+            .try_fold(TILE, usize::checked_mul)
+            .expect("panels larger than all memory")
+    }
+
+    /// Where the tiles of panels with elements are to be written.
+    pub(super) fn room(&mut self) -> *mut u32 {
+        let start = self.words.as_ptr().align_offset(LINE * size_of::<u32>());
+        self.words.as_mut_ptr().wrapping_add(start)
+    }
+
+    /// Takes up what was written to the [room](Self::room).
+    ///
+    /// # Safety
+    /// The panels must have elements, and all tiles must be written.
+    pub(super) unsafe fn set_filled(&mut self) {
+        let length = self.length();
+        let first = self.room();
+        // SAFETY: the memory is longer than the tiles by a cache line less a word, which lies before and behind them.
+        unsafe {
+            let start = first.offset_from_unsigned(self.words.as_ptr());
+            self.words.as_mut_ptr().write_bytes(0, start);
+            first.add(length).write_bytes(0, LINE - 1 - start);
+            self.words.set_len(length + LINE - 1);
         }
     }
 
@@ -145,21 +176,13 @@ impl Panels {
         self.summed.div_ceil(SUMMED)
     }
 
-    /// Where the tiles are.
-    fn place(&self) -> Range<usize> {
-        let start = self.words.as_ptr().align_offset(LINE * size_of::<u32>());
-        start..start + self.words.len() - (LINE - 1)
-    }
-
     /// All tiles as words.
     pub(super) fn words(&self) -> &[u32] {
-        &self.words[self.place()]
-    }
-
-    /// [`words`](Self::words) to be changed.
-    pub(super) fn words_mut(&mut self) -> &mut [u32] {
-        let place = self.place();
-        &mut self.words[place]
+        let start = self.words.as_ptr().align_offset(LINE * size_of::<u32>());
+        match self.words.len() {
+            0 => &[],
+            length => &self.words[start..start + length - (LINE - 1)],
+        }
     }
 
     /// Position among the words of a tile.

@@ -147,9 +147,8 @@ pub(in crate::kernels) fn multiply<T: InMemory, P>(
     };
     let (mut shape, pairs) = broadcast([lhs_leading, rhs_leading]);
     let pairs: Vec<(usize, usize)> = pairs.into_iter().map(Into::into).collect();
-    let mut result = vec![0.0; pairs.len() * lhs.free() * rhs.free()];
-    Panels::multiply(lhs, rhs, &pairs, &mut result)
-        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    let result =
+        Panels::product(lhs, rhs, &pairs).unwrap_or_else(|error| panic!("burn-mx: {error}"));
     shape.extend([lhs.free(), rhs.free()]);
     Some(T::from_values(result, shape))
 }
