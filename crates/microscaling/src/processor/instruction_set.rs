@@ -10,6 +10,44 @@ use super::float_state::ieee;
 pub(crate) trait Kernel {
     /// Does the work.
     fn run(self);
+
+    /// [`run`](Self::run), compiled once for what every processor has. The three are methods of the kernel's, not functions here:
+    /// the compiler puts a kernel's code into the unit of its module, and compiles units at the same time.
+    #[inline(never)]
+    fn run_baseline(self)
+    where
+        Self: Sized,
+    {
+        self.run();
+    }
+
+    /// [`run`](Self::run) with AVX2.
+    ///
+    /// # Safety
+    /// The processor must have the named feature.
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    #[target_feature(enable = "avx2")]
+    #[inline(never)]
+    unsafe fn run_avx2(self)
+    where
+        Self: Sized,
+    {
+        self.run();
+    }
+
+    /// [`run`](Self::run) with AVX-512.
+    ///
+    /// # Safety
+    /// The processor must have the named features.
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline(never)]
+    unsafe fn run_avx512(self)
+    where
+        Self: Sized,
+    {
+        self.run();
+    }
 }
 
 /// The instruction sets that kernels are compiled for, from the least to the best.
@@ -116,39 +154,15 @@ impl Level {
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) {
         match self {
-            Self::Baseline => run_baseline(kernel),
+            Self::Baseline => kernel.run_baseline(),
             // SAFETY: the processor has all features that the function is compiled for.
             #[cfg(all(target_arch = "x86_64", feature = "std"))]
-            Self::Avx2 => unsafe { run_avx2(kernel) },
+            Self::Avx2 => unsafe { kernel.run_avx2() },
             // SAFETY: the processor has all features that the function is compiled for.
             #[cfg(all(target_arch = "x86_64", feature = "std"))]
-            Self::Avx512 => unsafe { run_avx512(kernel) },
+            Self::Avx512 => unsafe { kernel.run_avx512() },
         }
     }
-}
-
-/// Compiled once, like the others.
-#[inline(never)]
-fn run_baseline<K: Kernel>(kernel: K) {
-    kernel.run()
-}
-
-/// # Safety
-/// The processor must have the named features.
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline(never)]
-unsafe fn run_avx512<K: Kernel>(kernel: K) {
-    kernel.run()
-}
-
-/// # Safety
-/// The processor must have the named feature.
-#[cfg(all(target_arch = "x86_64", feature = "std"))]
-#[target_feature(enable = "avx2")]
-#[inline(never)]
-unsafe fn run_avx2<K: Kernel>(kernel: K) {
-    kernel.run()
 }
 
 /// Tests choose what kernels are compiled for, in their own thread.
