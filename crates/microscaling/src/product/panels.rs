@@ -81,8 +81,8 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// Panels of this number of matrices, with free and summed axes of these lengths. Those with elements have
-    /// [room](Self::room) for tiles that are to be written.
+    /// Panels of this number of matrices, with free and summed axes of these lengths. Panels with elements have
+    /// [room](Self::room) for their tiles, which are to be written.
     ///
     /// # Panics
     /// If the panels are larger than all memory.
@@ -119,7 +119,7 @@ impl Panels {
         self.words.as_mut_ptr().wrapping_add(start)
     }
 
-    /// Takes up what was written to the [room](Self::room).
+    /// Takes up the tiles that were written to the [room](Self::room).
     ///
     /// # Safety
     /// The panels must have elements, and all tiles must be written.

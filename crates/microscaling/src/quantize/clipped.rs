@@ -66,7 +66,7 @@ impl BlockFormat {
 /// Elements of short lines that are worked on together.
 const TOGETHER: usize = 8192;
 
-/// Whole lines of a tensor, each of all elements along an axis and of what is interleaved with them, and of its gradient.
+/// Whole lines of a tensor and of its gradient. A line has all elements along an axis, and the elements interleaved with them.
 struct Lines<'a> {
     values: &'a [f32],
     gradient: &'a mut [f32],
