@@ -221,6 +221,8 @@ fn pairs_of_matrices_in_any_order() {
         );
         assert_eq!(bits(result), bits(&expected), "{l} times {r}");
     }
+    let new = Panels::product(&left, &right, &pairs).unwrap();
+    assert_eq!(bits(&new), bits(&result));
 }
 
 #[test]
@@ -230,6 +232,13 @@ fn products_without_elements() {
     let mut result = [f32::NAN; 6];
     Panels::multiply(&lhs, &rhs, &[(0, 0)], &mut result).unwrap();
     assert_eq!(result, [0.0; 6]);
+    let product = |pairs| Panels::product(&lhs, &rhs, pairs);
+    assert_eq!(product(&[(0, 0)]), Ok(vec![0.0; 6]));
+    assert_eq!(product(&[]), Ok(vec![]));
+    assert!(matches!(
+        product(&[(1, 0)]),
+        Err(PanelsError::Product { .. })
+    ));
     Panels::multiply(
         &empty(Side::Lhs, 0, 4),
         &empty(Side::Rhs, 0, 4),
