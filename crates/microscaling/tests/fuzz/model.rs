@@ -7,7 +7,9 @@ use microscaling::{
     BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
     MicroexponentFormat, MxFormat, OuterScale, Rounding, ScaleFormat, ScaleMode, SharedExpMethod,
 };
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// 2^e, from −1022 to 1023.
 fn pow2(e: i32) -> f64 {
@@ -576,7 +578,22 @@ impl Numbers {
     }
 }
 
-fn alternatives(format: FloatScaleFormat) -> Vec<Alternative> {
+/// The alternatives of the blocks of a format, which are kept for the next block: a table may have 256 numbers, and its text is long.
+fn alternatives(format: FloatScaleFormat) -> Rc<[Alternative]> {
+    thread_local! {
+        static LAST: RefCell<Option<(FloatScaleFormat, Rc<[Alternative]>)>> = const { RefCell::new(None) };
+    }
+    LAST.with_borrow_mut(|last| match last {
+        Some((of, alternatives)) if *of == format => alternatives.clone(),
+        _ => {
+            let made: Rc<[Alternative]> = read_alternatives(format).into();
+            *last = Some((format, made.clone()));
+            made
+        }
+    })
+}
+
+fn read_alternatives(format: FloatScaleFormat) -> Vec<Alternative> {
     let text = format.element.to_string();
     let Some(inside) = text.strip_prefix("table(") else {
         let (mantissa_bits, emin, _, q) = element(format.element);
