@@ -51,10 +51,10 @@ impl Kernel for Transform<'_> {
         ];
         let mut rest = data;
         while !rest.is_empty() {
-            // The last block of an axis is the only one that may be no power of two.
             let is_together = is_together && rest.len().min(layout.axis - at) >= TOGETHER;
             let length = match is_together {
                 true => TOGETHER,
+                // The last block of an axis is the only one that may be no power of two.
                 false => layout.block.min(layout.axis - at),
             };
             let (run, tail) = rest.split_at_mut(length * inner);
