@@ -61,36 +61,85 @@ fn check(name: &str, rounding: FunctionRounding, compute: impl Fn() -> Vec<f32>)
     }
 }
 
+const UNARY: [UnaryFunction; 6] = [
+    UnaryFunction::Exp,
+    UnaryFunction::Exp2,
+    UnaryFunction::Sigmoid,
+    UnaryFunction::Gelu,
+    UnaryFunction::GeluFirstOrder,
+    UnaryFunction::Silu,
+];
+const BINARY: [BinaryFunction; 4] = [
+    BinaryFunction::SigmoidBackward,
+    BinaryFunction::GeluBackward,
+    BinaryFunction::GeluFirstOrderBackward,
+    BinaryFunction::SiluBackward,
+];
+
 #[test]
 fn functions_of_elements() {
     let (x, g) = (numbers(1 << 16, 0), numbers(1 << 16, 77));
     for rounding in roundings() {
-        for function in [
-            UnaryFunction::Exp,
-            UnaryFunction::Exp2,
-            UnaryFunction::Sigmoid,
-            UnaryFunction::Gelu,
-            UnaryFunction::GeluFirstOrder,
-            UnaryFunction::Silu,
-        ] {
+        for function in UNARY {
             check(&format!("{function:?}"), rounding, || {
                 let mut x = x.clone();
-                function.apply(&mut x, rounding);
+                function.compute(&mut x, rounding);
                 x
             });
         }
-        for function in [
-            BinaryFunction::SigmoidBackward,
-            BinaryFunction::GeluBackward,
-            BinaryFunction::GeluFirstOrderBackward,
-            BinaryFunction::SiluBackward,
-        ] {
+        for function in BINARY {
             check(&format!("{function:?}"), rounding, || {
                 let mut g = g.clone();
-                function.apply(&mut g, &x, rounding);
+                function.compute(&mut g, &x, rounding);
                 g
             });
         }
+    }
+}
+
+/// Numbers are looked up in tables, if there are many: all bfloat16 numbers, as many others, and NaNs whose upper half is
+/// Inf's.
+#[test]
+fn tables_have_the_results_of_formulas() {
+    let mut x = numbers(1 << 17, 0);
+    x.extend([0x7f80_0001, 0xff80_0001, 0x7f80_ffff].map(f32::from_bits));
+    let g = numbers(x.len(), 77);
+    for rounding in roundings() {
+        for function in UNARY {
+            same(
+                &format!("{function:?}, {rounding:?}"),
+                &x,
+                |x, by_table| match by_table {
+                    true => function.apply(x, rounding),
+                    false => function.compute(x, rounding),
+                },
+            );
+        }
+        for function in BINARY {
+            same(
+                &format!("{function:?}, {rounding:?}"),
+                &g,
+                |g, by_table| match by_table {
+                    true => function.apply(g, &x, rounding),
+                    false => function.compute(g, &x, rounding),
+                },
+            );
+        }
+    }
+}
+
+/// Checks that a slice becomes the same by a table and by the formula, all NaNs being one.
+fn same(name: &str, start: &[f32], change: impl Fn(&mut [f32], bool)) {
+    let [mut by_table, mut by_formula] = [start.to_vec(), start.to_vec()];
+    change(&mut by_table, true);
+    change(&mut by_formula, false);
+    for (i, (table, formula)) in by_table.iter().zip(&by_formula).enumerate() {
+        let equal = table.to_bits() == formula.to_bits() || table.is_nan() && formula.is_nan();
+        assert!(
+            equal,
+            "{name}: {:e} gives {table:e}, not {formula:e}",
+            start[i]
+        );
     }
 }
 

@@ -38,6 +38,11 @@ pub(super) trait HostBackend: MxKernels {
 /// The kernels of a [`HostBackend`].
 pub(super) struct OnHost;
 
+fn on_host() -> &'static OnHost {
+    memory::keep_freed();
+    &OnHost
+}
+
 impl<B: HostBackend> KernelSet<B> for OnHost {
     fn run(
         &self,

@@ -5,12 +5,12 @@ use burn_backend::{Bytes, DType, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::{HostBackend, OnHost};
+use super::{HostBackend, on_host};
 use crate::kernels::{KernelSet, MxKernels};
 
 impl MxKernels for Flex {
     fn kernels() -> &'static dyn KernelSet<Self> {
-        &OnHost
+        on_host()
     }
 }
 

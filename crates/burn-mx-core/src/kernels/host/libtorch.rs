@@ -5,12 +5,12 @@ use burn_backend::{DType, Shape, TensorData, TensorMetadata};
 use burn_tch::{LibTorch, LibTorchDevice, TchElement, TchTensor};
 
 use super::memory::{InMemory, change_in_place, memory_order};
-use super::{HostBackend, OnHost};
+use super::{HostBackend, on_host};
 use crate::kernels::{KernelSet, MxKernels, portable};
 
 impl<E: TchElement> MxKernels for LibTorch<E> {
     fn kernels() -> &'static dyn KernelSet<Self> {
-        &OnHost
+        on_host()
     }
 }
 

@@ -7,7 +7,7 @@ use burn_ndarray::{
 };
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
-use super::{HostBackend, OnHost};
+use super::{HostBackend, on_host};
 use crate::kernels::{KernelSet, MxKernels};
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
@@ -18,7 +18,7 @@ where
     NdArrayTensor: From<SharedArray<E>> + From<SharedArray<I>>,
 {
     fn kernels() -> &'static dyn KernelSet<Self> {
-        &OnHost
+        on_host()
     }
 }
 

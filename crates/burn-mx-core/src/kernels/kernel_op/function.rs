@@ -1,7 +1,8 @@
 //! Functions of an element that are a dozen rounded ops each, in one pass over memory.
 
 use super::loops::{map_in_place, zip_in_place};
-use super::rounding::{FunctionRounding, with_arithmetic, with_passes};
+use super::rounding::{FunctionRounding, with_arithmetic, with_passes, with_rounding};
+use super::table::{Table, Tabled};
 use crate::arithmetic::{Arithmetic, activation};
 
 /// A function of one tensor.
@@ -35,8 +36,23 @@ pub enum BinaryFunction {
 }
 
 impl UnaryFunction {
-    /// Replaces every element, which need not be rounded.
+    /// Replaces every element, which need not be rounded. Long slices of bfloat16 numbers are looked up in a table.
     pub fn apply(self, data: &mut [f32], rounding: FunctionRounding) {
+        let tabled = Tabled::Function(self);
+        // The same for both.
+        let forward = FunctionRounding {
+            quantize_backward: true,
+            ..rounding
+        };
+        let compute = |data: &mut [f32]| self.compute(data, forward);
+        match Table::of(tabled, forward, data.len(), compute) {
+            Some(table) => with_rounding!(rounding, round => table.replace(data, round)),
+            None => self.compute(data, rounding),
+        }
+    }
+
+    /// [`apply`](Self::apply), by the formula for every element.
+    pub fn compute(self, data: &mut [f32], rounding: FunctionRounding) {
         with_arithmetic!(rounding, exp2, arith => match self {
             Self::Exp => map_in_place(
                 data,
@@ -73,8 +89,25 @@ impl UnaryFunction {
 }
 
 impl BinaryFunction {
-    /// Replaces every gradient by the gradient of the input; neither need be rounded.
+    /// Replaces every gradient by the gradient of the input; neither need be rounded. Derivatives at bfloat16 numbers are
+    /// looked up in a table where slices are long.
     pub fn apply(self, grad: &mut [f32], input: &[f32], rounding: FunctionRounding) {
+        let derivative = |input: &mut [f32]| {
+            let mut ones = vec![1.0; input.len()];
+            self.compute(&mut ones, input, rounding);
+            input.copy_from_slice(&ones);
+        };
+        // Else the derivative is not rounded.
+        let table = (rounding.quantize_backward)
+            .then(|| Table::of(Tabled::Derivative(self), rounding, grad.len(), derivative));
+        match table.flatten() {
+            Some(table) => with_rounding!(rounding, round => table.multiply(grad, input, round)),
+            None => self.compute(grad, input, rounding),
+        }
+    }
+
+    /// [`apply`](Self::apply), by the formula for every element.
+    pub fn compute(self, grad: &mut [f32], input: &[f32], rounding: FunctionRounding) {
         with_passes!(rounding, exp2, (forward, arith) => match self {
             Self::SigmoidBackward => zip_in_place(
                 grad,

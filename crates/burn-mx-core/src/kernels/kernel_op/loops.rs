@@ -106,12 +106,12 @@ fn assert_whole_rows(elements: usize, length: usize) {
 }
 
 /// Runs a loop with the widest vectors of this processor.
-fn vectorized(work: impl FnOnce()) {
+pub(super) fn vectorized(work: impl FnOnce()) {
     instruction_sets::chosen().dispatch(work);
 }
 
 /// One or two slices of the same length, which are cut at the same places.
-trait Slices: Sized + Send {
+pub(super) trait Slices: Sized + Send {
     fn elements(&self) -> usize;
     fn cut_at(self, middle: usize) -> (Self, Self);
 }
@@ -148,7 +148,7 @@ impl<A: Slices, B: Slices> Slices for (A, B) {
 }
 
 /// Calls `work` on parts of whole rows that together are all of `slices`.
-fn in_parts<S: Slices>(slices: S, row: usize, work: impl Fn(S) + Copy + Send + Sync) {
+pub(super) fn in_parts<S: Slices>(slices: S, row: usize, work: impl Fn(S) + Copy + Send + Sync) {
     let elements = slices.elements();
     let rows = elements / row;
     // The threads come last: to ask for their number starts them.
