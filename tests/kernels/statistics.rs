@@ -196,6 +196,7 @@ fn of_what_is_quantized_on_the_way() {
         let quantization = OperandQuantization {
             elementwise: Some((elementwise, Rounding::NearestEven)),
             blocks: Some((format, Rounding::NearestEven)),
+            ..OperandQuantization::default()
         };
         let expected = Statistics::of_quantizing(&x, &shape, 1, quantization).expect("all fits");
         let tensor = tensor::<TestBackend>(&x, &shape);

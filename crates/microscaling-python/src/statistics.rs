@@ -157,8 +157,8 @@ pub(crate) fn statistics(
     }
     let axis = self::axis(axis, x.shape().len())?;
     let quantization = OperandQuantization {
-        elementwise: None,
         blocks: Some((format.0, rounding)),
+        ..OperandQuantization::default()
     };
     let (data, shape) = (x.as_slice().map_err(value_error)?, x.shape());
     let work = || microscaling::Statistics::of_quantizing(data, shape, axis, quantization);

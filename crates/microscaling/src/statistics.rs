@@ -119,7 +119,8 @@ impl Statistics {
     /// The statistics of a tensor that is rounded elementwise and then quantized in blocks along `axis`. The tensor is in
     /// row-major order without gaps. The result equals [`of`](Self::of) with two tensors: the result of
     /// [`FloatFormat::round_slice`](crate::FloatFormat::round_slice), and its quantization by [`BlockFormat::quantize`]. One
-    /// pass over memory computes the statistics and stores neither tensor.
+    /// pass over memory computes the statistics and stores neither tensor. A Hadamard transform and a factor follow the
+    /// rounding, in a copy of the tensor.
     ///
     /// # Errors
     /// The errors of [`of`](Self::of).
@@ -134,6 +135,8 @@ impl Statistics {
     ) -> Result<Self, QuantizeError> {
         let OperandQuantization {
             elementwise,
+            hadamard,
+            factor,
             blocks,
         } = quantization;
         let roundings = [elementwise.map(|(_, r)| r), blocks.map(|(_, r)| r)];
@@ -143,6 +146,21 @@ impl Statistics {
              `even`, `floor`"
         );
         check_length(original, shape)?;
+        if hadamard.is_some() || factor.is_some() {
+            let mut values = original.to_vec();
+            quantizer::round(elementwise, &mut values);
+            if let Some((transform, signs)) = hadamard {
+                transform.transform(&mut values, shape, axis, signs)?;
+            }
+            if let Some(factor) = factor {
+                ieee(|| values.iter_mut().for_each(|x| *x *= factor));
+            }
+            let blocks_alone = OperandQuantization {
+                blocks,
+                ..OperandQuantization::default()
+            };
+            return Self::of_quantizing(&values, shape, axis, blocks_alone);
+        }
         let format = blocks.map(|(format, _)| format);
         let layout = layout_of(format, shape, axis)?;
         let amax = || {

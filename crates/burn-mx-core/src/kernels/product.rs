@@ -174,11 +174,53 @@ impl<P: TensorMetadata> Operand<P> {
     }
 }
 
+/// The tensor after the steps before blocks, and the form with the remaining step, if there are a transform or a factor.
+pub(crate) fn transformed<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    form: OperandForm,
+) -> (FloatTensor<B>, OperandForm) {
+    let OperandQuantization {
+        elementwise,
+        hadamard,
+        factor,
+        blocks,
+    } = form.quantization;
+    if hadamard.is_none() && factor.is_none() {
+        return (tensor, form);
+    }
+    let mut tensor = match elementwise {
+        Some((format, rounding)) => B::float_round_to(tensor, format, rounding, form.stream),
+        None => tensor,
+    };
+    if let Some((transform, signs)) = hadamard {
+        let op = KernelOp::Hadamard {
+            axis: form.place.summed_axis(tensor.rank()),
+            transform,
+            signs,
+            inverse: false,
+        };
+        tensor = B::kernel(op, [tensor]);
+    }
+    if let Some(factor) = factor {
+        tensor = B::float_mul_scalar(tensor, factor.into());
+    }
+    let quantization = OperandQuantization {
+        blocks,
+        ..OperandQuantization::default()
+    };
+    let form = OperandForm {
+        quantization,
+        ..form
+    };
+    (tensor, form)
+}
+
 /// The operand as a tensor.
 pub(crate) fn in_tensor<B: MxKernels>(
     tensor: FloatTensor<B>,
     form: OperandForm,
 ) -> Operand<FloatTensor<B>> {
+    let (tensor, form) = transformed::<B>(tensor, form);
     let OperandForm {
         place,
         quantization,
@@ -228,10 +270,7 @@ pub(crate) fn in_float32<B: MxKernels>(
     let operand = |i: usize| {
         let form = OperandForm {
             place: places[i],
-            quantization: OperandQuantization {
-                elementwise: None,
-                blocks: None,
-            },
+            quantization: OperandQuantization::default(),
             stream: RandomStream::new(0, 0),
             tensor_scale: None,
             significant_bits: f32::MANTISSA_DIGITS,

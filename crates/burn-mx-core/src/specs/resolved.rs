@@ -195,6 +195,7 @@ impl ResolvedSpecs {
                 .float_format()
                 .map(|format| (format, self.round_weight())),
             blocks: Some((format, self.round_mx_output())),
+            ..OperandQuantization::default()
         };
         self.hadamard_forward().is_none().then_some(quantization)
     }

@@ -2,17 +2,16 @@
 
 use super::matrices::Matrices;
 use super::panels::{FREE, PAIRS, Panels, SUMMED, Side, TILE, word};
-use super::pieces::{Line, Piece, Plan, Quantized, Source, Written};
+use super::pieces::{Line, Piece, Pieces, Plan, Quantized, Source, Written};
 use super::transpose::transpose;
 use crate::format::{BlockFormat, FloatFormat};
 use crate::processor::instruction_set::{Kernel, dispatch};
-use crate::processor::threads::{Divide, share};
+use crate::processor::threads::share;
 use crate::product::PanelsError;
-use crate::quantize::QuantizeError;
+use crate::quantize::{QuantizeError, RandomHadamard, Signs};
 use crate::round::bits::ABS;
 use crate::round::mode::Rounding;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 /// The steps that the elements of an operand go through on the way. No rounding is stochastic: stochastically rounded
 /// operands are quantized before.
@@ -20,6 +19,10 @@ use core::ops::Range;
 pub struct OperandQuantization {
     /// Rounding to a float format, which comes first.
     pub elementwise: Option<(FloatFormat, Rounding)>,
+    /// A random Hadamard transform along the summed axis, which comes second. Both operands of a product need the same one.
+    pub hadamard: Option<(RandomHadamard, Signs)>,
+    /// A number by which all elements are multiplied then: the reciprocal of a headroom. The product has this factor, too.
+    pub factor: Option<f32>,
     /// Rounding to a block format, in blocks along the summed axis. Square blocks lie along the free axis, too.
     pub blocks: Option<(BlockFormat, Rounding)>,
 }
@@ -27,7 +30,8 @@ pub struct OperandQuantization {
 impl Panels {
     /// Quantizes an operand into panels: one pass over memory, and one pass before it for a tensor scale. The threads of
     /// the current rayon pool share the work on large operands (feature `rayon`). The elements are rounded by
-    /// [`FloatFormat::round_slice`] and then quantized by [`BlockFormat::quantize`]. All matrices together have one tensor
+    /// [`FloatFormat::round_slice`], transformed by [`RandomHadamard::transform`] with `group` as the length of the axis,
+    /// multiplied by the factor, and then quantized by [`BlockFormat::quantize`]. All matrices together have one tensor
     /// scale, which stays beside them and multiplies the product.
     ///
     /// # Errors
@@ -88,13 +92,8 @@ impl Panels {
             per_matrix: panels.free_tiles(),
             summed: panels.summed_tiles(),
         };
-        let work = Pieces {
-            plan,
-            source,
-            tiles,
-            range: 0..plan.pieces(),
-        };
-        let seen = share(work, &|work| work.fill(), &Seen::and)?;
+        let fill = |pieces: Pieces<'_>| fill(pieces, source, tiles);
+        let seen = share(plan.all(), &fill, &Seen::and)?;
         // SAFETY: every tile is in a piece, and was written in the course of the work on this piece.
         unsafe { panels.set_filled() };
         if seen.low & 0xffff != 0 {
@@ -120,6 +119,9 @@ impl OperandQuantization {
         if let Some((format, _)) = self.blocks {
             format.validate().map_err(QuantizeError::from)?;
         }
+        if let Some((transform, _)) = self.hadamard {
+            transform.validate().map_err(QuantizeError::from)?;
+        }
         let roundings = [
             self.elementwise.map(|(_, rounding)| rounding),
             self.blocks.map(|(_, rounding)| rounding),
@@ -143,7 +145,7 @@ struct Tiles {
 
 // SAFETY: every tile is written in the course of one piece, and pieces have no tile in common, so no two threads get
 // the same one.
-unsafe impl Send for Tiles {}
+unsafe impl Sync for Tiles {}
 
 impl Tiles {
     /// A tile of a matrix, filled with zeros: the panels' memory is new.
@@ -193,53 +195,21 @@ impl Seen {
     }
 }
 
-/// Some pieces, and where they go.
-struct Pieces<'a, S> {
-    plan: &'a Plan,
-    source: &'a S,
-    tiles: Tiles,
-    range: Range<usize>,
-}
-
-impl<S: Source> Divide for Pieces<'_, S> {
-    fn elements(&self) -> usize {
-        self.range.len() * self.plan.piece_elements()
-    }
-
-    fn halves(self) -> Result<[Self; 2], Self> {
-        let Range { start, end } = self.range;
-        let middle = start + (end - start) / 2;
-        if middle == start {
-            return Err(self);
-        }
-        Ok([start..middle, middle..end].map(|range| Self { range, ..self }))
-    }
-}
-
-impl<S: Source> Pieces<'_, S> {
-    /// Quantizes the pieces and writes their tiles.
-    fn fill(self) -> Result<Seen, QuantizeError> {
-        let Self {
-            plan,
-            source,
+/// Quantizes some pieces and writes their tiles.
+fn fill(pieces: Pieces<'_>, source: &impl Source, tiles: Tiles) -> Result<Seen, QuantizeError> {
+    let mut seen = Seen::NOTHING;
+    let mut values = Vec::new();
+    for piece in pieces.each() {
+        source.write(&piece, &mut values)?;
+        dispatch(Convert {
+            values: &values,
+            plan: pieces.plan,
+            piece: &piece,
             tiles,
-            range,
-        } = self;
-        let mut seen = Seen::NOTHING;
-        let mut values = Vec::new();
-        for number in range {
-            let piece = plan.piece(number);
-            source.write(&piece, &mut values)?;
-            dispatch(Convert {
-                values: &values,
-                plan,
-                piece: &piece,
-                tiles,
-                seen: &mut seen,
-            });
-        }
-        Ok(seen)
+            seen: &mut seen,
+        });
     }
+    Ok(seen)
 }
 
 /// Writes the tiles of a quantized piece.

@@ -48,8 +48,8 @@ const LINE: usize = 16;
 /// use microscaling::{Axis, Matrices, OperandQuantization, Panels, Rounding, Side};
 ///
 /// let mxfp8 = OperandQuantization {
-///     elementwise: None,
 ///     blocks: Some(("mxfp8_e4m3".parse()?, Rounding::NearestEven)),
+///     ..OperandQuantization::default()
 /// };
 /// let operand = |side, data, free: Axis, summed: Axis| {
 ///     let group = summed.length;

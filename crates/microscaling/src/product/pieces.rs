@@ -3,9 +3,12 @@
 use super::fill::OperandQuantization;
 use super::matrices::Matrices;
 use super::panels::{FREE, SUMMED, Side};
+use crate::processor::instruction_set::{Kernel, dispatch};
+use crate::processor::threads::{Divide, share};
 use crate::product::PanelsError;
-use crate::quantize::QuantizeError;
+use crate::quantize::largest::largest;
 use crate::quantize::rules::is_large;
+use crate::quantize::{QuantizeError, RandomHadamard};
 use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -90,18 +93,15 @@ impl Plan {
         [free.div_ceil(self.free), summed.div_ceil(self.summed)]
     }
 
-    pub(super) fn pieces(&self) -> usize {
+    /// All pieces.
+    pub(super) fn all(&self) -> Pieces<'_> {
         let [free, summed] = self.per_matrix();
-        self.lengths[0].div_ceil(self.together) * free * summed
-    }
-
-    /// Elements of a piece at most.
-    pub(super) fn piece_elements(&self) -> usize {
-        self.together * self.free * self.summed
+        let range = 0..self.lengths[0].div_ceil(self.together) * free * summed;
+        Pieces { plan: self, range }
     }
 
     /// A piece by its number, from 0 on: neighbours in memory have neighbouring numbers.
-    pub(super) fn piece(&self, number: usize) -> Piece {
+    fn piece(&self, number: usize) -> Piece {
         let [free_pieces, summed_pieces] = self.per_matrix();
         let per_matrix = free_pieces * summed_pieces;
         let (matrices, number) = (number / per_matrix, number % per_matrix);
@@ -122,6 +122,34 @@ impl Plan {
     }
 }
 
+/// Some pieces, which neighbour each other.
+pub(super) struct Pieces<'a> {
+    pub(super) plan: &'a Plan,
+    range: Range<usize>,
+}
+
+impl Pieces<'_> {
+    pub(super) fn each(&self) -> impl Iterator<Item = Piece> {
+        self.range.clone().map(|number| self.plan.piece(number))
+    }
+}
+
+impl Divide for Pieces<'_> {
+    fn elements(&self) -> usize {
+        let plan = self.plan;
+        self.range.len() * plan.together * plan.free * plan.summed
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let Range { start, end } = self.range;
+        let middle = start + (end - start) / 2;
+        if middle == start {
+            return Err(self);
+        }
+        Ok([start..middle, middle..end].map(|range| Self { range, ..self }))
+    }
+}
+
 fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -135,6 +163,8 @@ pub(super) struct Quantized<'a> {
     rows: bool,
     /// After how many elements blocks begin anew in a piece; `None` if its blocks are all whole.
     group: Option<usize>,
+    /// The transform, and the factors of the elements of a group.
+    transform: Option<(RandomHadamard, Vec<f32>)>,
 }
 
 impl<'a> Quantized<'a> {
@@ -163,8 +193,17 @@ impl<'a> Quantized<'a> {
             Some(0) => None,
             Some(block) => Some(block),
         };
-        let whole_blocks =
-            group == summed.length || block.is_some_and(|block| group.is_multiple_of(block));
+        let (hadamard, factor) = (quantization.hadamard, quantization.factor);
+        // A piece has blocks of both.
+        let block = match (block, hadamard) {
+            (Some(block), Some((RandomHadamard { block_size }, _))) => {
+                Some(block / gcd(block, block_size) * block_size)
+            }
+            _ => block,
+        };
+        // A piece's place in its group decides about signs.
+        let whole_blocks = group == summed.length
+            || hadamard.is_none() && block.is_some_and(|block| group.is_multiple_of(block));
         let unit = match block {
             Some(block) if whole_blocks => block.min(group),
             _ => group,
@@ -180,35 +219,49 @@ impl<'a> Quantized<'a> {
             Some(block) if is_square => block.min(free.length),
             _ => 1,
         };
-        let tensor_scale = format.and_then(|format| {
-            format.tensor_scale(|| {
+        let lengths = [matrices.starts.len(), free.length, summed.length];
+        let plan = Plan::new(side, rows, lengths, [free_unit, unit]);
+        let mut source = Self {
+            matrices,
+            quantization,
+            tensor_scale: None,
+            rows,
+            group: (!whole_blocks).then_some(group),
+            transform: hadamard
+                .map(|(transform, signs)| (transform, transform.signed_factors(group, signs))),
+        };
+        let amax = || match hadamard.is_some() || factor.is_some() {
+            true => share(plan.all(), &|pieces| source.largest(pieces), &u32::max),
+            false => {
                 let amax = f32::from_bits(matrices.largest(rows));
                 let rounded = quantization
                     .elementwise
                     .map(|(format, rounding)| format.round(amax, rounding, 0));
                 rounded.unwrap_or(amax).to_bits()
-            })
-        });
+            }
+        };
+        let tensor_scale = format.and_then(|format| format.tensor_scale(amax));
         if let Some(tensor_scale) = tensor_scale
             && !(tensor_scale.is_finite() && is_large(tensor_scale))
         {
             return Err(PanelsError::TensorScale { tensor_scale });
         }
-        let lengths = [matrices.starts.len(), free.length, summed.length];
-        let source = Self {
-            matrices,
-            quantization,
-            tensor_scale,
-            rows,
-            group: (!whole_blocks).then_some(group),
-        };
-        Ok((Plan::new(side, rows, lengths, [free_unit, unit]), source))
+        source.tensor_scale = tensor_scale;
+        Ok((plan, source))
     }
-}
 
-impl Source for Quantized<'_> {
-    /// Copies a piece as it lies in memory, and quantizes it.
-    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+    /// The largest magnitude of some pieces before they are quantized in blocks, as a pattern.
+    fn largest(&self, pieces: Pieces<'_>) -> u32 {
+        let mut values = Vec::new();
+        let of_piece = |piece| {
+            self.prepare(&piece, &mut values);
+            largest(&values)
+        };
+        pieces.each().map(of_piece).max().unwrap_or(0)
+    }
+
+    /// Copies a piece as it lies in memory, and does with it what comes before its quantization in blocks.
+    fn prepare(&self, piece: &Piece, values: &mut Vec<f32>) {
         let Matrices {
             data,
             starts,
@@ -227,24 +280,60 @@ impl Source for Quantized<'_> {
                 values.extend_from_slice(&data[start..start + inner.len()]);
             }
         }
-        // No rounding draws any.
-        let stream = RandomStream::new(0, 0);
         if let Some((format, rounding)) = self.quantization.elementwise {
-            format.round_slice(values, rounding.with(stream));
+            format.round_slice(values, rounding.with(NO_STREAM));
         }
+        if let Some((transform, factors)) = &self.transform {
+            let factors = match self.group {
+                // All of them.
+                Some(_) => factors,
+                None => &factors[piece.summed.clone()],
+            };
+            let inner = if self.rows { 1 } else { inner.len() };
+            transform.transform_part(values, inner, factors);
+        }
+        if let Some(factor) = self.quantization.factor {
+            dispatch(Multiply { values, factor });
+        }
+    }
+}
+
+/// Multiplies all values by a number.
+struct Multiply<'a> {
+    values: &'a mut [f32],
+    factor: f32,
+}
+
+impl Kernel for Multiply<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for x in self.values {
+            *x *= self.factor;
+        }
+    }
+}
+
+/// No rounding draws any number.
+const NO_STREAM: RandomStream = RandomStream::new(0, 0);
+
+impl Source for Quantized<'_> {
+    /// Copies a piece as it lies in memory, and quantizes it.
+    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+        self.prepare(piece, values);
         let Some((format, rounding)) = self.quantization.blocks else {
             return Ok(());
         };
         let group = self.group.unwrap_or(piece.summed.len());
         let groups = piece.summed.len() / group;
-        let count = piece.matrices.len();
-        let shape = match self.rows {
+        let (count, free) = (piece.matrices.len(), piece.free.len());
+        let shape = match (self.rows, format.is_square()) {
             // Their two axes are the second and the third one.
-            _ if format.is_square() => [count, outer.len(), inner.len(), 1],
-            true => [count * outer.len(), groups, group, 1],
-            false => [count, groups, group, inner.len()],
+            (true, true) => [count, free, piece.summed.len(), 1],
+            (false, true) => [count, piece.summed.len(), free, 1],
+            (true, false) => [count * free, groups, group, 1],
+            (false, false) => [count, groups, group, free],
         };
-        let rounder = rounding.with(stream);
+        let rounder = rounding.with(NO_STREAM);
         match self.tensor_scale {
             Some(scale) => format.quantize_in_units_of(scale, values, &shape, 2, rounder),
             None => format.quantize(values, &shape, 2, rounder),

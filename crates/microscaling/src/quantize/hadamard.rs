@@ -8,7 +8,7 @@ mod tests;
 pub use self::signs::Signs;
 
 use self::blocks::Transform;
-use super::layout::{BlockShape, Runs, checked_layout};
+use super::layout::{BlockShape, Layout, Runs, checked_layout};
 use crate::format::FormatError;
 use crate::processor::instruction_set::{Level, at_level};
 use crate::quantize::QuantizeError;
@@ -72,12 +72,7 @@ impl RandomHadamard {
     ) -> Result<(), QuantizeError> {
         let signs = signs.into();
         self.apply(data, shape, axis, |length| {
-            let mut factors = self.factors(length);
-            let signs = signs.bits(length, self.block_size);
-            for (factor, sign) in factors.iter_mut().zip(signs) {
-                *factor = f32::from_bits(factor.to_bits() | sign);
-            }
-            [factors, Vec::new()]
+            [self.signed_factors(length, signs), Vec::new()]
         })
     }
 
@@ -118,21 +113,31 @@ impl RandomHadamard {
             return Ok(());
         }
         let [factors, signs] = factors(layout.axis);
-        let runs = Runs::of(layout);
-        let all = runs.all(data);
-        runs.share(data, all, &|data, at, _| {
-            at_level(|level| {
-                level.run(Transform {
-                    layout,
-                    factors: &factors,
-                    signs: &signs,
-                    data,
-                    at,
-                    has_long_vectors: level > Level::Baseline,
-                });
-            });
-        });
+        transform_blocks(data, layout, [&factors, &signs]);
         Ok(())
+    }
+
+    /// [`transform`](Self::transform) of a part of a tensor, seen as [outer, axis, inner], by the
+    /// [factors](Self::signed_factors) of its place on the axis. The part begins and ends where blocks do.
+    pub(crate) fn transform_part(&self, data: &mut [f32], inner: usize, factors: &[f32]) {
+        let axis = factors.len();
+        let layout = Layout {
+            axis,
+            inner,
+            block: self.block_size.min(axis),
+            pool: None,
+        };
+        transform_blocks(data, layout, [factors, &[]]);
+    }
+
+    /// The factors of the elements of an axis before the sums and differences: the sign and 1/√n of the block.
+    pub(crate) fn signed_factors(&self, axis: usize, signs: Signs) -> Vec<f32> {
+        let mut factors = self.factors(axis);
+        let signs = signs.bits(axis, self.block_size);
+        for (factor, sign) in factors.iter_mut().zip(signs) {
+            *factor = f32::from_bits(factor.to_bits() | sign);
+        }
+        factors
     }
 
     /// 1/√n of the blocks that the elements of an axis are in.
@@ -145,6 +150,25 @@ impl RandomHadamard {
         }
         factors
     }
+}
+
+/// Transforms blocks by the factors of the elements of an axis before the sums and differences, and the optional signs after
+/// them.
+fn transform_blocks(data: &mut [f32], layout: Layout, [factors, signs]: [&[f32]; 2]) {
+    let runs = Runs::of(layout);
+    let all = runs.all(data);
+    runs.share(data, all, &|data, at, _| {
+        at_level(|level| {
+            level.run(Transform {
+                layout,
+                factors,
+                signs,
+                data,
+                at,
+                has_long_vectors: level > Level::Baseline,
+            });
+        });
+    });
 }
 
 /// Splits a length into powers of two, the largest first.

@@ -228,8 +228,8 @@ fn products(random: &mut Random) {
     let fits = format.significant_bits() <= 8 && random.one_in(2);
     let blocks = fits.then(|| (format, random.deterministic_rounding()));
     let quantization = OperandQuantization {
-        elementwise: None,
         blocks,
+        ..OperandQuantization::default()
     };
     let place = Place::of(random);
     let mut operand = |side, free: usize| {

@@ -5,8 +5,9 @@ use crate::float_state::flushing;
 use crate::float_state::ieee;
 use microscaling::{
     Axis, BlockFormat, FloatFormat, Matrices, OperandQuantization, Panels, PanelsError,
-    ProductPath, RandomStream, Rounding, Side,
+    ProductPath, RandomHadamard, RandomStream, Rounding, Side, Signs,
 };
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -298,9 +299,19 @@ proptest! {
         groups in 1..4_usize,
         gap in 0..3_usize,
         dense_free in any::<bool>(),
+        hadamard in option::of((select(RandomHadamard::BLOCK_SIZES.to_vec()), any::<bool>())),
+        factor in option::of(select(vec![0.75_f32, 0.9])),
         seed in any::<u64>(),
     ) {
         let summed = group * groups;
+        let hadamard = hadamard.filter(|_| blocks.is_some()).map(|(block_size, is_random)| {
+            let signs = match is_random {
+                true => RandomStream::new(seed, 3).into(),
+                false => Signs::Repeated(seed.into()),
+            };
+            (RandomHadamard { block_size }, signs)
+        });
+        let factor = factor.filter(|_| blocks.is_some());
         // [matrices, group axis .., free] or [matrices, free, summed], with gaps after the inner axis.
         let (outer, inner) = if dense_free { (summed, free) } else { (free, summed) };
         let stride = inner + gap;
@@ -309,6 +320,8 @@ proptest! {
         let (free_stride, summed_stride) = if dense_free { (1, stride) } else { (stride, 1) };
         let quantization = OperandQuantization {
             elementwise: Some((FloatFormat::bfloat(16).unwrap(), rounding)),
+            hadamard,
+            factor,
             blocks: blocks.map(|format| (format, rounding)),
         };
         let source = Matrices {
@@ -327,8 +340,13 @@ proptest! {
             let at = |i: usize| start + i / summed * free_stride + i % summed * summed_stride;
             let mut expected: Vec<f32> = (0..free * summed).map(|i| data[at(i)]).collect();
             FloatFormat::bfloat(16).unwrap().round_slice(&mut expected, rounder);
+            let shape = [free * groups, group];
+            if let Some((transform, signs)) = hadamard {
+                transform.transform(&mut expected, &shape, 1, signs).unwrap();
+            }
+            expected.iter_mut().for_each(|x| *x *= factor.unwrap_or(1.0));
             if let Some(format) = blocks {
-                format.quantize(&mut expected, &[free * groups, group], 1, rounder).unwrap();
+                format.quantize(&mut expected, &shape, 1, rounder).unwrap();
             }
             let mut values = vec![f32::NAN; free * summed];
             panels.read(matrix, &mut values);
@@ -375,8 +393,8 @@ proptest! {
             group: summed,
         };
         let quantization = OperandQuantization {
-            elementwise: None,
             blocks: Some((format, rounding)),
+            ..OperandQuantization::default()
         };
         let panels = Panels::quantize(side, source, quantization).unwrap();
 
@@ -448,6 +466,53 @@ fn one(value: f32, quantization: OperandQuantization) -> Result<Panels, PanelsEr
     Panels::quantize(Side::Lhs, matrices, quantization)
 }
 
+/// A tensor scale follows from the transformed elements, of all pieces on all threads.
+#[test]
+fn tensor_scales_of_transformed_operands() {
+    let (free, summed) = (300, 1000);
+    let data = matrix(free, summed, 5, number);
+    let (transform, signs) = (RandomHadamard { block_size: 64 }, RandomStream::new(9, 1));
+    let rounding = Rounding::NearestEven;
+    let quantization = OperandQuantization {
+        hadamard: Some((transform, signs.into())),
+        factor: Some(0.75),
+        blocks: Some(("nvfp4(tensor_scale=true)".parse().unwrap(), rounding)),
+        ..OperandQuantization::default()
+    };
+    let mut transformed = data.clone();
+    transform
+        .transform(&mut transformed, &[free, summed], 1, signs)
+        .unwrap();
+    transformed.iter_mut().for_each(|x| *x *= 0.75);
+    let blocks_alone = OperandQuantization {
+        blocks: quantization.blocks,
+        ..OperandQuantization::default()
+    };
+    let quantized = |data: &[f32], quantization| {
+        let rows = Matrices {
+            data,
+            starts: &[0],
+            free: Axis {
+                length: free,
+                stride: summed,
+            },
+            summed: Axis {
+                length: summed,
+                stride: 1,
+            },
+            group: summed,
+        };
+        let panels = Panels::quantize(Side::Lhs, rows, quantization).unwrap();
+        let mut values = vec![f32::NAN; free * summed];
+        panels.read(0, &mut values);
+        bits(&values)
+    };
+    assert_eq!(
+        quantized(&data, quantization),
+        quantized(&transformed, blocks_alone)
+    );
+}
+
 /// Every float32 that bfloat16 does not have is refused, among them subnormals that are too fine.
 #[test]
 fn what_bfloat16_does_not_have_is_refused() {
@@ -482,8 +547,8 @@ fn what_bfloat16_does_not_have_is_refused() {
     }
     // Where blocks are so small that their elements are.
     let mxfp4 = OperandQuantization {
-        elementwise: None,
         blocks: Some(("mxfp8_e4m3".parse().unwrap(), Rounding::NearestEven)),
+        ..OperandQuantization::default()
     };
     assert!(one(1.25 * 2.0_f32.powi(-126), mxfp4).is_ok());
     assert_eq!(
@@ -497,6 +562,7 @@ fn stochastic_rounding_is_refused() {
     let quantization = |elementwise, blocks| OperandQuantization {
         elementwise,
         blocks,
+        ..OperandQuantization::default()
     };
     let stochastic = Rounding::Stochastic;
     let mxfp4 = quantization(None, Some(("mxfp4".parse().unwrap(), stochastic)));
@@ -514,6 +580,7 @@ fn tensor_scales_multiply_the_product() {
     let quantization = OperandQuantization {
         elementwise: Some((bfloat16, Rounding::NearestEven)),
         blocks: Some((format, Rounding::NearestEven)),
+        ..OperandQuantization::default()
     };
     let rounder = Rounding::NearestEven.with(RandomStream::new(0, 0));
     for ([m, n, k], gap) in [([20, 50, 70], 0), ([20, 50, 70], 3), ([1, 17, 600], 1)] {

@@ -163,8 +163,8 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
 
     // On the way, nothing kept.
     let quantization = OperandQuantization {
-        elementwise: None,
         blocks: Some((format, Rounding::NearestEven)),
+        ..OperandQuantization::default()
     };
     let on_the_way = Statistics::of_quantizing(&x, shape, axis, quantization);
     assert_eq!(on_the_way.expect("all fits"), statistics);
@@ -184,6 +184,45 @@ proptest! {
     }
 }
 
+/// A transform and a factor come between the rounding and the blocks.
+#[test]
+fn of_a_transformed_tensor() {
+    let stream = RandomStream::new(4, 2);
+    let x: Vec<f32> = (0..6000)
+        .map(|i| (stream.draw(i) as f32).sin() * 3.0)
+        .collect();
+    let shape = [60, 100];
+    let format: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();
+    let bfloat16 = FloatFormat::bfloat(16).unwrap();
+    let transform = RandomHadamard { block_size: 32 };
+    let quantization = OperandQuantization {
+        elementwise: Some((bfloat16, Rounding::NearestEven)),
+        hadamard: Some((transform, stream.into())),
+        factor: Some(0.9),
+        blocks: Some((format, Rounding::NearestEven)),
+    };
+    let rounder = Rounding::NearestEven.with(stream);
+    let mut original = x.clone();
+    bfloat16.round_slice(&mut original, rounder);
+    transform
+        .transform(&mut original, &shape, 1, stream)
+        .unwrap();
+    original.iter_mut().for_each(|x| *x *= 0.9);
+    let mut quantized = original.clone();
+    format.quantize(&mut quantized, &shape, 1, rounder).unwrap();
+    let expected = Statistics::of(Comparison {
+        original: &original,
+        quantized: &quantized,
+        shape: &shape,
+        axis: 1,
+        format: Some(format),
+    });
+    assert_eq!(
+        Statistics::of_quantizing(&x, &shape, 1, quantization).unwrap(),
+        expected.unwrap()
+    );
+}
+
 #[test]
 fn large_tensors_have_the_same_figures_on_any_number_of_threads() {
     for name in [
@@ -200,6 +239,7 @@ fn large_tensors_have_the_same_figures_on_any_number_of_threads() {
             let quantization = OperandQuantization {
                 elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::NearestEven)),
                 blocks: Some((format, Rounding::NearestEven)),
+                ..OperandQuantization::default()
             };
             let by = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
@@ -290,8 +330,8 @@ fn standard_normal_numbers_have_the_known_figures() {
             ..MxFormat::new(element, 32)
         });
         let quantization = OperandQuantization {
-            elementwise: None,
             blocks: Some((format, Rounding::NearestEven)),
+            ..OperandQuantization::default()
         };
         let statistics = Statistics::of_quantizing(&x, &[1 << 20], 0, quantization).unwrap();
         let percentage = |count: u64| 100.0 * count as f64 / x.len() as f64;
@@ -318,8 +358,8 @@ fn tensors_taken_together_are_one() {
     let x = numbers(64 * 64, 0, true, 3);
     let of = |x: &[f32]| {
         let quantization = OperandQuantization {
-            elementwise: None,
             blocks: Some((format, Rounding::NearestEven)),
+            ..OperandQuantization::default()
         };
         Statistics::of_quantizing(x, &[x.len() / 64, 64], 1, quantization).unwrap()
     };
@@ -406,8 +446,8 @@ fn what_does_not_fit_is_an_error() {
         ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
     });
     let quantization = OperandQuantization {
-        elementwise: None,
         blocks: Some((unsound, Rounding::NearestEven)),
+        ..OperandQuantization::default()
     };
     let result = Statistics::of_quantizing(&[1.0], &[1], 0, quantization);
     assert!(matches!(result, Err(QuantizeError::Format(_))));

@@ -56,6 +56,7 @@ fn everything(
     let quantization = OperandQuantization {
         elementwise: Some((bfloat, Rounding::NearestEven)),
         blocks: Some((format, Rounding::NearestEven)),
+        ..OperandQuantization::default()
     };
     let statistics = [
         Statistics::of(comparison).unwrap(),
@@ -79,6 +80,7 @@ fn products(format: BlockFormat, shape: [usize; 3], data: &[f32]) -> impl Partia
     let quantization = OperandQuantization {
         elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::NearestEven)),
         blocks,
+        ..OperandQuantization::default()
     };
     [(row, column), (column, row)].map(|(free, summed)| {
         let matrices = Matrices {

@@ -96,6 +96,7 @@ pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
     if dtype == DType::F32 && !has_tensor_scale(form) {
         return product::in_tensor::<T>(tensor, form);
     }
+    let (tensor, form) = product::transformed::<T>(tensor, form);
     let shape = form.place.shape_of(tensor.shape());
     let elementwise = form.quantization.elementwise;
     let (values, tensor_scale) = match (form.quantization.blocks, form.tensor_scale) {

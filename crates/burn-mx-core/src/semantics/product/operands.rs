@@ -111,7 +111,7 @@ impl<B: MxKernels> Product<B> {
                 };
                 return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
             }
-            if self.is_plain(slot) {
+            if self.is_plain(slot) || observed.is_none() && self.is_backends(slot) {
                 let quantization = self.quantization(slot, &tensor.meta);
                 let form = form(quantization, NO_STREAM);
                 return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
@@ -130,8 +130,8 @@ impl<B: MxKernels> Product<B> {
                 }
             };
             let quantization = OperandQuantization {
-                elementwise: None,
                 blocks: self.blocks(slot),
+                ..OperandQuantization::default()
             };
             B::kernels().product_operand(values, form(quantization, stream))
         })

@@ -71,7 +71,7 @@ impl<B: MxKernels> Product<B> {
         };
         let quantization = OperandQuantization {
             elementwise: rounder.filter(|(format, _)| tensor.meta.rounded != Some(*format)),
-            blocks: None,
+            ..OperandQuantization::default()
         };
         let values = to_f32::<B>(tensor.inner);
         let form = |place| OperandForm {

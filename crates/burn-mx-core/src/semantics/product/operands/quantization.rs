@@ -12,12 +12,14 @@ use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
 
 /// How an operand is quantized.
 impl<B: MxKernels> Product<B> {
-    /// The quantization of a [plain](Self::is_plain) operand.
+    /// The quantization of an operand that the backend [does](Self::is_backends).
     pub(super) fn quantization(&self, slot: Slot, meta: &Meta) -> OperandQuantization {
         let rounder = self.rounder(slot);
         let rounder = rounder.filter(|rounder| !rounder.has_rounded(meta));
         OperandQuantization {
             elementwise: rounder.map(Rounder::format_and_rounding),
+            hadamard: (self.hadamard).map(|(transform, signs)| (transform.transform(), signs)),
+            factor: self.margin(slot),
             blocks: self.blocks(slot),
         }
     }
@@ -122,10 +124,23 @@ impl<B: MxKernels> Product<B> {
 
     /// Whether a backend can quantize an operand in any order: without random numbers, a transform, a margin or fixed scales.
     pub(super) fn is_plain(&self, slot: Slot) -> bool {
+        self.is_certain(slot) && self.hadamard.is_none() && self.margin(slot).is_none()
+    }
+
+    /// Whether an operand of a matrix product goes to the backend as it is, which quantizes it: a
+    /// [plain](Self::is_plain) one, or one that is transformed into blocks along one axis alone, without a scale of the whole
+    /// tensor.
+    pub(super) fn is_backends(&self, slot: Slot) -> bool {
+        let is_local = |format: BlockFormat| !format.is_square() && !format.has_tensor_scale();
+        let has_local_blocks = self.block_format(slot).is_some_and(is_local);
+        self.is_plain(slot) || self.is_certain(slot) && has_local_blocks
+    }
+
+    /// Whether the quantization has neither random numbers nor fixed scales.
+    fn is_certain(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
         let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
-        let is_free = self.static_input(slot).is_none();
-        is_free && self.hadamard.is_none() && self.margin(slot).is_none() && !is_random
+        self.static_input(slot).is_none() && !is_random
     }
 
     /// The scales of the slot's operand, if a calibration fixed them.
