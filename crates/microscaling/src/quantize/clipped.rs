@@ -2,7 +2,7 @@
 
 use super::blocks::Job;
 use super::largest::largest;
-use super::layout::{check_length, checked_layout};
+use super::layout::{Layout, check_length, checked_layout};
 use super::rules::{BlockRule, Clipped};
 use crate::format::BlockFormat;
 use crate::processor::threads::{Divide, share_all};
@@ -35,6 +35,12 @@ impl BlockFormat {
         if values.is_empty() {
             return Ok(());
         }
+        // Blocks end together with the axis: whole ones are tensors of their own.
+        let axis = match layout.axis.is_multiple_of(layout.block) {
+            true => layout.block,
+            false => layout.axis,
+        };
+        let layout = Layout { axis, ..layout };
         let job = Job {
             rule: BlockRule::of(self, self.tensor_scale(|| largest(values))),
             element_rule: Clipped,
@@ -66,7 +72,7 @@ impl BlockFormat {
 /// Elements of short lines that are worked on together.
 const TOGETHER: usize = 8192;
 
-/// Whole lines of a tensor and of its gradient. A line has all elements along an axis, and the elements interleaved with them.
+/// Whole lines of a tensor and of its gradient. A line has whole blocks along an axis, and the elements interleaved with them.
 struct Lines<'a> {
     values: &'a [f32],
     gradient: &'a mut [f32],
