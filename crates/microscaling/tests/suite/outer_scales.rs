@@ -90,6 +90,41 @@ fn an_outer_scale_has_its_own_format() {
 }
 
 /// The bytes: t as float32, then a code for each block.
+/// VS-Quant (arXiv 2102.04503): the scale of 16 elements is an integer times the channel's float scale. A float with one
+/// exponent bit has the integers, of which the code for NaN takes the largest.
+#[test]
+fn integers_are_scales() {
+    let (rows, columns) = (40, 80);
+    let x = numbers(rows, columns);
+    let text = "block(element=int4,scale=float(exponent_bits=1,mantissa_bits=3,bias=1,specials=nan),block_size=16,outer_size=0)";
+    let format: BlockFormat = text.parse().unwrap();
+    let mut quantized = x.clone();
+    format
+        .quantize(&mut quantized, &[rows, columns], 1, Rounder::NearestEven)
+        .unwrap();
+    let amax = |x: &[f32]| {
+        x.iter()
+            .fold(0.0_f64, |amax, x| amax.max(f64::from(x.abs())))
+    };
+    for (x, quantized) in x.chunks(columns).zip(quantized.chunks(columns)) {
+        let unit = amax(x) / (7.0 * 14.0);
+        for (x, quantized) in x.chunks(16).zip(quantized.chunks(16)) {
+            let integer = (amax(x) / 7.0 / unit).round_ties_even();
+            assert!((1.0..=14.0).contains(&integer));
+            let scale = integer * unit;
+            for (x, quantized) in x.iter().zip(quantized) {
+                let element = (f64::from(*x) / scale).round_ties_even().clamp(-7.0, 7.0);
+                let error = (element * scale - f64::from(*quantized)).abs();
+                assert!(
+                    error <= 1e-6 * 98.0 * unit,
+                    "{x} became {quantized}, not {}",
+                    element * scale
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_record_by_hand() {
     let format: BlockFormat = "block(element=e2m1,scale=ue4m3,block_size=2,outer_size=4)"

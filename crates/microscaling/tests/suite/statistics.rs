@@ -2,8 +2,8 @@
 
 use microscaling::{
     BlockFormat, Comparison, ElementFormat, FloatFormat, MxFormat, Nvfp4Format,
-    OperandQuantization, PartStatistics, QuantizeError, RandomStream, Rounding, ScaleMode,
-    Statistics, StatisticsParts,
+    OperandQuantization, PartStatistics, QuantizeError, RandomHadamard, RandomStream, Rounding,
+    ScaleMode, Statistics, StatisticsParts,
 };
 use proptest::prelude::*;
 
