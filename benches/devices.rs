@@ -179,6 +179,7 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
         quantization: OperandQuantization {
             elementwise: Some((bfloat16, Rounding::NearestEven)),
             blocks: Some((format, Rounding::NearestEven)),
+            ..OperandQuantization::default()
         },
         significant_bits: format.significant_bits(),
         stream: RandomStream::new(0, 0),

@@ -126,8 +126,8 @@ impl Operands {
         let Shape { m, k, n } = self.shape;
         let start = Instant::now();
         let quantization = OperandQuantization {
-            elementwise: None,
             blocks: Some((format, Rounding::NearestEven)),
+            ..OperandQuantization::default()
         };
         let panels = |side, data, free, summed| {
             let matrices = Matrices {

@@ -6,7 +6,10 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, FloatDType, TensorMetadata};
 use burn_mx::MxKernels;
 use burn_mx::process::reproducible_products;
-use burn_mx::{BlockFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
+use burn_mx::{
+    BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomHadamard, RandomStream,
+    Rounding,
+};
 use burn_mx_core::kernels::{Convolution, ConvolutionProduct, Operand, OperandForm, OperandLayout};
 
 use super::support::*;
@@ -22,8 +25,8 @@ fn product<B: MxKernels>(
     let form = |place| OperandForm {
         place,
         quantization: OperandQuantization {
-            elementwise: None,
             blocks,
+            ..OperandQuantization::default()
         },
         significant_bits: blocks.map_or(24, |(format, _)| format.significant_bits()),
         stream: RandomStream::new(0, 0),
@@ -50,8 +53,8 @@ fn scaled_form(format: BlockFormat, rounding: Rounding, place: OperandLayout) ->
     OperandForm {
         place,
         quantization: OperandQuantization {
-            elementwise: None,
             blocks: Some((format, rounding)),
+            ..OperandQuantization::default()
         },
         stream: RandomStream::new(5, 6),
         significant_bits: format.significant_bits(),
@@ -128,6 +131,43 @@ fn elements_in_units_of_their_tensor_scale() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn operands_are_transformed_before_their_blocks() {
+    let shape = [40, 100];
+    let numbers = noise(shape.iter().product(), 3);
+    let transform = RandomHadamard { block_size: 32 };
+    let signs = RandomStream::new(2, 9);
+    let bfloat16 = FloatFormat::bfloat(16).expect("a width of bfloat");
+    let format: BlockFormat = "mxfp8_e4m3".parse().expect("the format is sound");
+    let rounding = Rounding::NearestEven;
+    for place in [OperandLayout::LHS, OperandLayout::RHS] {
+        let form = OperandForm {
+            quantization: OperandQuantization {
+                elementwise: Some((bfloat16, rounding)),
+                hadamard: Some((transform, signs.into())),
+                factor: Some(0.75),
+                blocks: Some((format, rounding)),
+            },
+            ..scaled_form(format, rounding, place)
+        };
+        let operand = tensor::<TestBackend>(&numbers, &shape);
+        let operand = TestBackend::kernels().product_operand(operand, form);
+        let Operand::Tensor { values: got, .. } = operand else {
+            panic!("an operand on a device is a tensor");
+        };
+        let got = TestBackend::float_cast(got, FloatDType::F32);
+        let (axis, rounder) = (place.summed_axis(2), rounding.with(signs));
+        let mut expected = numbers.clone();
+        bfloat16.round_slice(&mut expected, rounder);
+        let transformed = transform.transform(&mut expected, &shape, axis, signs);
+        transformed.expect("the axis is the shape's");
+        expected.iter_mut().for_each(|x| *x *= 0.75);
+        let quantized = format.quantize(&mut expected, &shape, axis, rounder);
+        quantized.expect("the axis is the shape's");
+        assert_same(&values::<TestBackend>(got), &expected, &format!("{form:?}"));
     }
 }
 

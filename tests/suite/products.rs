@@ -21,8 +21,8 @@ fn blocks(text: &str) -> OperandForm {
     OperandForm {
         place: OperandLayout::LHS,
         quantization: OperandQuantization {
-            elementwise: None,
             blocks: Some((format, Rounding::NearestEven)),
+            ..OperandQuantization::default()
         },
         stream: RandomStream::new(0, 0),
         tensor_scale: None,
@@ -35,8 +35,8 @@ fn stochastic(form: OperandForm) -> OperandForm {
     let (format, _) = form.quantization.blocks.expect("it has blocks");
     OperandForm {
         quantization: OperandQuantization {
-            elementwise: None,
             blocks: Some((format, Rounding::Stochastic)),
+            ..OperandQuantization::default()
         },
         ..form
     }
@@ -47,7 +47,7 @@ fn elementwise(format: FloatFormat) -> OperandForm {
         place: OperandLayout::LHS,
         quantization: OperandQuantization {
             elementwise: Some((format, Rounding::NearestEven)),
-            blocks: None,
+            ..OperandQuantization::default()
         },
         stream: RandomStream::new(0, 0),
         tensor_scale: None,

@@ -100,6 +100,16 @@ pub trait KernelSet<B: MxKernels>: Sync {
         portable::run::<B>(op, first, others)
     }
 
+    /// A function of each number that the backend computes, and its roundings: by default one after another.
+    fn function(
+        &self,
+        tensor: FloatTensor<B>,
+        rounding: OpRounding,
+        function: fn(FloatTensor<B>) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        rounding.round::<B>(function(rounding.operand::<B>(tensor)))
+    }
+
     /// Quantizes and packs blocks along `axis`, as [`Packed::encode`] does.
     ///
     /// # Errors

@@ -12,12 +12,15 @@ mod ndarray;
 mod panels;
 mod quantize;
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, OperandQuantization};
 
+use super::kernel_op::rounding::with_rounding;
+use super::kernel_op::table::{Table, Tabled};
 use super::{
-    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
-    TensorStatistics, product,
+    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, OpRounding, Operand,
+    OperandForm, TensorStatistics, product,
 };
 use memory::InMemory;
 
@@ -25,6 +28,9 @@ use memory::InMemory;
 pub(super) trait HostBackend: MxKernels {
     /// A tensor in memory.
     type Memory: InMemory + Into<FloatTensor<Self>> + Send + 'static;
+
+    /// Whether a function of a number has the same bits wherever in a tensor the number lies.
+    const IS_SAME_EVERYWHERE: bool = true;
 
     /// The tensor in memory, brought there if it is on another device.
     fn in_memory(tensor: FloatTensor<Self>) -> Self::Memory;
@@ -53,6 +59,36 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
         let others = others.map(|tensor| tensor.map(B::in_memory));
         let (result, second) = native::run(op, B::in_memory(first), others);
         (result.into(), second.map(Into::into))
+    }
+
+    /// Bfloat16 numbers are looked up in a table.
+    fn function(
+        &self,
+        tensor: FloatTensor<B>,
+        rounding: OpRounding,
+        function: fn(FloatTensor<B>) -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let compute = |tensor| rounding.round::<B>(function(rounding.operand::<B>(tensor)));
+        let elements = tensor.shape().num_elements();
+        let table = B::IS_SAME_EVERYWHERE.then(|| {
+            Table::of(
+                Tabled::Backends(function as usize),
+                rounding.of_function(),
+                elements,
+                |numbers| {
+                    let tensor = B::Memory::from_values(numbers.to_vec(), vec![numbers.len()]);
+                    let results = B::in_memory(compute(tensor.into())).row_major();
+                    numbers.copy_from_slice(results.values());
+                },
+            )
+        });
+        let Some(table) = table.flatten() else {
+            return compute(tensor);
+        };
+        let replace = |data: &mut [f32]| {
+            with_rounding!(rounding, round => table.replace(data, round));
+        };
+        native::elementwise(B::in_memory(tensor), replace).into()
     }
 
     fn quantizing_statistics(

@@ -7,7 +7,7 @@ pub(super) mod norm;
 pub(super) mod op;
 pub(super) mod rounding;
 pub(super) mod softmax;
-mod table;
+pub(super) mod table;
 
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 

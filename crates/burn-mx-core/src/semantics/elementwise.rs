@@ -69,6 +69,34 @@ pub(crate) fn unary<B: MxKernels>(
     }
 }
 
+/// A function of each number, which the backend may compute with its roundings.
+pub(crate) fn function<B: MxKernels>(
+    name: &'static str,
+    number: Option<OpNumber>,
+    tensor: Float<B>,
+    function: fn(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
+    let context = OpContext::of([Some(tensor.meta)]);
+    let Some(seen) = rounder(name, &context, [Some(tensor.meta), None], number) else {
+        return MxTensor::new(function(tensor.inner), context.result);
+    };
+    let rounder = seen.rounder;
+    let operands = !rounder.has_rounded(&tensor.meta);
+    match rounder.in_one_pass(operands) {
+        Some(rounding) => {
+            let kept = seen.kept::<B>(&tensor);
+            let tensor = to_f32::<B>(tensor.inner);
+            let result = B::kernels().function(tensor, rounding, function);
+            seen.show::<B, 1>([("input", kept)], &result, |[x]| function(x));
+            rounder.rounded::<B>(result, &context)
+        }
+        None => {
+            let result = function(seen.operand::<B>("input", tensor));
+            seen.result::<B>("output", result, &context)
+        }
+    }
+}
+
 /// An op on two tensors.
 pub(crate) fn binary<B: MxKernels>(
     name: &'static str,

@@ -25,6 +25,15 @@ macro_rules! unary {
     )* };
 }
 
+/// Functions of each number: round, compute by `B`, round.
+macro_rules! function {
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self>) -> FloatTensor<Self>;)*) => { $(
+        fn $name($tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+            elementwise::function::<B>(stringify!($name), None, $tensor, B::$name)
+        }
+    )* };
+}
+
 /// Ops on two tensors: round both, compute by `B`, round.
 macro_rules! binary {
     ($(fn $name:ident($lhs:ident: FloatTensor<Self>, $rhs:ident: FloatTensor<Self>) -> FloatTensor<Self>;)*) => { $(
@@ -172,7 +181,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         )
     }
 
-    unary! {
+    function! {
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_log1p(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_cos(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -187,11 +196,14 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_asinh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_atan(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_atanh(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn float_erf(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+    }
+
+    unary! {
         fn float_round(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_floor(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_ceil(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_trunc(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_erf(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
     }

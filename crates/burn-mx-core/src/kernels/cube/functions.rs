@@ -47,17 +47,6 @@ pub(super) enum Binary {
     Op(BinaryOp, FunctionRounding, bool),
 }
 
-/// The roundings of an op as a function's roundings.
-fn function_rounding(rounding: OpRounding) -> FunctionRounding {
-    FunctionRounding {
-        format: rounding.format,
-        rounding: rounding.rounding,
-        quantize_backward: true,
-        exp2: false,
-        reciprocal: false,
-    }
-}
-
 impl Unary {
     /// An op, and the number that it takes beside the tensor.
     pub(super) fn of(op: UnaryOp, rounding: OpRounding) -> (Self, f32) {
@@ -69,7 +58,7 @@ impl Unary {
             UnaryOp::Sqrt => (ScalarOp::Sqrt, 0.0),
             UnaryOp::Recip => (ScalarOp::Recip, 0.0),
         };
-        let how = function_rounding(rounding);
+        let how = rounding.of_function();
         (Self::Op(op, how, rounding.operands), scalar)
     }
 
@@ -105,7 +94,7 @@ impl Unary {
 
 impl Binary {
     pub(super) fn of(op: BinaryOp, rounding: OpRounding) -> Self {
-        Self::Op(op, function_rounding(rounding), rounding.operands)
+        Self::Op(op, rounding.of_function(), rounding.operands)
     }
 
     fn write(self, emitter: &Emitter, device: Device, lhs: Value, rhs: Value) -> Value {

@@ -17,6 +17,9 @@ impl<E: TchElement> MxKernels for LibTorch<E> {
 impl<E: TchElement> HostBackend for LibTorch<E> {
     type Memory = HostTensor;
 
+    /// Some numbers are computed in vectors and others are not.
+    const IS_SAME_EVERYWHERE: bool = false;
+
     fn in_memory(tensor: TchTensor) -> HostTensor {
         in_memory(tensor)
     }

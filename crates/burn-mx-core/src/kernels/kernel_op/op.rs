@@ -11,7 +11,7 @@ use super::rounding::with_rounding;
 use crate::arithmetic::{Arithmetic, ScalarArithmetic};
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use crate::kernels::host::memory::{self, InMemory, Other};
-use crate::kernels::{KernelOp, MxKernels};
+use crate::kernels::{FunctionRounding, KernelOp, MxKernels};
 
 /// An op on one tensor that IEEE 754 defines to the bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +56,17 @@ pub struct OpRounding {
 }
 
 impl OpRounding {
+    /// The rounding of a function that is this op.
+    pub(in crate::kernels) fn of_function(self) -> FunctionRounding {
+        FunctionRounding {
+            format: self.format,
+            rounding: self.rounding,
+            quantize_backward: true,
+            exp2: false,
+            reciprocal: false,
+        }
+    }
+
     pub(in crate::kernels) fn round<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         B::float_round_to(tensor, self.format, self.rounding, RandomStream::new(0, 0))
     }

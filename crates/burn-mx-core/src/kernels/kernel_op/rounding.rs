@@ -108,4 +108,5 @@ macro_rules! with_passes {
     }};
 }
 
-pub(super) use {with_arithmetic, with_passes, with_rounding};
+pub(in crate::kernels) use with_rounding;
+pub(super) use {with_arithmetic, with_passes};

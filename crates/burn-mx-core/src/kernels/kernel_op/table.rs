@@ -17,20 +17,22 @@ const CHUNK: usize = 1 << 10;
 
 /// What a table has the results of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Tabled {
+pub(in crate::kernels) enum Tabled {
     /// The function of a number.
     Function(UnaryFunction),
     /// The derivative, by which the function multiplies a gradient.
     Derivative(BinaryFunction),
+    /// The address of a backend's function on a tensor.
+    Backends(usize),
 }
 
 /// A result for each bfloat16 number. Results are bfloat16 numbers, too.
-pub(super) struct Table([u16; 1 << 16]);
+pub(in crate::kernels) struct Table([u16; 1 << 16]);
 
 impl Table {
     /// The table for a slice of `elements`, if results follow from 16 bits of a number. `compute` replaces numbers by
     /// results; a table is filled once and stays.
-    pub(super) fn of(
+    pub(in crate::kernels) fn of(
         tabled: Tabled,
         rounding: FunctionRounding,
         elements: usize,
@@ -62,7 +64,7 @@ impl Table {
     }
 
     /// Replaces every number by the function of the number after `round`.
-    pub(super) fn replace(
+    pub(in crate::kernels) fn replace(
         &self,
         data: &mut [f32],
         round: impl Fn(f32) -> f32 + Copy + Send + Sync,

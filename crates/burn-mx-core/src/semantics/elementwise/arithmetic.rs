@@ -224,8 +224,20 @@ impl<B: MxKernels> TensorArithmetic<B> {
         self.interned.specs.specs().softmax_exp2
     }
 
+    /// A function of each number, which is rounded.
+    pub(crate) fn of_each(
+        &self,
+        function: fn(FloatTensor<B>) -> FloatTensor<B>,
+        tensor: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        match self.op_rounding() {
+            Some(rounding) => B::kernels().function(tensor, rounding, function),
+            None => self.round(function(tensor)),
+        }
+    }
+
     pub(crate) fn tanh(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_tanh(tensor))
+        self.of_each(B::float_tanh, tensor)
     }
 
     pub(crate) fn sum_dim(&self, tensor: FloatTensor<B>, dim: usize) -> FloatTensor<B> {
@@ -298,7 +310,7 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
     }
 
     fn ln(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        self.round(B::float_log(tensor))
+        self.of_each(B::float_log, tensor)
     }
 
     fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {

@@ -86,11 +86,11 @@ impl UnaryRule {
             Self::Round => elementwise::unary::<B>("round", number, x, |x| x),
             Self::RoundGradient => x,
             Self::Exp => elementwise::exp::<B>(number, x),
-            Self::Log => elementwise::unary::<B>("log", number, x, B::float_log),
+            Self::Log => elementwise::function::<B>("log", number, x, B::float_log),
             Self::Sqrt => elementwise::unary_op::<B>(number, UnaryOp::Sqrt, x, B::float_sqrt),
             Self::Square => elementwise::square::<B>(number, x),
-            Self::Tanh => elementwise::unary::<B>("tanh", number, x, B::float_tanh),
-            Self::Tan => elementwise::unary::<B>("tan", number, x, B::float_tan),
+            Self::Tanh => elementwise::function::<B>("tanh", number, x, B::float_tanh),
+            Self::Tan => elementwise::function::<B>("tan", number, x, B::float_tan),
             Self::Relu => activation::relu::<B>(number, x),
             Self::Gelu => activation::gelu::<B>(number, x),
             Self::LogSigmoid => activation::log_sigmoid::<B>(number, x),
@@ -163,7 +163,7 @@ impl UnaryRule {
             }
             Self::Tan => {
                 let forward = pass.forward();
-                let y = forward.round(B::float_tan(forward.operand(x)));
+                let y = forward.of_each(B::float_tan, forward.operand(x));
                 let derivative = v.add_scalar(v.mul(y.clone(), y), 1.0);
                 v.mul(pass.gradient(g), derivative)
             }
