@@ -30,6 +30,8 @@ pub use pack::{
     PackedDifference, PackedParts, PackedView, StoredTensor, StoredType, StoredView, WeightLayout,
     WeightLayoutError,
 };
+#[doc(hidden)]
+pub use processor::memory::keep_freed_memory;
 #[cfg(feature = "std")]
 pub use product::accumulate::SumStatistics;
 pub use product::accumulate::{

@@ -2,5 +2,6 @@
 
 pub(super) mod float_state;
 pub(crate) mod instruction_set;
+pub(crate) mod memory;
 pub(crate) mod prefetch;
 pub(crate) mod threads;

@@ -14,7 +14,7 @@ mod quantize;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, OperandQuantization};
+use microscaling::{BlockFormat, OperandQuantization, keep_freed_memory};
 
 use super::kernel_op::rounding::with_rounding;
 use super::kernel_op::table::{Table, Tabled};
@@ -45,7 +45,7 @@ pub(super) trait HostBackend: MxKernels {
 pub(super) struct OnHost;
 
 fn on_host() -> &'static OnHost {
-    memory::keep_freed();
+    keep_freed_memory();
     &OnHost
 }
 

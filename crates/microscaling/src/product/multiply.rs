@@ -15,6 +15,10 @@ use core::ops::Range;
 /// this number of columns of a block along the summed axis.
 const COLUMNS_TOGETHER: usize = 4 * COLUMNS;
 
+/// Rows of the result that get the sums of all blocks before the next rows: the second-level cache holds them, beside the
+/// columns.
+const ROWS_TOGETHER: usize = 128;
+
 /// Multiplications that count as much as one element elsewhere when work is divided among threads.
 const PER_ELEMENT: usize = 32;
 
@@ -277,11 +281,14 @@ impl Part<'_> {
             result,
         } = *self.product;
         let (left, right) = pairs[pair];
-        let rows = self.rows.start * FREE..lhs.free.min(self.rows.end * FREE);
+        let end = lhs.free.min(self.rows.end * FREE);
         let strip_rows = Strip::rows(path);
         let scale = f64::from(lhs.scale) * f64::from(rhs.scale);
         let last = lhs.summed_tiles();
-        for block in lhs.blocks() {
+        let together = (self.rows.start * FREE..end).step_by(ROWS_TOGETHER);
+        let of_blocks = together.flat_map(|first| lhs.blocks().map(move |block| (first, block)));
+        for (first, block) in of_blocks {
+            let rows = first..end.min(first + ROWS_TOGETHER);
             for row in rows.clone().step_by(strip_rows) {
                 let tile = lhs.tile(left, row / FREE, block.start) + row % FREE * (TILE / FREE);
                 let words = lhs.words()[tile..].as_ptr();

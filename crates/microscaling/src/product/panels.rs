@@ -1,6 +1,7 @@
 //! Operands in memory.
 
 use crate::processor::float_state::ieee;
+use crate::processor::memory::keep_freed_memory;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -43,6 +44,9 @@ const LINE: usize = 16;
 /// A matrix is cut into tiles of 16 elements along its free axis and 32 along the summed axis, tile after tile along the
 /// summed axis. Zeros fill the last tiles. A tile of a left operand has its elements row by row, a tile of a right
 /// operand pair of rows by pair of rows. A tensor scale is beside them.
+///
+/// Where the allocator is glibc's, the first panels of a process let it keep up to 64 MiB of freed memory, so that the next ones need no
+/// new pages. The environment variables `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` still decide.
 ///
 /// ```
 /// use microscaling::{Axis, Matrices, OperandQuantization, Panels, Rounding, Side};
@@ -99,6 +103,7 @@ impl Panels {
             scale: 1.0,
         };
         if !lengths.contains(&0) {
+            keep_freed_memory();
             panels.words.reserve_exact(panels.length() + LINE - 1);
         }
         panels

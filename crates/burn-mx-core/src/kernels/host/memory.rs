@@ -1,8 +1,5 @@
 //! Common code of the native backends, whose tensors are slices of this process's memory.
 
-use std::hint::black_box;
-use std::sync::Once;
-
 use rayon::prelude::*;
 
 use crate::kernels::kernel_op::loops::PARALLEL_THRESHOLD;
@@ -37,19 +34,6 @@ pub(in crate::kernels) trait InMemory: Clone {
 
     /// The tensor broadcast to these lengths.
     fn expand(self, dims: &[usize]) -> Self;
-}
-
-/// Lets glibc keep the memory of freed tensors for the next ones, up to 64 MB.
-///
-/// glibc returns freed memory to the system above a threshold, and every page of new memory is a page fault: a third of a
-/// training step. The threshold grows with the blocks that a program frees, up to twice 32 MiB (`mallopt(3)`), so that one
-/// free block of this size is enough. Nothing is written to the block, and the environment variables `MALLOC_TRIM_THRESHOLD_`
-/// and `MALLOC_MMAP_THRESHOLD_` still decide. Another allocator ignores the block.
-pub(super) fn keep_freed() {
-    /// The largest block that counts, less the allocator's own words.
-    const LARGEST: usize = (32 << 20) - (8 << 10);
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(LARGEST))));
 }
 
 /// Elements of a piece: so few that a second loop over them finds them in the cache near the core.
