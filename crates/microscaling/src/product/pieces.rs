@@ -260,7 +260,7 @@ impl<'a> Quantized<'a> {
         pieces.each().map(of_piece).max().unwrap_or(0)
     }
 
-    /// Copies a piece as it lies in memory, and does with it what comes before its quantization in blocks.
+    /// Copies a piece as it lies in memory, and does all steps with the copy that come before its quantization in blocks.
     fn prepare(&self, piece: &Piece, values: &mut Vec<f32>) {
         let Matrices {
             data,
