@@ -15,7 +15,7 @@ const SHORTEST: usize = 1 << 12;
 /// need.
 const CHUNK: usize = 1 << 10;
 
-/// What a table has the results of.
+/// A function, by which a table was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::kernels) enum Tabled {
     /// The function of a number.

@@ -127,9 +127,8 @@ impl<B: MxKernels> Product<B> {
         self.is_certain(slot) && self.hadamard.is_none() && self.margin(slot).is_none()
     }
 
-    /// Whether an operand of a matrix product goes to the backend as it is, which quantizes it: a
-    /// [plain](Self::is_plain) one, or one that is transformed into blocks along one axis alone, without a scale of the whole
-    /// tensor.
+    /// Whether the backend quantizes an operand of a matrix product. A [plain](Self::is_plain) operand is the backend's. Any other
+    /// must have blocks along one axis alone, and no scale of the whole tensor.
     pub(super) fn is_backends(&self, slot: Slot) -> bool {
         let is_local = |format: BlockFormat| !format.is_square() && !format.has_tensor_scale();
         let has_local_blocks = self.block_format(slot).is_some_and(is_local);
