@@ -48,6 +48,12 @@ fn specs(seed: u64) -> Vec<(String, MxSpecs)> {
         ..MxSpecs::mxfp6_e2m3()
     };
     all.push(("block 5, fp12".into(), odd));
+    // Hadamard transforms of both passes, a headroom, and masks.
+    let quartet = MxSpecs {
+        seed,
+        ..MxSpecs::quartet()
+    };
+    all.push(("quartet".into(), quartet));
     all
 }
 

@@ -148,3 +148,46 @@ fn number(code: u16) -> f32 {
 fn flushes() -> bool {
     black_box(f32::MIN_POSITIVE) * black_box(0.5) == 0.0
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use microscaling::Rounding;
+
+    use super::*;
+
+    /// Calls `work` while this thread flushes subnormal numbers to zero.
+    fn flushing<T>(work: impl FnOnce() -> T) -> T {
+        const FLUSH: u32 = 1 << 15 | 1 << 6;
+        let mut before = 0_u32;
+        // SAFETY: four bytes are written, which are there.
+        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut before) };
+        let set = |word: u32| {
+            // SAFETY: four bytes are read, which are there. Only the two bits of flushing change.
+            unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const word) };
+        };
+        set(before | FLUSH);
+        let result = black_box(black_box(work)());
+        set(before);
+        result
+    }
+
+    #[test]
+    fn a_thread_that_flushes_has_no_table() {
+        let rounding = FunctionRounding {
+            format: BFLOAT16,
+            rounding: Rounding::NearestEven,
+            quantize_backward: true,
+            exp2: false,
+            reciprocal: false,
+        };
+        let has_table = |elements| {
+            let nobody = Tabled::Backends(0);
+            Table::of(nobody, rounding, elements, |_| ()).is_some()
+        };
+        assert!(!flushing(|| has_table(SHORTEST)));
+        assert!(!has_table(SHORTEST - 1), "none was filled");
+        assert!(has_table(SHORTEST));
+        assert!(has_table(1));
+        assert!(!flushing(|| has_table(1)));
+    }
+}
