@@ -164,6 +164,17 @@ pub trait KernelSet<B: MxKernels>: Sync {
         product::of_tensors::<B>(lhs, rhs)
     }
 
+    /// The [product](Self::product), rounded, plus a bias that is rounded already and broadcasts, rounded again.
+    fn rounded_product(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+        rounding: OpRounding,
+        bias: Option<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        rounding.of_product::<B>(self.product(lhs, rhs), bias)
+    }
+
     /// Whether this backend sums up some products as matrix units do, on its device.
     fn has_accumulators(&self) -> bool {
         false

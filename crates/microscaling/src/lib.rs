@@ -39,7 +39,8 @@ pub use product::accumulate::{
     OperandKind, OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat,
 };
 pub use product::{
-    Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Side,
+    Axis, DenseAxis, Epilogue, Line, Matrices, OperandQuantization, Panels, PanelsError,
+    ProductPath, Side,
 };
 pub use quantize::{QuantizeError, RandomHadamard, Signs};
 pub use round::mode::{Rounder, Rounding};

@@ -4,6 +4,7 @@
 //! [`Panels::multiply`] multiplies two panels. Its documentation has the rule of the sum, which every path keeps to the bit.
 
 pub(super) mod accumulate;
+mod epilogue;
 mod error;
 mod fill;
 mod kernels;
@@ -14,6 +15,7 @@ mod path;
 mod pieces;
 mod transpose;
 
+pub use epilogue::Epilogue;
 pub use error::PanelsError;
 pub use fill::{DenseAxis, OperandQuantization};
 pub use matrices::{Axis, Matrices};

@@ -14,7 +14,7 @@ mod quantize;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, OperandQuantization, keep_freed_memory};
+use microscaling::{BlockFormat, Epilogue, OperandQuantization, keep_freed_memory};
 
 use super::kernel_op::rounding::with_rounding;
 use super::kernel_op::table::{Table, Tabled};
@@ -145,9 +145,28 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
         lhs: Operand<FloatTensor<B>>,
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        match panels::multiply::<B::Memory, _>(&lhs, &rhs) {
+        match panels::multiply::<B::Memory, _>(&lhs, &rhs, Epilogue::default()) {
             Some(result) => result.into(),
             None => product::of_tensors::<B>(lhs, rhs),
+        }
+    }
+
+    /// In one pass over the result.
+    fn rounded_product(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+        rounding: OpRounding,
+        bias: Option<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        let in_memory = (bias.clone()).map(|bias| B::in_memory(bias).row_major());
+        let epilogue = Epilogue {
+            rounding: Some((rounding.format, rounding.rounding)),
+            bias: in_memory.as_ref().map(B::Memory::values),
+        };
+        match panels::multiply::<B::Memory, _>(&lhs, &rhs, epilogue) {
+            Some(result) => result.into(),
+            None => rounding.of_product::<B>(product::of_tensors::<B>(lhs, rhs), bias),
         }
     }
 

@@ -8,7 +8,7 @@ use super::product::{Along, ForwardOperand, Product};
 use super::shapes::check_summed;
 use super::stored;
 use crate::hooks;
-use crate::kernels::{BinaryOp, KernelOp, MxKernels, OperandLayout, in_float32, to_f32};
+use crate::kernels::{MxKernels, OperandLayout, in_float32, to_f32};
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
@@ -48,42 +48,8 @@ pub(crate) fn forward<B: MxKernels>(
         let bias = product.elementwise_operand(Slot::W, bias);
         B::float_reshape(bias, Shape::new([1, columns]))
     });
-    let output = product.multiply(x, weight);
-    let output = match bias {
-        Some(bias) => add_rounded::<B>(output, bias, &product),
-        None => product.round(output),
-    };
+    let output = product.multiply_rounded(x, weight, bias);
     product.finish_rounded(with_leading_axes::<B>(output, shape), context.result)
-}
-
-const WITH_BIAS: &str = "output with bias";
-
-/// A product, rounded, plus a bias that is rounded already, rounded again.
-fn add_rounded<B: MxKernels>(
-    output: FloatTensor<B>,
-    bias: FloatTensor<B>,
-    product: &Product<B>,
-) -> FloatTensor<B> {
-    let rounder = Rounder::new(product.specs(), product.result_rounding());
-    match rounder.and_then(|rounder| rounder.in_one_pass(true)) {
-        // To round the bias once more changes nothing.
-        Some(rounding) => {
-            let shown = product.observes_roundings().then(|| output.clone());
-            let sum = B::kernel(
-                KernelOp::Binary(BinaryOp::Add, rounding),
-                [output, bias.clone()],
-            );
-            if let Some(output) = shown {
-                let unrounded = B::float_add(product.round(output), bias);
-                product.observe_rounding(WITH_BIAS, || [unrounded, sum.clone()]);
-            }
-            sum
-        }
-        None => {
-            let output = product.round(output);
-            product.round_as(WITH_BIAS, B::float_add(output, bias))
-        }
-    }
 }
 
 /// The specs of the layer; `x` is in the role of an activation.
@@ -145,6 +111,10 @@ pub(crate) fn x_backward<B: MxKernels>(
     let weight = product.saved(of_weight, weight);
     let grad = product.operand(Slot::ABpOs, grad, OperandLayout::LHS.flat());
     let weight = product.operand(Slot::WBp, weight, OperandLayout::RHS.transposed());
+    if !product.has_straight_through() {
+        let dx = product.multiply_rounded(grad, weight, None);
+        return product.finish_rounded(with_leading_axes::<B>(dx, shape), meta);
+    }
     let dx = product.multiply(grad, weight);
     let dx = with_leading_axes::<B>(dx, shape);
     product.finish(product.straight_through(of_x, x, dx), meta)
@@ -181,6 +151,9 @@ pub(crate) fn weight_backward<B: MxKernels>(
     let x = product.saved(of_x, x);
     let x = product.operand(Slot::ABp, x, OperandLayout::LHS.transposed().flat());
     let grad = product.operand(Slot::ABpEx, grad, OperandLayout::RHS.flat());
+    if !product.has_straight_through() {
+        return product.finish_rounded(product.multiply_rounded(x, grad, None), meta);
+    }
     let dw = product.multiply(x, grad);
     product.finish(product.straight_through(of_weight, w, dw), meta)
 }

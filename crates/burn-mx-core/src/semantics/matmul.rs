@@ -40,8 +40,8 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     let [a_slot, b_slot] = [a.meta, b.meta].map(forward_slot);
     let a = product.operand(a_slot, a, OperandLayout::LHS);
     let b = product.operand(b_slot, b, OperandLayout::RHS);
-    let output = product.multiply(a, b);
-    product.finish(output, context.result)
+    let output = product.multiply_rounded(a, b, None);
+    product.finish_rounded(output, context.result)
 }
 
 /// A product of an op whose operands have these metas.

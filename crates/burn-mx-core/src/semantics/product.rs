@@ -17,7 +17,7 @@ use microscaling::{Accumulation, BlockFormat, Signs};
 use super::elementwise::Rounder;
 use super::stored;
 use crate::hooks::{self, ProductCall, ProductObservers, ProductSize, RoundingObservers};
-use crate::kernels::{MxKernels, Operand, to_f32};
+use crate::kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, Operand, to_f32};
 use crate::phase;
 use crate::specs::{Hadamard, ProductKind, ProductOp, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::random_streams::Draws;
@@ -228,6 +228,57 @@ impl<B: MxKernels> Product<B> {
         result
     }
 
+    /// `lhs · rhs`, rounded, plus a bias that is rounded already, rounded again.
+    pub(crate) fn multiply_rounded(
+        &self,
+        lhs: Operand<FloatTensor<B>>,
+        rhs: Operand<FloatTensor<B>>,
+        bias: Option<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        let is_seen = self.observers.is_some() || self.rounding_observers.is_some();
+        let is_sum_alone = self.accumulation.is_none() && self.margins.get() == 1.0;
+        match self
+            .result_in_one_pass()
+            .filter(|_| is_sum_alone && !is_seen)
+        {
+            Some(rounding) => B::kernels().rounded_product(lhs, rhs, rounding, bias),
+            None => {
+                let result = self.multiply(lhs, rhs);
+                match bias {
+                    Some(bias) => self.add_rounded(result, bias),
+                    None => self.round(result),
+                }
+            }
+        }
+    }
+
+    /// How the result is rounded, if no random numbers are drawn.
+    fn result_in_one_pass(&self) -> Option<OpRounding> {
+        Rounder::new(self.specs, self.result_rounding())?.in_one_pass(true)
+    }
+
+    /// A product, rounded, plus a bias that is rounded already, rounded again.
+    fn add_rounded(&self, result: FloatTensor<B>, bias: FloatTensor<B>) -> FloatTensor<B> {
+        const WITH_BIAS: &str = "output with bias";
+        match self.result_in_one_pass() {
+            // To round the bias once more changes nothing.
+            Some(rounding) => {
+                let shown = self.observes_roundings().then(|| result.clone());
+                let op = KernelOp::Binary(BinaryOp::Add, rounding);
+                let sum = B::kernel(op, [result, bias.clone()]);
+                if let Some(result) = shown {
+                    let unrounded = B::float_add(self.round(result), bias);
+                    self.observe_rounding(WITH_BIAS, || [unrounded, sum.clone()]);
+                }
+                sum
+            }
+            None => {
+                let result = self.round(result);
+                self.round_as(WITH_BIAS, B::float_add(result, bias))
+            }
+        }
+    }
+
     /// The product of the operands as they were before they were multiplied by their margins.
     pub(crate) fn without_margins(&self, result: FloatTensor<B>) -> FloatTensor<B> {
         match self.margins.get() {
@@ -297,11 +348,6 @@ impl<B: MxKernels> Product<B> {
     pub(crate) fn finish_rounded(&self, result: FloatTensor<B>, mut meta: Meta) -> Float<B> {
         meta.rounded = self.specs.specs.float_format();
         stored::<B>(result, meta)
-    }
-
-    /// The specs that the product is computed by.
-    pub(crate) fn specs(&self) -> &'static SharedSpecs {
-        self.specs
     }
 }
 

@@ -13,7 +13,7 @@ pub enum PanelsError {
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
     /// The quantization draws random numbers, which depend on the place of an element in its tensor.
-    #[error("stochastic rounding needs a whole tensor, not parts of an operand")]
+    #[error("stochastic rounding needs a whole tensor, not parts of one")]
     Stochastic,
     /// Neither axis has stride 1, or `group` does not divide the summed axis, or `data` ends before a matrix does.
     #[error(
@@ -49,6 +49,14 @@ pub enum PanelsError {
         /// Elements of the results.
         expected: usize,
         /// Elements that there is room for.
+        got: usize,
+    },
+    /// A bias of another length than the result's rows.
+    #[error("bias of {got} elements, expected {expected}: one for each column of the product")]
+    Bias {
+        /// Columns of the result.
+        expected: usize,
+        /// Elements of the bias.
         got: usize,
     },
     /// This processor does not have the path.

@@ -1,5 +1,6 @@
 //! Whole products: the order of their parts, and the thread for each part.
 
+use super::epilogue::Epilogue;
 use super::kernels::{COLUMNS, Job, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
 use super::path::ProductPath;
@@ -77,8 +78,9 @@ impl Panels {
         result: &mut [f32],
     ) -> Result<(), PanelsError> {
         Self::check(path, lhs, rhs, pairs, Some(result.len()))?;
+        let epilogue = Epilogue::default();
         // SAFETY: the result is as long as all products.
-        unsafe { Self::write(path, lhs, rhs, pairs, result.as_mut_ptr()) };
+        unsafe { Self::write(path, lhs, rhs, pairs, epilogue, result.as_mut_ptr()) };
         Ok(())
     }
 
@@ -94,12 +96,29 @@ impl Panels {
         rhs: &Self,
         pairs: &[(usize, usize)],
     ) -> Result<Vec<f32>, PanelsError> {
+        Self::product_with(lhs, rhs, pairs, Epilogue::default())
+    }
+
+    /// [`product`](Self::product) with the steps of an epilogue, while the result is in the cache.
+    ///
+    /// # Errors
+    /// As [`multiply`](Self::multiply), and [`PanelsError::Stochastic`] and [`PanelsError::Bias`] for the epilogue.
+    ///
+    /// # Panics
+    /// If the result is larger than all memory.
+    pub fn product_with(
+        lhs: &Self,
+        rhs: &Self,
+        pairs: &[(usize, usize)],
+        epilogue: Epilogue<'_>,
+    ) -> Result<Vec<f32>, PanelsError> {
+        epilogue.check(rhs.free)?;
         let path = ProductPath::current().unwrap_or(ProductPath::Portable);
         let elements = Self::check(path, lhs, rhs, pairs, None)?;
         let mut result = Vec::with_capacity(elements);
         // SAFETY: the memory is as long as all products, each element of which is written.
         unsafe {
-            Self::write(path, lhs, rhs, pairs, result.as_mut_ptr());
+            Self::write(path, lhs, rhs, pairs, epilogue, result.as_mut_ptr());
             result.set_len(elements);
         }
         Ok(result)
@@ -148,11 +167,17 @@ impl Panels {
         lhs: &Self,
         rhs: &Self,
         pairs: &[(usize, usize)],
+        epilogue: Epilogue<'_>,
         result: *mut f32,
     ) {
         if lhs.summed == 0 {
+            let (rows, columns) = (pairs.len() * lhs.free, rhs.free);
             // SAFETY: as the caller says.
-            return unsafe { result.write_bytes(0, pairs.len() * lhs.free * rhs.free) };
+            unsafe {
+                result.write_bytes(0, rows * columns);
+                epilogue.apply(result, columns, rows, 0..columns);
+            }
+            return;
         }
         let path = match path {
             ProductPath::Avx512Bf16 | ProductPath::AmxBf16 if !Self::is_never_flushed(lhs, rhs) => {
@@ -167,6 +192,7 @@ impl Panels {
             lhs,
             rhs,
             pairs,
+            epilogue,
             result,
         };
         share_all(
@@ -202,6 +228,7 @@ struct Product<'a> {
     lhs: &'a Panels,
     rhs: &'a Panels,
     pairs: &'a [(usize, usize)],
+    epilogue: Epilogue<'a>,
     result: *mut f32,
 }
 
@@ -278,6 +305,7 @@ impl Part<'_> {
             lhs,
             rhs,
             pairs,
+            epilogue,
             result,
         } = *self.product;
         let (left, right) = pairs[pair];
@@ -319,6 +347,13 @@ impl Part<'_> {
                     if block.end == last && may_be_nan {
                         // SAFETY: as above.
                         unsafe { job.make_nans_one() };
+                    }
+                    if block.end == last {
+                        let columns = column..column + job.columns;
+                        // SAFETY: as above, and all of them were written.
+                        unsafe {
+                            epilogue.apply(job.result, job.result_stride, job.rows, columns);
+                        }
                     }
                 }
             }

@@ -4,7 +4,7 @@
 use crate::float_state::flushing;
 use crate::float_state::ieee;
 use microscaling::{
-    Axis, BlockFormat, FloatFormat, Matrices, OperandQuantization, Panels, PanelsError,
+    Axis, BlockFormat, Epilogue, FloatFormat, Matrices, OperandQuantization, Panels, PanelsError,
     ProductPath, RandomHadamard, RandomStream, Rounding, Side, Signs,
 };
 use proptest::option;
@@ -464,6 +464,88 @@ fn one(value: f32, quantization: OperandQuantization) -> Result<Panels, PanelsEr
         group: 1,
     };
     Panels::quantize(Side::Lhs, matrices, quantization)
+}
+
+/// A product with an epilogue has the bits of rounding the product, adding the bias to each row, and rounding again.
+#[test]
+fn an_epilogue_follows_the_sums() {
+    let formats = [
+        FloatFormat::bfloat(16),
+        FloatFormat::bfloat(12),
+        FloatFormat::fp(13),
+    ];
+    for (rows, summed, columns) in [
+        (1, 0, 5),
+        (5, 7, 1),
+        (17, 600, 100),
+        (40, 1100, 300),
+        (300, 40, 700),
+    ] {
+        let [lhs, rhs] =
+            [(Side::Lhs, rows, 1), (Side::Rhs, columns, 2)].map(|(side, free, seed)| {
+                panels(side, &matrix(free, summed, seed, ordinary), free, summed)
+            });
+        let bias = matrix(1, columns, 3, ordinary);
+        let product = Panels::product(&lhs, &rhs, &[(0, 0)]).unwrap();
+        for format in formats.iter().flatten() {
+            for rounding in [
+                Rounding::NearestAway,
+                Rounding::NearestEven,
+                Rounding::TowardZero,
+            ] {
+                for bias in [None, Some(&bias[..])] {
+                    let rounder = rounding.with(RandomStream::new(0, 0));
+                    let mut expected = product.clone();
+                    format.round_slice(&mut expected, rounder);
+                    if let Some(bias) = bias {
+                        for row in expected.chunks_mut(columns) {
+                            row.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+                        }
+                        format.round_slice(&mut expected, rounder);
+                    }
+                    let epilogue = Epilogue {
+                        rounding: Some((*format, rounding)),
+                        bias,
+                    };
+                    let got = Panels::product_with(&lhs, &rhs, &[(0, 0)], epilogue).unwrap();
+                    assert_eq!(
+                        bits(&got),
+                        bits(&expected),
+                        "{rows} {summed} {columns} {epilogue:?}"
+                    );
+                }
+            }
+        }
+        let bias_alone = Epilogue {
+            rounding: None,
+            bias: Some(&bias),
+        };
+        let got = Panels::product_with(&lhs, &rhs, &[(0, 0)], bias_alone).unwrap();
+        let sums = product.iter().zip(bias.iter().cycle());
+        let expected: Vec<f32> = sums.map(|(x, bias)| x + bias).collect();
+        assert_eq!(bits(&got), bits(&expected));
+    }
+    let [lhs, rhs] = [Side::Lhs, Side::Rhs].map(|side| panels(side, &[1.0; 6], 3, 2));
+    let error = |epilogue| {
+        let result = Panels::product_with(&lhs, &rhs, &[(0, 0)], epilogue);
+        result.unwrap_err().to_string()
+    };
+    let short = Epilogue {
+        rounding: None,
+        bias: Some(&[1.0; 2]),
+    };
+    assert_eq!(
+        error(short),
+        "bias of 2 elements, expected 3: one for each column of the product"
+    );
+    let random = Epilogue {
+        rounding: Some((FloatFormat::bfloat(16).unwrap(), Rounding::Stochastic)),
+        bias: None,
+    };
+    assert_eq!(
+        error(random),
+        "stochastic rounding needs a whole tensor, not parts of one"
+    );
 }
 
 /// A tensor scale follows from the transformed elements, of all pieces on all threads.

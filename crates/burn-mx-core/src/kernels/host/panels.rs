@@ -3,8 +3,8 @@
 use std::sync::{Arc, Once};
 
 use microscaling::{
-    Axis, BlockFormat, Matrices, OperandQuantization, Panels, PanelsError, ProductPath, Rounder,
-    Rounding,
+    Axis, BlockFormat, Epilogue, Matrices, OperandQuantization, Panels, PanelsError, ProductPath,
+    Rounder, Rounding,
 };
 
 use super::memory::InMemory;
@@ -131,6 +131,7 @@ fn without<T: InMemory>(scale: f32, tensor: T) -> T {
 pub(in crate::kernels) fn multiply<T: InMemory, P>(
     lhs: &Operand<P>,
     rhs: &Operand<P>,
+    epilogue: Epilogue<'_>,
 ) -> Option<T> {
     let (lhs, lhs_leading, rhs, rhs_leading) = match (lhs, rhs) {
         (
@@ -147,8 +148,8 @@ pub(in crate::kernels) fn multiply<T: InMemory, P>(
     };
     let (mut shape, pairs) = broadcast([lhs_leading, rhs_leading]);
     let pairs: Vec<(usize, usize)> = pairs.into_iter().map(Into::into).collect();
-    let result =
-        Panels::product(lhs, rhs, &pairs).unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    let result = Panels::product_with(lhs, rhs, &pairs, epilogue)
+        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
     shape.extend([lhs.free(), rhs.free()]);
     Some(T::from_values(result, shape))
 }

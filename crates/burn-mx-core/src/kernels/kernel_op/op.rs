@@ -56,6 +56,19 @@ pub struct OpRounding {
 }
 
 impl OpRounding {
+    /// A product, rounded, plus a bias that is rounded already and broadcasts, rounded again.
+    pub(in crate::kernels) fn of_product<B: MxKernels>(
+        self,
+        product: FloatTensor<B>,
+        bias: Option<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        match bias {
+            // To round the bias once more changes nothing.
+            Some(bias) => B::kernel(KernelOp::Binary(BinaryOp::Add, self), [product, bias]),
+            None => self.round::<B>(product),
+        }
+    }
+
     /// The rounding of a function that is this op.
     pub(in crate::kernels) fn of_function(self) -> FunctionRounding {
         FunctionRounding {

@@ -48,6 +48,12 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
+    /// Whether [`straight_through`](Self::straight_through) changes a gradient.
+    pub(crate) fn has_straight_through(&self) -> bool {
+        let specs = &self.specs.specs;
+        specs.gradient_operands() == GradientOperands::Forward || specs.mask_clipped()
+    }
+
     /// The gradient of an operand of the forward product, of which a gradient product is `gradient`: zero where that operand
     /// was clipped, and in the operand's own basis. A mask needs the operand.
     pub(crate) fn straight_through(
@@ -56,11 +62,11 @@ impl<B: MxKernels> Product<B> {
         tensor: Option<Float<B>>,
         gradient: FloatTensor<B>,
     ) -> FloatTensor<B> {
-        let specs = &self.specs.specs;
-        let of_forward = specs.gradient_operands() == GradientOperands::Forward;
-        if !of_forward && !specs.mask_clipped() {
+        if !self.has_straight_through() {
             return gradient;
         }
+        let specs = &self.specs.specs;
+        let of_forward = specs.gradient_operands() == GradientOperands::Forward;
         let ForwardOperand { slot, along } = operand;
         let forward = self.forward();
         let format = forward.block_format(slot);
