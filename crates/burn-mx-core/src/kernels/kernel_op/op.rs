@@ -9,9 +9,16 @@ use super::loops::{map_in_place, zip_in_place};
 use super::rounding::with_rounding;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use crate::arithmetic::{Arithmetic, ScalarArithmetic};
+#[cfg(any(
+    feature = "cube",
+    feature = "flex",
+    feature = "ndarray",
+    feature = "tch"
+))]
+use crate::kernels::FunctionRounding;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 use crate::kernels::host::memory::{self, InMemory, Other};
-use crate::kernels::{FunctionRounding, KernelOp, MxKernels};
+use crate::kernels::{KernelOp, MxKernels};
 
 /// An op on one tensor that IEEE 754 defines to the bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,6 +77,12 @@ impl OpRounding {
     }
 
     /// The rounding of a function that is this op.
+    #[cfg(any(
+        feature = "cube",
+        feature = "flex",
+        feature = "ndarray",
+        feature = "tch"
+    ))]
     pub(in crate::kernels) fn of_function(self) -> FunctionRounding {
         FunctionRounding {
             format: self.format,
