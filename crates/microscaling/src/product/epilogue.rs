@@ -1,4 +1,4 @@
-//! What follows a product's sums while they are in the cache.
+//! The steps after a product's sums, while these are in the cache.
 
 use crate::format::FloatFormat;
 use crate::processor::instruction_set::{Kernel, dispatch};
@@ -10,8 +10,8 @@ use core::ops::Range;
 /// The steps that follow a complete sum of a product: rounding, and a bias.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Epilogue<'a> {
-    /// Rounding to a float format, as [`FloatFormat::round_slice`] does: of the sum, and again of the sum with a bias. It must not
-    /// be stochastic.
+    /// Rounding to a float format, as [`FloatFormat::round_slice`] does: of the sum, and again of the sum with a bias. No
+    /// stochastic rounding is allowed.
     pub rounding: Option<(FloatFormat, Rounding)>,
     /// A number for each column, which is added to the rounded sum.
     pub bias: Option<&'a [f32]>,
