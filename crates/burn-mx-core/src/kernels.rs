@@ -107,7 +107,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
         rounding: OpRounding,
         function: fn(FloatTensor<B>) -> FloatTensor<B>,
     ) -> FloatTensor<B> {
-        rounding.round::<B>(function(rounding.operand::<B>(tensor)))
+        rounding.around::<B>(function, tensor)
     }
 
     /// Quantizes and packs blocks along `axis`, as [`Packed::encode`] does.

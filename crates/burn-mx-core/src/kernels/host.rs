@@ -44,6 +44,7 @@ pub(super) trait HostBackend: MxKernels {
 /// The kernels of a [`HostBackend`].
 pub(super) struct OnHost;
 
+/// The kernels, whose results are new tensors, also where no product is in panels.
 fn on_host() -> &'static OnHost {
     keep_freed_memory();
     &OnHost
@@ -68,7 +69,6 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
         rounding: OpRounding,
         function: fn(FloatTensor<B>) -> FloatTensor<B>,
     ) -> FloatTensor<B> {
-        let compute = |tensor| rounding.round::<B>(function(rounding.operand::<B>(tensor)));
         let elements = tensor.shape().num_elements();
         let table = B::IS_SAME_EVERYWHERE.then(|| {
             Table::of(
@@ -77,13 +77,14 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
                 elements,
                 |numbers| {
                     let tensor = B::Memory::from_values(numbers.to_vec(), vec![numbers.len()]);
-                    let results = B::in_memory(compute(tensor.into())).row_major();
+                    let results = rounding.around::<B>(function, tensor.into());
+                    let results = B::in_memory(results).row_major();
                     numbers.copy_from_slice(results.values());
                 },
             )
         });
         let Some(table) = table.flatten() else {
-            return compute(tensor);
+            return rounding.around::<B>(function, tensor);
         };
         let replace = |data: &mut [f32]| {
             with_rounding!(rounding, round => table.replace(data, round));

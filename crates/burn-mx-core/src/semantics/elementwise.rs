@@ -14,7 +14,7 @@ use microscaling::Rounding;
 
 use super::stored;
 use crate::arithmetic::Arithmetic;
-use crate::kernels::{BinaryOp, KernelOp, MxKernels, UnaryOp, to_f32};
+use crate::kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32};
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, MxTensor, OpContext};
@@ -76,25 +76,8 @@ pub(crate) fn function<B: MxKernels>(
     tensor: Float<B>,
     function: fn(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let context = OpContext::of([Some(tensor.meta)]);
-    let Some(seen) = rounder(name, &context, [Some(tensor.meta), None], number) else {
-        return MxTensor::new(function(tensor.inner), context.result);
-    };
-    let rounder = seen.rounder;
-    let operands = !rounder.has_rounded(&tensor.meta);
-    match rounder.in_one_pass(operands) {
-        Some(rounding) => {
-            let kept = seen.kept::<B>(&tensor);
-            let tensor = to_f32::<B>(tensor.inner);
-            let result = B::kernels().function(tensor, rounding, function);
-            seen.show::<B, 1>([("input", kept)], &result, |[x]| function(x));
-            rounder.rounded::<B>(result, &context)
-        }
-        None => {
-            let result = function(seen.operand::<B>("input", tensor));
-            seen.result::<B>("output", result, &context)
-        }
-    }
+    let rounded = |tensor, rounding| B::kernels().function(tensor, rounding, function);
+    in_one_pass::<B>(name, number, tensor, rounded, function, function)
 }
 
 /// An op on two tensors.
@@ -124,8 +107,23 @@ pub(crate) fn unary_op<B: MxKernels>(
     tensor: Float<B>,
     plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
+    let rounded = |tensor, rounding| B::kernel(KernelOp::Unary(op, rounding), [tensor]);
+    let computed = |tensor| op.compute::<B>(tensor);
+    in_one_pass::<B>(op.name(), number, tensor, rounded, plain, computed)
+}
+
+/// An op on one tensor: `rounded` with its roundings in one pass, or `plain` where that cannot be. `shown` is the op alone for
+/// those who look at the roundings.
+fn in_one_pass<B: MxKernels>(
+    name: &'static str,
+    number: Option<OpNumber>,
+    tensor: Float<B>,
+    rounded: impl FnOnce(FloatTensor<B>, OpRounding) -> FloatTensor<B>,
+    plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+    shown: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> Float<B> {
     let context = OpContext::of([Some(tensor.meta)]);
-    let Some(seen) = rounder(op.name(), &context, [Some(tensor.meta), None], number) else {
+    let Some(seen) = rounder(name, &context, [Some(tensor.meta), None], number) else {
         return MxTensor::new(plain(tensor.inner), context.result);
     };
     let rounder = seen.rounder;
@@ -133,8 +131,8 @@ pub(crate) fn unary_op<B: MxKernels>(
     match rounder.in_one_pass(operands) {
         Some(rounding) => {
             let kept = seen.kept::<B>(&tensor);
-            let result = B::kernel(KernelOp::Unary(op, rounding), [to_f32::<B>(tensor.inner)]);
-            seen.show::<B, 1>([("input", kept)], &result, |[x]| op.compute::<B>(x));
+            let result = rounded(to_f32::<B>(tensor.inner), rounding);
+            seen.show::<B, 1>([("input", kept)], &result, |[x]| shown(x));
             rounder.rounded::<B>(result, &context)
         }
         None => {

@@ -12,7 +12,7 @@ pub enum PanelsError {
     /// The format or the lengths are wrong.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The quantization draws random numbers, which depend on the place of an element in its tensor.
+    /// A rounding draws random numbers, which depend on the place of an element in its tensor.
     #[error("stochastic rounding needs a whole tensor, not parts of one")]
     Stochastic,
     /// Neither axis has stride 1, or `group` does not divide the summed axis, or `data` ends before a matrix does.

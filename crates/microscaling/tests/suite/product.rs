@@ -35,6 +35,16 @@ fn ordinary(word: u32) -> f32 {
 }
 
 fn panels(side: Side, values: &[f32], free: usize, summed: usize) -> Panels {
+    quantized(side, values, [free, summed], OperandQuantization::default())
+}
+
+/// Panels of one matrix, [free, summed].
+fn quantized(
+    side: Side,
+    values: &[f32],
+    [free, summed]: [usize; 2],
+    quantization: OperandQuantization,
+) -> Panels {
     let matrices = Matrices {
         data: values,
         starts: &[0],
@@ -48,7 +58,7 @@ fn panels(side: Side, values: &[f32], free: usize, summed: usize) -> Panels {
         },
         group: summed,
     };
-    Panels::quantize(side, matrices, OperandQuantization::default()).unwrap()
+    Panels::quantize(side, matrices, quantization).unwrap()
 }
 
 /// The rule, with the standard library's fused multiply-add. `lhs` [m, k], `rhs` [n, k].
@@ -571,20 +581,7 @@ fn tensor_scales_of_transformed_operands() {
         ..OperandQuantization::default()
     };
     let quantized = |data: &[f32], quantization| {
-        let rows = Matrices {
-            data,
-            starts: &[0],
-            free: Axis {
-                length: free,
-                stride: summed,
-            },
-            summed: Axis {
-                length: summed,
-                stride: 1,
-            },
-            group: summed,
-        };
-        let panels = Panels::quantize(Side::Lhs, rows, quantization).unwrap();
+        let panels = quantized(Side::Lhs, data, [free, summed], quantization);
         let mut values = vec![f32::NAN; free * summed];
         panels.read(0, &mut values);
         bits(&values)

@@ -39,7 +39,7 @@ impl UnaryFunction {
     /// Replaces every element, which need not be rounded. Long slices of bfloat16 numbers are looked up in a table.
     pub fn apply(self, data: &mut [f32], rounding: FunctionRounding) {
         let tabled = Tabled::Function(self);
-        // The same for both.
+        // Only a backward pass asks for it: one table serves both.
         let forward = FunctionRounding {
             quantize_backward: true,
             ..rounding

@@ -63,6 +63,15 @@ pub struct OpRounding {
 }
 
 impl OpRounding {
+    /// A function of each number, its operand and its result rounded.
+    pub(in crate::kernels) fn around<B: MxKernels>(
+        self,
+        function: fn(FloatTensor<B>) -> FloatTensor<B>,
+        tensor: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        self.round::<B>(function(self.operand::<B>(tensor)))
+    }
+
     /// A product, rounded, plus a bias that is rounded already and broadcasts, rounded again.
     pub(in crate::kernels) fn of_product<B: MxKernels>(
         self,

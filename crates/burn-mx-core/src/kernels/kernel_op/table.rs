@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::function::{BinaryFunction, UnaryFunction};
 use super::loops::{in_parts, vectorized};
@@ -39,14 +39,14 @@ impl Table {
         elements: usize,
         compute: impl FnOnce(&mut [f32]),
     ) -> Option<&'static Self> {
-        static TABLES: RwLock<Option<HashMap<(Tabled, FunctionRounding), &'static Table>>> =
-            RwLock::new(None);
+        type Tables = HashMap<(Tabled, FunctionRounding), &'static Table>;
+        static TABLES: LazyLock<RwLock<Tables>> = LazyLock::new(RwLock::default);
         if rounding.format != BFLOAT16 || flushes() {
             return None;
         }
         let key = (tabled, rounding);
         let tables = TABLES.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&table) = tables.as_ref().and_then(|tables| tables.get(&key)) {
+        if let Some(&table) = tables.get(&key) {
             return Some(table);
         }
         drop(tables);
@@ -60,7 +60,6 @@ impl Table {
             *code = code_of(result);
         }
         let mut tables = TABLES.write().unwrap_or_else(PoisonError::into_inner);
-        let tables = tables.get_or_insert_default();
         Some(tables.entry(key).or_insert_with(|| Box::leak(table)))
     }
 
