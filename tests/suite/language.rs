@@ -2,7 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
-use burn::module::{AutodiffModule, Module};
+use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{
@@ -98,6 +98,24 @@ impl<B: Backend> Llama<B> {
     }
 }
 
+/// Matrices of numbers that depend on nothing else: other tests draw of Burn's generator meanwhile.
+struct Initialize(u64);
+
+impl<B: Backend> ModuleMapper<B> for Initialize {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        self.0 += 1;
+        let seed = self.0;
+        param.map(|tensor| {
+            if D == 1 {
+                return tensor;
+            }
+            let scale = (WIDTH as f64).sqrt().recip();
+            let noise = noise_tensor::<B, D>(tensor.dims(), seed, &tensor.device()) * scale;
+            noise.set_require_grad(tensor.is_require_grad())
+        })
+    }
+}
+
 /// Windows of a text, `[N, CONTEXT + 1]`.
 fn windows<B: Backend>(
     starts: impl Iterator<Item = usize>,
@@ -115,8 +133,7 @@ fn windows<B: Backend>(
 #[test]
 fn a_llama_has_float32s_perplexity_in_mxfp8() {
     let device = FlexDevice;
-    Plain::seed(&device, 1);
-    let mut model = Llama::<Plain>::new(&device);
+    let mut model = Llama::<Plain>::new(&device).map(&mut Initialize(900));
     let mut optimizer = AdamWConfig::new().init();
     for step in 0..40 {
         let starts = (0..2).map(|i| (step * 2357 + i * 1201) % 9000);
@@ -144,6 +161,8 @@ fn a_llama_has_float32s_perplexity_in_mxfp8() {
     );
     let got = perplexity(emulated.loss(windows(starts(), &mx)).into_scalar());
     let ratio = got / expected;
-    assert!((ratio - 1.0).abs() < 5e-3, "{got}, in float32 {expected}");
+    // 21 initial models gave up to 0.8 %; MXFP4 gives 1.6 to 5.5 %. A processor's order of additions is as good
+    // as another initial model.
+    assert!((ratio - 1.0).abs() < 1.5e-2, "{got}, in float32 {expected}");
     println!("perplexity {got}, in float32 {expected}");
 }
