@@ -13,6 +13,7 @@ mod multiply;
 mod panels;
 mod path;
 mod pieces;
+mod tile_blocks;
 mod transpose;
 
 pub use epilogue::Epilogue;

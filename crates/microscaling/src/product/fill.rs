@@ -135,7 +135,7 @@ impl OperandQuantization {
 
 /// Where the tiles of panels lie.
 #[derive(Clone, Copy)]
-struct Tiles {
+pub(super) struct Tiles {
     first: *mut u32,
     /// Tiles of a matrix along the free axis.
     per_matrix: usize,
@@ -152,7 +152,12 @@ impl Tiles {
     ///
     /// # Safety
     /// The panels must live, have room for this tile, and nobody else may hold it.
-    unsafe fn tile<'a>(self, matrix: usize, free: usize, summed: usize) -> &'a mut [u32; TILE] {
+    pub(super) unsafe fn tile<'a>(
+        self,
+        matrix: usize,
+        free: usize,
+        summed: usize,
+    ) -> &'a mut [u32; TILE] {
         debug_assert!(free < self.per_matrix && summed < self.summed);
         let tile = (matrix * self.per_matrix + free) * self.summed + summed;
         // SAFETY: the caller says that the tile is there and that it is nobody else's.
@@ -166,17 +171,17 @@ impl Tiles {
 
 /// Known properties of elements.
 #[derive(Clone, Copy)]
-struct Seen {
+pub(super) struct Seen {
     /// All of them, or-ed.
-    low: u32,
+    pub(super) low: u32,
     /// The smallest magnitude's pattern minus one, so that zero is the largest.
-    least: u32,
+    pub(super) least: u32,
     /// The largest magnitude's pattern.
-    most: u32,
+    pub(super) most: u32,
 }
 
 impl Seen {
-    const NOTHING: Self = Self {
+    pub(super) const NOTHING: Self = Self {
         low: 0,
         least: u32::MAX,
         most: 0,
@@ -200,50 +205,65 @@ fn fill(pieces: Pieces<'_>, source: &impl Source, tiles: Tiles) -> Result<Seen, 
     let mut seen = Seen::NOTHING;
     let mut values = Vec::new();
     for piece in pieces.each() {
-        source.write(&piece, &mut values)?;
-        dispatch(Convert {
-            values: &values,
+        let mut target = Target {
             plan: pieces.plan,
             piece: &piece,
             tiles,
             seen: &mut seen,
-        });
+        };
+        source.write(&mut target, &mut values)?;
     }
     Ok(seen)
 }
 
-/// Writes the tiles of a quantized piece.
-struct Convert<'a> {
-    values: &'a [f32],
-    plan: &'a Plan,
-    piece: &'a Piece,
-    tiles: Tiles,
-    seen: &'a mut Seen,
+/// The tiles of a piece.
+pub(super) struct Target<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) piece: &'a Piece,
+    pub(super) tiles: Tiles,
+    pub(super) seen: &'a mut Seen,
 }
 
-impl Kernel for Convert<'_> {
+impl Target<'_> {
+    /// Writes quantized values, `[matrices, free, summed]` if the summed axis is the dense one, else
+    /// `[matrices, summed, free]`.
+    pub(super) fn convert(&mut self, values: &[f32]) {
+        dispatch(Convert {
+            values,
+            target: self,
+        });
+    }
+}
+
+/// [`Target::convert`].
+struct Convert<'a, 'b> {
+    values: &'a [f32],
+    target: &'a mut Target<'b>,
+}
+
+impl Kernel for Convert<'_, '_> {
     #[inline(always)]
     fn run(self) {
-        let Self {
-            values,
+        let Self { values, target } = self;
+        let Target {
             plan,
             piece,
             tiles,
-            seen,
-        } = self;
+            ref mut seen,
+        } = *target;
         // In registers: the compiler does not vectorize reductions of what lies behind a pointer.
         let Seen {
             mut low,
             mut least,
             mut most,
-        } = *seen;
+        } = **seen;
         for x in values {
             let bits = x.to_bits();
             low |= bits;
             least = least.min((bits & ABS).wrapping_sub(1));
             most = most.max(bits & ABS);
         }
-        *seen = Seen { low, least, most };
+        **seen = Seen { low, least, most };
         let (free, summed) = (piece.free.len(), piece.summed.len());
         let (first_free, first_summed) = (piece.free.start / FREE, piece.summed.start / SUMMED);
         let matrices = values.chunks_exact(free * summed);

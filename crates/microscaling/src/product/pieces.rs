@@ -1,15 +1,18 @@
 //! How an operand is cut into pieces that are filled one by one, and the sources that fill them.
 
-use super::fill::OperandQuantization;
+use super::fill::{OperandQuantization, Target};
 use super::matrices::Matrices;
 use super::panels::{FREE, SUMMED, Side};
+use super::tile_blocks::TileBlocks;
 use crate::processor::instruction_set::{Kernel, dispatch};
 use crate::processor::threads::{Divide, share};
 use crate::product::PanelsError;
 use crate::quantize::largest::largest;
-use crate::quantize::rules::is_large;
+use crate::quantize::rules::{BlockRule, is_large};
 use crate::quantize::{QuantizeError, RandomHadamard};
+use crate::round::mode::Rounding;
 use crate::round::random::RandomStream;
+use crate::round::with_rule;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -44,9 +47,8 @@ pub(super) struct Piece {
 
 /// A source of pieces.
 pub(super) trait Source: Sync {
-    /// Writes the quantized values of a piece, `[matrices, free, summed]` if the summed axis is the dense one, else
-    /// `[matrices, summed, free]`.
-    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError>;
+    /// Writes a piece into its tiles. `values` are room for a copy.
+    fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError>;
 }
 
 impl Plan {
@@ -163,6 +165,8 @@ pub(super) struct Quantized<'a> {
     rows: bool,
     /// After how many elements blocks begin anew in a piece; `None` if its blocks are all whole.
     group: Option<usize>,
+    /// The rule and the rounding of [`TileBlocks`].
+    of_tiles: Option<(BlockRule, Rounding)>,
     /// The transform, and the factors of the elements of a group.
     transform: Option<(RandomHadamard, Vec<f32>)>,
 }
@@ -219,6 +223,11 @@ impl<'a> Quantized<'a> {
             Some(block) if is_square => block.min(free.length),
             _ => 1,
         };
+        let of_tiles = quantization.blocks.and_then(|(format, rounding)| {
+            let rule = BlockRule::of(&format, None);
+            let is = whole_blocks && !is_square && rule.has_tile_blocks(format.block_size());
+            is.then_some((rule, rounding))
+        });
         let lengths = [matrices.starts.len(), free.length, summed.length];
         let plan = Plan::new(side, rows, lengths, [free_unit, unit]);
         let mut source = Self {
@@ -227,6 +236,7 @@ impl<'a> Quantized<'a> {
             tensor_scale: None,
             rows,
             group: (!whole_blocks).then_some(group),
+            of_tiles,
             transform: hadamard
                 .map(|(transform, signs)| (transform, transform.signed_factors(group, signs))),
         };
@@ -316,10 +326,50 @@ impl Kernel for Multiply<'_> {
 /// No rounding draws any number.
 const NO_STREAM: RandomStream = RandomStream::new(0, 0);
 
-impl Source for Quantized<'_> {
-    /// Copies a piece as it lies in memory, and quantizes it.
-    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
-        self.prepare(piece, values);
+impl Quantized<'_> {
+    /// Whether nothing comes before the quantization in blocks.
+    fn is_unprepared(&self) -> bool {
+        let OperandQuantization {
+            elementwise,
+            hadamard,
+            factor,
+            ..
+        } = self.quantization;
+        elementwise.is_none() && hadamard.is_none() && factor.is_none()
+    }
+
+    /// Writes [`TileBlocks`] of a piece, whose parts of matrices begin at `starts` of `data`, and whose lines lie `stride` apart.
+    /// Returns whether all of the piece is written.
+    fn write_tile_blocks(
+        &self,
+        target: &mut Target<'_>,
+        data: &[f32],
+        starts: &[usize],
+        stride: usize,
+    ) -> bool {
+        let Piece { free, summed, .. } = target.piece;
+        let is_whole = free.len().is_multiple_of(FREE) && summed.len().is_multiple_of(SUMMED);
+        let Some((rule, rounding)) = self.of_tiles.as_ref().filter(|_| is_whole) else {
+            return false;
+        };
+        let mut done = false;
+        with_rule!(*rounding, R => dispatch(TileBlocks {
+            rule,
+            element_rule: R,
+            data,
+            starts,
+            stride,
+            plan: target.plan,
+            piece: target.piece,
+            tiles: target.tiles,
+            seen: target.seen,
+            done: &mut done,
+        }));
+        done
+    }
+
+    /// Quantizes the copy of a piece in blocks.
+    fn quantize(&self, piece: &Piece, values: &mut [f32]) -> Result<(), QuantizeError> {
         let Some((format, rounding)) = self.quantization.blocks else {
             return Ok(());
         };
@@ -341,6 +391,39 @@ impl Source for Quantized<'_> {
     }
 }
 
+impl Source for Quantized<'_> {
+    /// Quantizes a piece in a copy of what lies in memory, unless its blocks are quantized on their way into the tiles.
+    fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+        let piece = target.piece;
+        let (free, summed) = (piece.free.len(), piece.summed.len());
+        // Lines of a tile's width, far apart, do not stay in the nearest cache until they are read again.
+        let is_copied = !self.rows || !self.is_unprepared();
+        if !is_copied {
+            let Matrices {
+                data, starts, free, ..
+            } = self.matrices;
+            let first = piece.free.start * free.stride + piece.summed.start;
+            let starts = starts[piece.matrices.clone()].iter();
+            let starts: Vec<usize> = starts.map(|start| start + first).collect();
+            if self.write_tile_blocks(target, data, &starts, free.stride) {
+                return Ok(());
+            }
+        }
+        self.prepare(piece, values);
+        if is_copied {
+            let matrices = 0..piece.matrices.len();
+            let starts: Vec<usize> = matrices.map(|matrix| matrix * free * summed).collect();
+            let stride = if self.rows { summed } else { free };
+            if self.write_tile_blocks(target, values, &starts, stride) {
+                return Ok(());
+            }
+        }
+        self.quantize(piece, values)?;
+        target.convert(values);
+        Ok(())
+    }
+}
+
 /// Values that a function writes, line by line along the dense axis.
 pub(super) struct Written<F> {
     pub(super) rows: bool,
@@ -348,7 +431,8 @@ pub(super) struct Written<F> {
 }
 
 impl<F: Fn(Line, &mut [f32]) + Sync> Source for Written<F> {
-    fn write(&self, piece: &Piece, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+    fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+        let piece = target.piece;
         let (outer, inner) = match self.rows {
             true => (piece.free.clone(), piece.summed.clone()),
             false => (piece.summed.clone(), piece.free.clone()),
@@ -367,6 +451,7 @@ impl<F: Fn(Line, &mut [f32]) + Sync> Source for Written<F> {
                 (self.write)(line, values);
             }
         }
+        target.convert(values);
         Ok(())
     }
 }
