@@ -294,10 +294,11 @@ fn number(word: u32) -> f32 {
     f32::from_bits((word & 0x807f_ffff) | ((118 + (word >> 23 & 15)) << 23))
 }
 
-/// Any float32, mostly of ordinary magnitude, one of 512 of any magnitude, Inf or NaN.
+/// Mostly a float32 of ordinary magnitude; one of 512 is of any magnitude, Inf or NaN. None is a subnormal: a test's own products
+/// may be flushed.
 fn any_number(word: u32) -> f32 {
     match word >> 5 & 511 {
-        0 => f32::from_bits(word.rotate_left(18)),
+        0 => f32::from_bits(word.rotate_left(18) | 0x1000_0000),
         1 if word & 31 == 0 => f32::INFINITY,
         1 if word & 31 == 1 => f32::NAN,
         _ => number(word),
