@@ -338,29 +338,40 @@ impl Quantized<'_> {
         elementwise.is_none() && hadamard.is_none() && factor.is_none()
     }
 
-    /// Writes [`TileBlocks`] of a piece, whose parts of matrices begin at `starts` of `data`, and whose lines lie `stride` apart.
-    /// Returns whether all of the piece is written.
-    fn write_tile_blocks(
-        &self,
-        target: &mut Target<'_>,
-        data: &[f32],
-        starts: &[usize],
-        stride: usize,
-    ) -> bool {
-        let Piece { free, summed, .. } = target.piece;
-        let is_whole = free.len().is_multiple_of(FREE) && summed.len().is_multiple_of(SUMMED);
+    /// Writes [`TileBlocks`] of a piece, from its copy if there is one. Returns whether all of the piece is written.
+    fn write_tile_blocks(&self, target: &mut Target<'_>, copy: Option<&[f32]>) -> bool {
+        let piece = target.piece;
+        let (free, summed) = (piece.free.len(), piece.summed.len());
+        let is_whole = free.is_multiple_of(FREE) && summed.is_multiple_of(SUMMED);
         let Some((rule, rounding)) = self.of_tiles.as_ref().filter(|_| is_whole) else {
             return false;
+        };
+        let Matrices { data, starts, .. } = self.matrices;
+        let [free_stride, summed_stride] = match (copy, self.rows) {
+            (None, _) => [self.matrices.free.stride, self.matrices.summed.stride],
+            (Some(_), true) => [summed, 1],
+            (Some(_), false) => [1, free],
+        };
+        let starts: Vec<usize> = match copy {
+            None => {
+                let first = piece.free.start * free_stride + piece.summed.start * summed_stride;
+                let starts = starts[piece.matrices.clone()].iter();
+                starts.map(|start| start + first).collect()
+            }
+            Some(_) => {
+                let matrices = 0..piece.matrices.len();
+                matrices.map(|matrix| matrix * free * summed).collect()
+            }
         };
         let mut done = false;
         with_rule!(*rounding, R => dispatch(TileBlocks {
             rule,
             element_rule: R,
-            data,
-            starts,
-            stride,
+            data: copy.unwrap_or(data),
+            starts: &starts,
+            stride: if self.rows { free_stride } else { summed_stride },
             plan: target.plan,
-            piece: target.piece,
+            piece,
             tiles: target.tiles,
             seen: target.seen,
             done: &mut done,
@@ -395,28 +406,16 @@ impl Source for Quantized<'_> {
     /// Quantizes a piece in a copy of what lies in memory, unless its blocks are quantized on their way into the tiles.
     fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
         let piece = target.piece;
-        let (free, summed) = (piece.free.len(), piece.summed.len());
         // Lines of a tile's width, far apart, do not stay in the nearest cache until they are read again.
         let is_copied = !self.rows || !self.is_unprepared();
-        if !is_copied {
-            let Matrices {
-                data, starts, free, ..
-            } = self.matrices;
-            let first = piece.free.start * free.stride + piece.summed.start;
-            let starts = starts[piece.matrices.clone()].iter();
-            let starts: Vec<usize> = starts.map(|start| start + first).collect();
-            if self.write_tile_blocks(target, data, &starts, free.stride) {
-                return Ok(());
-            }
-        }
-        self.prepare(piece, values);
         if is_copied {
-            let matrices = 0..piece.matrices.len();
-            let starts: Vec<usize> = matrices.map(|matrix| matrix * free * summed).collect();
-            let stride = if self.rows { summed } else { free };
-            if self.write_tile_blocks(target, values, &starts, stride) {
-                return Ok(());
-            }
+            self.prepare(piece, values);
+        }
+        if self.write_tile_blocks(target, is_copied.then_some(&values[..])) {
+            return Ok(());
+        }
+        if !is_copied {
+            self.prepare(piece, values);
         }
         self.quantize(piece, values)?;
         target.convert(values);
