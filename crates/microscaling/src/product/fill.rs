@@ -1,7 +1,7 @@
 //! Quantizing operands straight into panels.
 
 use super::matrices::Matrices;
-use super::panels::{FREE, PAIRS, Panels, SUMMED, Side, TILE, word};
+use super::panels::{FREE, LINE, PAIRS, Panels, SUMMED, Side, TILE, word};
 use super::pieces::{Line, Piece, Pieces, Plan, Quantized, Source, Written};
 use super::transpose::transpose;
 use crate::format::{BlockFormat, FloatFormat};
@@ -9,9 +9,10 @@ use crate::processor::instruction_set::{Kernel, dispatch};
 use crate::processor::threads::share;
 use crate::product::PanelsError;
 use crate::quantize::{QuantizeError, RandomHadamard, Signs};
-use crate::round::bits::ABS;
+use crate::round::bits::{ABS, INFINITY};
 use crate::round::mode::Rounding;
 use alloc::vec::Vec;
+use core::mem::MaybeUninit;
 
 /// The steps that the elements of an operand go through on the way. No rounding is stochastic: stochastically rounded
 /// operands are quantized before.
@@ -99,7 +100,7 @@ impl Panels {
         if seen.low & 0xffff != 0 {
             return Err(PanelsError::Inexact);
         }
-        panels.least = seen.least.saturating_add(1).min(f32::INFINITY.to_bits());
+        panels.least = seen.least.saturating_add(1).min(INFINITY);
         panels.most = seen.most;
         Ok(panels)
     }
@@ -158,23 +159,35 @@ impl Tiles {
         free: usize,
         summed: usize,
     ) -> &'a mut [u32; TILE] {
+        // SAFETY: the caller says all of it; zeros are words.
+        unsafe {
+            let room = self.room(matrix, free, summed).as_mut_ptr();
+            room.write_bytes(0, TILE / LINE);
+            &mut *room.cast()
+        }
+    }
+
+    /// The room for a tile of a matrix.
+    ///
+    /// # Safety
+    /// As [`tile`](Self::tile).
+    pub(super) unsafe fn room<'a>(self, matrix: usize, free: usize, summed: usize) -> Room<'a> {
         debug_assert!(free < self.per_matrix && summed < self.summed);
         let tile = (matrix * self.per_matrix + free) * self.summed + summed;
         // SAFETY: the caller says that the tile is there and that it is nobody else's.
-        unsafe {
-            let first = self.first.add(tile * TILE);
-            first.write_bytes(0, TILE);
-            &mut *first.cast()
-        }
+        unsafe { &mut *self.first.add(tile * TILE).cast() }
     }
 }
+
+/// Memory of a tile, line by line.
+pub(super) type Room<'a> = &'a mut [MaybeUninit<[u32; LINE]>; TILE / LINE];
 
 /// Known properties of elements.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     /// All of them, or-ed.
     pub(super) low: u32,
-    /// The smallest magnitude's pattern minus one, so that zero is the largest.
+    /// At most the smallest magnitude's pattern minus one, so that zero is the largest.
     pub(super) least: u32,
     /// The largest magnitude's pattern.
     pub(super) most: u32,

@@ -208,8 +208,12 @@ impl Panels {
 
     /// Whether no element, product or sum is a subnormal.
     fn is_never_flushed(lhs: &Self, rhs: &Self) -> bool {
-        let [lhs, rhs] = [lhs, rhs].map(|panels| panels.least >> 23);
-        lhs > 0 && rhs > 0 && lhs + rhs >= NEVER_FLUSHED
+        let is_enough = |least: [u32; 2]| {
+            let [lhs, rhs] = least.map(|bits| bits >> 23);
+            lhs > 0 && rhs > 0 && lhs + rhs >= NEVER_FLUSHED
+        };
+        let operands = [lhs, rhs];
+        is_enough(operands.map(|panels| panels.least)) || is_enough(operands.map(Self::smallest))
     }
 
     /// Whether an element of the product may be NaN: one of an operand is NaN or Inf, or a sum may become Inf.

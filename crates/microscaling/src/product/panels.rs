@@ -2,6 +2,7 @@
 
 use crate::processor::float_state::ieee;
 use crate::processor::memory::keep_freed_memory;
+use crate::round::bits::{ABS, INFINITY};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -36,7 +37,7 @@ impl core::fmt::Display for Side {
 }
 
 /// Words of a cache line, which is what a tile's rows are, and where tiles begin.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 /// One operand of a matrix product, or of several ones: matrices of bfloat16 in the order in which the kernels read
 /// them, made by [`Panels::quantize`] or [`Panels::from_lines`].
@@ -76,7 +77,7 @@ pub struct Panels {
     pub(super) summed: usize,
     /// The tiles, from the first cache line on that begins here. Empty if there are none.
     words: Vec<u32>,
-    /// The pattern of the smallest magnitude but zero, as float32; infinity if all are zero.
+    /// At most the pattern of the [smallest](Self::smallest) magnitude.
     pub(super) least: u32,
     /// The pattern of the largest magnitude, as float32: of a NaN or Inf if there is one, 0 if all are zero.
     pub(super) most: u32,
@@ -98,7 +99,7 @@ impl Panels {
             free,
             summed,
             words: Vec::new(),
-            least: f32::INFINITY.to_bits(),
+            least: INFINITY,
             most: 0,
             scale: 1.0,
         };
@@ -188,6 +189,18 @@ impl Panels {
             0 => &[],
             length => &self.words[start..start + length - (LINE - 1)],
         }
+    }
+
+    /// The pattern of the smallest magnitude but zero, as float32; infinity if all are zero.
+    pub(super) fn smallest(&self) -> u32 {
+        let less_1 = |bits: u32| (bits & ABS).wrapping_sub(1);
+        let words = self.words().iter();
+        let least = words.map(|word| less_1(word << 16).min(less_1(word & 0xffff_0000)));
+        least
+            .min()
+            .unwrap_or(u32::MAX)
+            .saturating_add(1)
+            .min(INFINITY)
     }
 
     /// Position among the words of a tile.

@@ -1,7 +1,7 @@
 //! Blocks that lie in a tile as they are: from the operand, or a copy of a piece, into the tile in one go.
 
-use super::fill::{Seen, Tiles};
-use super::panels::{FREE, PAIRS, SUMMED, Side, TILE, word};
+use super::fill::{Room, Seen, Tiles};
+use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
 use super::pieces::{Piece, Plan};
 use super::transpose::transpose;
 use crate::processor::instruction_set::Kernel;
@@ -32,12 +32,13 @@ pub(super) struct TileBlocks<'a, R> {
 }
 
 impl BlockRule {
-    /// Whether [`TileBlocks`] are blocks of this rule, of this length.
+    /// Whether [`TileBlocks`] are blocks of this rule and this length: bfloat16 holds all numbers of the tame ones.
     pub(super) fn has_tile_blocks(&self, block: usize) -> bool {
         block == SUMMED
             && self.has_powers_of_two()
             && !self.has_sub_blocks(block)
             && !self.looks_twice()
+            && self.unit_element().mantissa_bits <= 7
     }
 }
 
@@ -53,7 +54,10 @@ impl<R: ElementRule> Kernel for TileBlocks<'_, R> {
             element: rule.unit_element(),
             stride: self.stride,
         };
-        let mut seen = Lanes::new();
+        let mut bounds = Bounds {
+            least: [u32::MAX; TOGETHER],
+            most: [0; TOGETHER],
+        };
         let (first_free, first_summed) = (piece.free.start / FREE, piece.summed.start / SUMMED);
         for (matrix, start) in piece.matrices.clone().zip(self.starts) {
             for i in 0..piece.free.len() / FREE {
@@ -62,24 +66,22 @@ impl<R: ElementRule> Kernel for TileBlocks<'_, R> {
                         true => i * FREE * self.stride + j * SUMMED,
                         false => j * SUMMED * self.stride + i * FREE,
                     };
-                    let lines = &self.data[start + at..];
+                    let data = &self.data[start + at..];
                     // SAFETY: pieces begin at tiles' beginnings, so that the tile is in this piece alone; the panels
                     // outlive the work on them.
-                    let tile = unsafe { self.tiles.tile(matrix, first_free + i, first_summed + j) };
-                    let all_tame = match plan.rows {
-                        true => blocks.rows(lines, tile, &mut seen),
-                        false => blocks.columns(lines, tile, &mut seen),
+                    let tile = unsafe { self.tiles.room(matrix, first_free + i, first_summed + j) };
+                    let tile = match plan.rows {
+                        true => blocks.rows(data, tile, &mut bounds),
+                        false => blocks.columns(data, tile, &mut bounds),
                     };
-                    if !all_tame {
-                        return;
-                    }
+                    let Some(tile) = tile else { return };
                     if plan.rows != (plan.side == Side::Lhs) {
                         transpose(tile);
                     }
                 }
             }
         }
-        seen.add_to(self.seen);
+        bounds.add_to(self.seen);
         *self.done = true;
     }
 }
@@ -93,16 +95,25 @@ struct Blocks<'a, R> {
 }
 
 impl<R: ElementRule> Blocks<'_, R> {
-    /// The scales of blocks with these largest magnitudes, if all are tame.
+    /// The scales of blocks with these largest magnitudes, if all are tame. The bounds then hold for these blocks, too.
     #[inline(always)]
-    fn scales(&self, maxima: &[u32; TOGETHER]) -> Option<[u32; TOGETHER]> {
+    fn scales(&self, maxima: &[u32; TOGETHER], bounds: &mut Bounds) -> Option<[u32; TOGETHER]> {
         if !self.rule.are_tame(maxima) {
             return None;
         }
         let mut pairs = [[0; TOGETHER]; 2];
         let words = pairs.each_mut().map(|words| &mut words[..]);
         self.rule.tame_pairs(maxima, maxima, words);
-        Some(pairs[0])
+        let [scales, _] = pairs;
+        for i in 0..TOGETHER {
+            let least = self.element.smallest(scales[i]);
+            let least = if maxima[i] == 0 { u32::MAX } else { least };
+            bounds.least[i] = bounds.least[i].min(least);
+            // Rounding keeps the order of magnitudes.
+            let most = self.round(f32::from_bits(maxima[i]), scales[i]);
+            bounds.most[i] = bounds.most[i].max(most);
+        }
+        Some(scales)
     }
 
     #[inline(always)]
@@ -111,108 +122,117 @@ impl<R: ElementRule> Blocks<'_, R> {
         rule.tame_unscaled(&self.element, scale, x, 0).to_bits()
     }
 
-    /// Blocks that are rows of the data. Returns whether all are tame, and written.
+    /// Blocks that are rows of the data. Returns the tile if all are tame.
     #[inline(always)]
-    fn rows(&self, data: &[f32], tile: &mut [u32; TILE], seen: &mut Lanes) -> bool {
+    fn rows<'t>(&self, data: &[f32], tile: Room<'t>, bounds: &mut Bounds) -> Option<Tile<'t>> {
+        let lines = Lines::<FREE, SUMMED>::new(data, self.stride);
         let mut maxima = [0; TOGETHER];
         for (i, amax) in maxima.iter_mut().enumerate() {
-            *amax = largest_of_block(line::<SUMMED>(data, i * self.stride));
+            *amax = largest_of_block(lines.line(i));
         }
-        let Some(scales) = self.scales(&maxima) else {
-            return false;
-        };
-        let (words, _) = tile.as_chunks_mut::<PAIRS>();
-        for (i, words) in words.iter_mut().enumerate() {
-            let row = line::<SUMMED>(data, i * self.stride);
-            let mut bits = [0; SUMMED];
-            for j in 0..SUMMED {
-                bits[j] = self.round(row[j], scales[i]);
-            }
-            let (halves, _) = bits.as_chunks::<FREE>();
-            seen.see(&halves[0]);
-            seen.see(&halves[1]);
-            for p in 0..PAIRS {
-                words[p] = word(bits[2 * p], bits[2 * p + 1]);
-            }
-        }
-        true
+        let scales = self.scales(&maxima, bounds)?;
+        Some(written(
+            tile,
+            #[inline(always)]
+            |i| {
+                let row = lines.line(i);
+                let mut bits = [0; SUMMED];
+                for j in 0..SUMMED {
+                    bits[j] = self.round(row[j], scales[i]);
+                }
+                let mut words = [0; LINE];
+                for p in 0..LINE {
+                    words[p] = word(bits[2 * p], bits[2 * p + 1]);
+                }
+                words
+            },
+        ))
     }
 
-    /// Blocks that are columns of the data. Returns whether all are tame, and written.
+    /// Blocks that are columns of the data. Returns the tile if all are tame.
     #[inline(always)]
-    fn columns(&self, data: &[f32], tile: &mut [u32; TILE], seen: &mut Lanes) -> bool {
+    fn columns<'t>(&self, data: &[f32], tile: Room<'t>, bounds: &mut Bounds) -> Option<Tile<'t>> {
+        let lines = Lines::<SUMMED, FREE>::new(data, self.stride);
         let mut maxima = [0; TOGETHER];
+        // Hidden: unrolled, the loop gets vectors of unlike lengths.
         for i in 0..SUMMED / 4 {
-            // Hidden: unrolled, the loop gets vectors of unlike lengths.
             let first = black_box(i) * 4;
-            let [a, b, c, d] = [0, 1, 2, 3].map(|k| line::<FREE>(data, (first + k) * self.stride));
+            let [a, b, c, d] = [0, 1, 2, 3].map(|k| lines.line(first + k));
             for j in 0..FREE {
                 let [a, b, c, d] = [a, b, c, d].map(|row| row[j].to_bits() & ABS);
                 maxima[j] = maxima[j].max(a.max(b).max(c.max(d)));
             }
         }
-        let Some(scales) = self.scales(&maxima) else {
-            return false;
-        };
-        let (words, _) = tile.as_chunks_mut::<FREE>();
-        for (p, words) in words.iter_mut().enumerate() {
-            let even = line::<FREE>(data, 2 * p * self.stride);
-            let odd = line::<FREE>(data, (2 * p + 1) * self.stride);
-            let mut bits = [[0; FREE]; 2];
-            for j in 0..FREE {
-                bits[0][j] = self.round(even[j], scales[j]);
-            }
-            for j in 0..FREE {
-                bits[1][j] = self.round(odd[j], scales[j]);
-            }
-            seen.see(&bits[0]);
-            seen.see(&bits[1]);
-            for j in 0..FREE {
-                words[j] = word(bits[0][j], bits[1][j]);
-            }
-        }
-        true
+        let scales = self.scales(&maxima, bounds)?;
+        Some(written(
+            tile,
+            #[inline(always)]
+            |p| {
+                let [even, odd] = [lines.line(2 * p), lines.line(2 * p + 1)];
+                let mut bits = [[0; FREE]; 2];
+                for j in 0..FREE {
+                    bits[0][j] = self.round(even[j], scales[j]);
+                }
+                for j in 0..FREE {
+                    bits[1][j] = self.round(odd[j], scales[j]);
+                }
+                let mut words = [0; LINE];
+                for j in 0..FREE {
+                    words[j] = word(bits[0][j], bits[1][j]);
+                }
+                words
+            },
+        ))
     }
 }
 
-/// The beginning of a line.
+type Tile<'a> = &'a mut [u32; TILE];
+
+/// A tile with the words of 16 lines.
 #[inline(always)]
-fn line<const N: usize>(data: &[f32], start: usize) -> &[f32; N] {
-    data[start..].first_chunk().expect("a tile is whole")
+fn written(tile: Room<'_>, line: impl Fn(usize) -> [u32; LINE]) -> Tile<'_> {
+    for (i, room) in tile.iter_mut().enumerate() {
+        room.write(line(i));
+    }
+    // SAFETY: all lines are written.
+    unsafe { &mut *tile.as_mut_ptr().cast() }
 }
 
-/// [`Seen`], lane by lane.
-struct Lanes {
-    low: [u32; FREE],
-    least: [u32; FREE],
-    most: [u32; FREE],
+/// C lines of N elements.
+struct Lines<'a, const C: usize, const N: usize> {
+    data: &'a [f32],
+    /// How far apart they begin.
+    stride: usize,
 }
 
-impl Lanes {
+impl<'a, const C: usize, const N: usize> Lines<'a, C, N> {
     #[inline(always)]
-    fn new() -> Self {
-        let Seen { low, least, most } = Seen::NOTHING;
-        Self {
-            low: [low; FREE],
-            least: [least; FREE],
-            most: [most; FREE],
-        }
+    fn new(data: &'a [f32], stride: usize) -> Self {
+        assert!((C - 1) * stride + N <= data.len(), "a tile is whole");
+        Self { data, stride }
     }
 
     #[inline(always)]
-    fn see(&mut self, bits: &[u32; FREE]) {
-        for (i, bits) in bits.iter().enumerate() {
-            self.low[i] |= bits;
-            self.least[i] = self.least[i].min((bits & ABS).wrapping_sub(1));
-            self.most[i] = self.most[i].max(bits & ABS);
-        }
+    fn line(&self, i: usize) -> &'a [f32; N] {
+        assert!(i < C);
+        // SAFETY: the last line ends where the data does, or before.
+        unsafe { &*self.data.as_ptr().add(i * self.stride).cast() }
     }
+}
 
+/// Bounds of the quantized elements' magnitudes, as patterns, lane by lane.
+struct Bounds {
+    /// No more than the smallest one but zero.
+    least: [u32; TOGETHER],
+    /// The largest one.
+    most: [u32; TOGETHER],
+}
+
+impl Bounds {
     #[inline(always)]
     fn add_to(self, seen: &mut Seen) {
-        for i in 0..FREE {
-            seen.low |= self.low[i];
-            seen.least = seen.least.min(self.least[i]);
+        for i in 0..TOGETHER {
+            seen.least = seen.least.min(self.least[i].wrapping_sub(1));
             seen.most = seen.most.max(self.most[i]);
         }
     }

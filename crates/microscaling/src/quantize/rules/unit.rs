@@ -48,6 +48,13 @@ impl UnitElement {
         f32::from_bits(sign | magnitude.min(self.largest(scale)))
     }
 
+    /// The pattern of the smallest number but zero of a block whose scale is a power of two.
+    #[inline(always)]
+    pub(crate) fn smallest(&self, scale: u32) -> u32 {
+        let step = (self.mantissa_bits as u32) << MANTISSA_BITS;
+        scale.wrapping_add(pow2(self.emin).wrapping_sub(ONE).wrapping_sub(step))
+    }
+
     /// The pattern of the largest number of a block whose scale is a power of two.
     #[inline(always)]
     pub(crate) fn largest(&self, scale: u32) -> u32 {
