@@ -193,14 +193,9 @@ impl Panels {
 
     /// The pattern of the smallest magnitude but zero, as float32; infinity if all are zero.
     pub(super) fn smallest(&self) -> u32 {
-        let less_1 = |bits: u32| (bits & ABS).wrapping_sub(1);
-        let words = self.words().iter();
-        let least = words.map(|word| less_1(word << 16).min(less_1(word & 0xffff_0000)));
-        least
-            .min()
-            .unwrap_or(u32::MAX)
-            .saturating_add(1)
-            .min(INFINITY)
+        let elements = self.words().iter().flat_map(|word| halves(*word));
+        let magnitudes = elements.map(|x| x.to_bits() & ABS);
+        magnitudes.filter(|bits| *bits > 0).fold(INFINITY, u32::min)
     }
 
     /// Position among the words of a tile.

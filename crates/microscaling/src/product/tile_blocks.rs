@@ -154,8 +154,8 @@ impl<R: ElementRule> Blocks<'_, R> {
     fn columns<'t>(&self, data: &[f32], tile: Room<'t>, bounds: &mut Bounds) -> Option<Tile<'t>> {
         let lines = Lines::<SUMMED, FREE>::new(data, self.stride);
         let mut maxima = [0; TOGETHER];
-        // Hidden: unrolled, the loop gets vectors of unlike lengths.
         for i in 0..SUMMED / 4 {
+            // Hidden: unrolled, the loop gets vectors of unlike lengths.
             let first = black_box(i) * 4;
             let [a, b, c, d] = [0, 1, 2, 3].map(|k| lines.line(first + k));
             for j in 0..FREE {
