@@ -327,15 +327,15 @@ impl Kernel for Multiply<'_> {
 const NO_STREAM: RandomStream = RandomStream::new(0, 0);
 
 impl Quantized<'_> {
-    /// Whether nothing comes before the quantization in blocks.
-    fn is_unprepared(&self) -> bool {
+    /// Whether anything comes before the quantization in blocks.
+    fn is_prepared(&self) -> bool {
         let OperandQuantization {
             elementwise,
             hadamard,
             factor,
             ..
         } = self.quantization;
-        elementwise.is_none() && hadamard.is_none() && factor.is_none()
+        elementwise.is_some() || hadamard.is_some() || factor.is_some()
     }
 
     /// Writes [`TileBlocks`] of a piece, from its copy if there is one. Returns whether all of the piece is written.
@@ -406,15 +406,14 @@ impl Source for Quantized<'_> {
     /// Quantizes a piece in a copy of what lies in memory, unless its blocks are quantized on their way into the tiles.
     fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
         let piece = target.piece;
-        // Lines of a tile's width, far apart, do not stay in the nearest cache until they are read again.
-        let is_copied = !self.rows || !self.is_unprepared();
-        if is_copied {
+        let is_prepared = self.is_prepared();
+        if is_prepared {
             self.prepare(piece, values);
         }
-        if self.write_tile_blocks(target, is_copied.then_some(&values[..])) {
+        if self.write_tile_blocks(target, is_prepared.then_some(&values[..])) {
             return Ok(());
         }
-        if !is_copied {
+        if !is_prepared {
             self.prepare(piece, values);
         }
         self.quantize(piece, values)?;

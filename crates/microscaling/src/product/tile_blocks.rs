@@ -5,10 +5,11 @@ use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
 use super::pieces::{Piece, Plan};
 use super::transpose::transpose;
 use crate::processor::instruction_set::Kernel;
+use crate::processor::prefetch::prefetch;
 use crate::quantize::blocks::contiguous::largest_of_block;
 use crate::quantize::rules::{BlockRule, ElementRule, TOGETHER, UnitElement};
 use crate::round::bits::ABS;
-use core::hint::black_box;
+use core::mem::MaybeUninit;
 
 const _: () = assert!(FREE == TOGETHER);
 
@@ -52,30 +53,48 @@ impl<R: ElementRule> Kernel for TileBlocks<'_, R> {
             rule: &rule,
             element_rule: self.element_rule,
             element: rule.unit_element(),
-            stride: self.stride,
         };
         let mut bounds = Bounds {
             least: [u32::MAX; TOGETHER],
             most: [0; TOGETHER],
         };
-        let (first_free, first_summed) = (piece.free.start / FREE, piece.summed.start / SUMMED);
+        let (across, along) = (piece.free.len() / FREE, piece.summed.len() / SUMMED);
+        let room = |matrix, i, j| {
+            let (free, summed) = (piece.free.start / FREE + i, piece.summed.start / SUMMED + j);
+            // SAFETY: pieces begin at tiles' beginnings, so that the tile is in this piece alone; the panels outlive the work
+            // on them.
+            let tile = unsafe { self.tiles.room(matrix, free, summed) };
+            prefetch(tile.as_ptr().cast(), TILE);
+            tile
+        };
         for (matrix, start) in piece.matrices.clone().zip(self.starts) {
-            for i in 0..piece.free.len() / FREE {
-                for j in 0..piece.summed.len() / SUMMED {
-                    let at = match plan.rows {
-                        true => i * FREE * self.stride + j * SUMMED,
-                        false => j * SUMMED * self.stride + i * FREE,
+            let data = &self.data[*start..];
+            if plan.rows {
+                for (i, j) in (0..across).flat_map(|i| (0..along).map(move |j| (i, j))) {
+                    let rows =
+                        Lines::new(&data[i * FREE * self.stride + j * SUMMED..], self.stride);
+                    let Some(tile) = blocks.rows(rows, room(matrix, i, j), &mut bounds) else {
+                        return;
                     };
-                    let data = &self.data[start + at..];
-                    // SAFETY: pieces begin at tiles' beginnings, so that the tile is in this piece alone; the panels
-                    // outlive the work on them.
-                    let tile = unsafe { self.tiles.room(matrix, first_free + i, first_summed + j) };
-                    let tile = match plan.rows {
-                        true => blocks.rows(data, tile, &mut bounds),
-                        false => blocks.columns(data, tile, &mut bounds),
+                    if plan.side == Side::Rhs {
+                        transpose(tile);
+                    }
+                }
+                continue;
+            }
+            for (i, j) in (0..along).flat_map(|j| (0..across).step_by(ACROSS).map(move |i| (i, j)))
+            {
+                let data = &data[j * SUMMED * self.stride + i * FREE..];
+                let mut maxima = [[0; TOGETHER]; ACROSS];
+                let maxima = &mut maxima[..ACROSS.min(across - i)];
+                let mut copies = Copies(MaybeUninit::uninit());
+                let tiles = copies.gather(data, self.stride, maxima);
+                for (k, (lines, maxima)) in tiles.iter().zip(maxima).enumerate() {
+                    let tile = room(matrix, i + k, j);
+                    let Some(tile) = blocks.columns(lines, *maxima, tile, &mut bounds) else {
+                        return;
                     };
-                    let Some(tile) = tile else { return };
-                    if plan.rows != (plan.side == Side::Lhs) {
+                    if plan.side == Side::Lhs {
                         transpose(tile);
                     }
                 }
@@ -91,7 +110,6 @@ struct Blocks<'a, R> {
     rule: &'a BlockRule,
     element_rule: R,
     element: UnitElement,
-    stride: usize,
 }
 
 impl<R: ElementRule> Blocks<'_, R> {
@@ -124,8 +142,12 @@ impl<R: ElementRule> Blocks<'_, R> {
 
     /// Blocks that are rows of the data. Returns the tile if all are tame.
     #[inline(always)]
-    fn rows<'t>(&self, data: &[f32], tile: Room<'t>, bounds: &mut Bounds) -> Option<Tile<'t>> {
-        let lines = Lines::<FREE, SUMMED>::new(data, self.stride);
+    fn rows<'t>(
+        &self,
+        lines: Lines<'_, FREE, SUMMED>,
+        tile: Room<'t>,
+        bounds: &mut Bounds,
+    ) -> Option<Tile<'t>> {
         let mut maxima = [0; TOGETHER];
         for (i, amax) in maxima.iter_mut().enumerate() {
             *amax = largest_of_block(lines.line(i));
@@ -151,24 +173,19 @@ impl<R: ElementRule> Blocks<'_, R> {
 
     /// Blocks that are columns of the data. Returns the tile if all are tame.
     #[inline(always)]
-    fn columns<'t>(&self, data: &[f32], tile: Room<'t>, bounds: &mut Bounds) -> Option<Tile<'t>> {
-        let lines = Lines::<SUMMED, FREE>::new(data, self.stride);
-        let mut maxima = [0; TOGETHER];
-        for i in 0..SUMMED / 4 {
-            // Hidden: unrolled, the loop gets vectors of unlike lengths.
-            let first = black_box(i) * 4;
-            let [a, b, c, d] = [0, 1, 2, 3].map(|k| lines.line(first + k));
-            for j in 0..FREE {
-                let [a, b, c, d] = [a, b, c, d].map(|row| row[j].to_bits() & ABS);
-                maxima[j] = maxima[j].max(a.max(b).max(c.max(d)));
-            }
-        }
+    fn columns<'t>(
+        &self,
+        lines: &[[f32; FREE]; SUMMED],
+        maxima: [u32; TOGETHER],
+        tile: Room<'t>,
+        bounds: &mut Bounds,
+    ) -> Option<Tile<'t>> {
         let scales = self.scales(&maxima, bounds)?;
         Some(written(
             tile,
             #[inline(always)]
             |p| {
-                let [even, odd] = [lines.line(2 * p), lines.line(2 * p + 1)];
+                let [even, odd] = [&lines[2 * p], &lines[2 * p + 1]];
                 let mut bits = [[0; FREE]; 2];
                 for j in 0..FREE {
                     bits[0][j] = self.round(even[j], scales[j]);
@@ -183,6 +200,54 @@ impl<R: ElementRule> Blocks<'_, R> {
                 words
             },
         ))
+    }
+}
+
+/// Tiles that are copied together: as many as lie next to each other in a piece.
+const ACROSS: usize = 16;
+/// Rows that are copied together.
+const ROWS: usize = 8;
+
+/// Room for copies of tiles whose blocks are columns.
+#[repr(align(64))]
+struct Copies(MaybeUninit<[[[f32; FREE]; SUMMED]; ACROSS]>);
+
+impl Copies {
+    /// Copies as many tiles as there are maxima, which are of zeros before, and of the tiles' blocks afterwards. Rows that are far apart
+    /// push each other out of the nearest cache, so that all are read once, in stretches as long as possible.
+    #[inline(always)]
+    fn gather(
+        &mut self,
+        data: &[f32],
+        stride: usize,
+        maxima: &mut [[u32; TOGETHER]],
+    ) -> &[[[f32; FREE]; SUMMED]] {
+        assert!(maxima.len() <= ACROSS);
+        let copies: *mut [[f32; FREE]; SUMMED] = self.0.as_mut_ptr().cast();
+        for first in (0..SUMMED).step_by(ROWS) {
+            for (i, maxima) in maxima.iter_mut().enumerate() {
+                let rows = Lines::<ROWS, FREE>::new(&data[first * stride + i * FREE..], stride);
+                // In registers, as a copy.
+                let mut most = *maxima;
+                for k in 0..ROWS {
+                    let row = *rows.line(k);
+                    // SAFETY: there is room for this tile, and a tile has this line.
+                    unsafe {
+                        copies
+                            .add(i)
+                            .cast::<[f32; FREE]>()
+                            .add(first + k)
+                            .write(row)
+                    };
+                    for j in 0..FREE {
+                        most[j] = most[j].max(row[j].to_bits() & ABS);
+                    }
+                }
+                *maxima = most;
+            }
+        }
+        // SAFETY: all lines of these tiles are written.
+        unsafe { core::slice::from_raw_parts(copies, maxima.len()) }
     }
 }
 
