@@ -110,7 +110,16 @@ impl<R: ElementRule> Job<R> {
                 } = piece;
                 let mut draws = Draws::new(self.stream, start + data.len() as u64);
                 at_level(|level| {
-                    tile.apply(self, level, data, start, lines, columns.clone(), &mut draws);
+                    tile.apply(
+                        self,
+                        level,
+                        data,
+                        start,
+                        lines,
+                        columns.clone(),
+                        0,
+                        &mut draws,
+                    );
                 });
             });
         }

@@ -9,7 +9,7 @@ use super::{Job, Units, Way};
 use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::ElementRule;
-use crate::round::draws::{Draws, WINDOW};
+use crate::round::draws::Draws;
 use crate::round::random::RandomStream;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -17,6 +17,9 @@ pub(in crate::quantize) use lines::ColumnMax;
 pub(crate) use lines::Lines;
 use sub_rows::{SubRows, has_few_sub_blocks};
 pub(crate) use tile::Tile;
+
+/// Columns that are worked on together: so few that 16 rows of them stay in the nearest cache.
+const COLUMNS: usize = 512;
 
 /// A run of interleaved blocks.
 pub(crate) struct Run<'a> {
@@ -72,18 +75,24 @@ impl Run<'_> {
             by_columns(job, level, data, inner, 0..inner, start);
             return true;
         }
-        for columns in lines.tiles(WINDOW) {
+        let together = if by_sub_rows {
+            sub_rows::COLUMNS
+        } else {
+            COLUMNS
+        };
+        for columns in lines.tiles(together) {
+            // Otherwise memory has nothing to do while these columns are rounded.
+            let ahead = match goes_on {
+                _ if columns.end < lines.width => columns.len(),
+                true => data.len() - columns.start,
+                false => 0,
+            };
             let mut seen = units.is_some().then(Units::default);
             tile.reset(columns.len());
             tile.see(level, data, &lines, columns.clone());
             if has_sub_blocks {
                 tile.keep_for_blocks(&lines, &mut seen);
                 if by_sub_rows && let Some(of_blocks) = tile.tame_blocks(&job.rule, level) {
-                    let ahead = match goes_on {
-                        _ if columns.end < inner => columns.len(),
-                        true => data.len() - columns.start,
-                        false => 0,
-                    };
                     level.run(SubRows {
                         job,
                         of_blocks,
@@ -107,7 +116,16 @@ impl Run<'_> {
                 if seen.is_some() && tile.way == Way::Any {
                     return false;
                 }
-                tile.apply(job, level, data, start, &lines, columns.clone(), draws);
+                tile.apply(
+                    job,
+                    level,
+                    data,
+                    start,
+                    &lines,
+                    columns.clone(),
+                    ahead,
+                    draws,
+                );
             }
             if let (Some(units), Some(seen)) = (&mut units, seen) {
                 units(columns.start % inner..columns.end.min(inner), &seen);

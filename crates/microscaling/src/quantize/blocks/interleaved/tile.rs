@@ -2,6 +2,7 @@
 
 use super::lines::{ColumnMax, Lines};
 use crate::processor::instruction_set::{Kernel, Level};
+use crate::processor::prefetch::prefetch;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::quantize::blocks::{Elements, Grids, Job, TameBlocks, TamePairs, Units, Way};
 use crate::quantize::rules::{BlockRule, ElementRule, SIGHT};
@@ -267,13 +268,14 @@ impl Tile {
                 return false;
             }
             let start = start + (i * length) as u64;
-            self.apply(job, level, part, start, lines, columns.clone(), draws);
+            self.apply(job, level, part, start, lines, columns.clone(), 0, draws);
         }
         true
     }
 
     /// Works on the columns of some lines, the first of which begins at position `start` of the tensor.
-    /// `draws` are of the job's stream.
+    /// `ahead` is how many elements lie between these columns and the ones that are worked on next, or 0. `draws` are of the job's
+    /// stream.
     #[expect(clippy::too_many_arguments, reason = "all that a kernel needs")]
     pub(in crate::quantize) fn apply<R: ElementRule>(
         &self,
@@ -283,6 +285,7 @@ impl Tile {
         start: u64,
         lines: &Lines,
         columns: Range<usize>,
+        ahead: usize,
         draws: &mut Draws,
     ) {
         let [first, second] = &self.grids;
@@ -290,6 +293,9 @@ impl Tile {
             let end = columns.end.min(line.len());
             let data = &mut line[columns.start..end];
             let count = data.len();
+            if ahead > 0 {
+                prefetch(data.as_ptr().wrapping_add(ahead), count);
+            }
             level.run(Elements {
                 job,
                 grids: Grids::Each([&first[..count], &second[..count]]),
