@@ -71,31 +71,31 @@ impl<R: ElementRule> Kernel for TileBlocks<'_, R> {
             let data = &self.data[*start..];
             if plan.rows {
                 for (i, j) in (0..across).flat_map(|i| (0..along).map(move |j| (i, j))) {
-                    let rows =
-                        Lines::new(&data[i * FREE * self.stride + j * SUMMED..], self.stride);
-                    let Some(tile) = blocks.rows(rows, room(matrix, i, j), &mut bounds) else {
+                    let data = &data[i * FREE * self.stride + j * SUMMED..];
+                    let lines = Lines::new(data, self.stride);
+                    let Some(tile) = blocks.rows(lines, room(matrix, i, j), &mut bounds) else {
                         return;
                     };
                     if plan.side == Side::Rhs {
                         transpose(tile);
                     }
                 }
-                continue;
-            }
-            for (i, j) in (0..along).flat_map(|j| (0..across).step_by(ACROSS).map(move |i| (i, j)))
-            {
-                let data = &data[j * SUMMED * self.stride + i * FREE..];
-                let mut maxima = [[0; TOGETHER]; ACROSS];
-                let maxima = &mut maxima[..ACROSS.min(across - i)];
-                let mut copies = Copies(MaybeUninit::uninit());
-                let tiles = copies.gather(data, self.stride, maxima);
-                for (k, (lines, maxima)) in tiles.iter().zip(maxima).enumerate() {
-                    let tile = room(matrix, i + k, j);
-                    let Some(tile) = blocks.columns(lines, *maxima, tile, &mut bounds) else {
-                        return;
-                    };
-                    if plan.side == Side::Lhs {
-                        transpose(tile);
+            } else {
+                let firsts = (0..across).step_by(ACROSS);
+                for (i, j) in (0..along).flat_map(|j| firsts.clone().map(move |i| (i, j))) {
+                    let data = &data[j * SUMMED * self.stride + i * FREE..];
+                    let mut maxima = [[0; TOGETHER]; ACROSS];
+                    let maxima = &mut maxima[..ACROSS.min(across - i)];
+                    let mut copies = Copies(MaybeUninit::uninit());
+                    let tiles = copies.gather(data, self.stride, maxima);
+                    for (k, (lines, maxima)) in tiles.iter().zip(maxima).enumerate() {
+                        let tile = room(matrix, i + k, j);
+                        let Some(tile) = blocks.columns(lines, *maxima, tile, &mut bounds) else {
+                            return;
+                        };
+                        if plan.side == Side::Lhs {
+                            transpose(tile);
+                        }
                     }
                 }
             }
@@ -232,13 +232,7 @@ impl Copies {
                 for k in 0..ROWS {
                     let row = *rows.line(k);
                     // SAFETY: there is room for this tile, and a tile has this line.
-                    unsafe {
-                        copies
-                            .add(i)
-                            .cast::<[f32; FREE]>()
-                            .add(first + k)
-                            .write(row)
-                    };
+                    unsafe { (&raw mut (*copies.add(i))[first + k]).write(row) };
                     for j in 0..FREE {
                         most[j] = most[j].max(row[j].to_bits() & ABS);
                     }
