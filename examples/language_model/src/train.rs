@@ -1,5 +1,6 @@
 //! Trains one model in several formats, from the same weights on the same batches.
 
+use core::fmt::Display;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -16,7 +17,7 @@ use burn::{
 };
 use burn_mx::{
     MxAutodiff, MxBackend, MxDevice, MxSpecs, Recipe,
-    module::{MxTensorOps, exempt_layers, label_parameters, set_exemptions_at, set_recipe_layers},
+    module::{MxTensorOps, label_parameters, set_exemptions, set_recipe_layers},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -106,7 +107,7 @@ impl Format {
         })
     }
 
-    /// The model of a folder in this format, to predict with. The recipe's exemptions do not count.
+    /// The model of a folder in this format, to predict with.
     ///
     /// # Errors
     ///
@@ -115,10 +116,13 @@ impl Format {
         self.set_layers(folder.load(&self.device()?)?)
     }
 
-    /// The decoder with the formats of the recipe's layers.
+    /// The decoder with the formats of the layers that the recipe exempts or names.
     fn set_layers<B: MxTensorOps>(&self, model: Decoder<B>) -> Result<Decoder<B>, Error> {
-        set_recipe_layers(model, &self.recipe)
-            .map_err(|error| Error::Other(format!("{}: {error}", self.name)))
+        let other = |error: &dyn Display| Error::Other(format!("{}: {error}", self.name));
+        let two = Tensor::zeros([1, 2], &model.devices()[0]);
+        let (model, _) = set_exemptions(model, &self.recipe, |model| model.loss(two))
+            .map_err(|error| other(&error))?;
+        set_recipe_layers(model, &self.recipe).map_err(|error| other(&error))
     }
 
     /// A device of this format.
@@ -266,31 +270,21 @@ impl<'a> Trainer<'a> {
         data: Data<'a>,
     ) -> Result<Self, Error> {
         let device = format.device()?;
-        let model = label_parameters(settings.start(config, &device)?);
+        let model = format.set_layers(label_parameters(settings.start(config, &device)?))?;
         let optimizer = AdamWConfig::new()
             .with_beta_2(0.99)
             .with_epsilon(1e-8)
             .with_weight_decay(0.1)
             .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)))
             .init();
-        let mut trainer = Self {
+        Ok(Self {
             settings,
             data,
             context: config.context,
             device,
             model,
             optimizer,
-        };
-        let batch = trainer.batch(0);
-        let other = |error: &dyn core::fmt::Display| Error::Other(error.to_string());
-        let exempt = exempt_layers::<B, _, _>(&trainer.model, format.recipe.exemptions, |model| {
-            model.loss(batch);
-        });
-        let exempt = exempt.map_err(|error| other(&error))?;
-        trainer.model = set_exemptions_at(trainer.model, &format.recipe, &exempt)
-            .map_err(|error| other(&error))?;
-        trainer.model = format.set_layers(trainer.model)?;
-        Ok(trainer)
+        })
     }
 
     /// The batch of a step, the same in each format.
