@@ -5,7 +5,7 @@ use super::{Place, SMALL, assert_same_results, program, runs, terminal::Terminal
 #[test]
 fn a_terminal_shows_every_run_and_then_the_table() {
     let place = Place::new();
-    let options = [SMALL, &["--epochs", "100", "--preset", "none"]].concat();
+    let options = [SMALL, &["--epochs", "200", "--preset", "none"]].concat();
     let mut terminal = Terminal::run(program("compare"), &options, place.0.path());
     terminal.wait_for(&["Run 1 of 2", "Train fp32", "Loss", "Accuracy"]);
     terminal.wait_for(&["Run 2 of 2", "Train none", "Loss", "Accuracy"]);
@@ -19,7 +19,8 @@ fn a_terminal_shows_every_run_and_then_the_table() {
 #[test]
 fn q_stops_the_sweep_and_loses_nothing() {
     let place = Place::new();
-    let sweep = ["--epochs", "30", "--preset", "mxfp4", "--preset", "none"];
+    // So many that a test on a busy machine sees the second run before it ends.
+    let sweep = ["--epochs", "100", "--preset", "mxfp4", "--preset", "none"];
     let sweep = [SMALL, &sweep].concat();
     let (through, _) = place.compare(&sweep);
 
@@ -36,7 +37,7 @@ fn q_stops_the_sweep_and_loses_nothing() {
     assert_eq!(ended.code, 1, "{}", ended.screen);
     for text in [
         "error: stopped in mxfp4 after ",
-        " of 30 epochs (",
+        " of 100 epochs (",
         "1 of 3 runs",
         "--resume",
     ] {
