@@ -6,13 +6,11 @@ use crate::quantize::blocks::Job;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::quantize::rules::{BlockRule, ElementRule, FixedPointRule, ScalePair};
 use crate::round::bits::ABS;
+use crate::round::draws::WINDOW;
 use core::ops::Range;
 
 /// The most sub-blocks of the second level in one of the first level.
 const MOST: usize = 2;
-
-/// Columns that are worked on together. With half as many, microexponents take a tenth longer.
-pub(super) const COLUMNS: usize = 1024;
 
 /// Columns between requests for the next ones: few, so that the processor need not wait until all requests are made.
 const PIECE: usize = 64;
@@ -25,7 +23,7 @@ pub(super) struct SubRows<'a, R> {
     pub(super) data: &'a mut [f32],
     /// Elements of a row.
     pub(super) inner: usize,
-    /// At most [`COLUMNS`] of them.
+    /// At most [`WINDOW`] of them.
     pub(super) columns: Range<usize>,
     /// Elements from these columns to the ones that are worked on next, or 0.
     pub(super) ahead: usize,
@@ -41,7 +39,7 @@ pub(super) fn has_few_sub_blocks(rule: &BlockRule) -> bool {
 }
 
 /// Words of the columns, and of as many more as fill the last vector.
-type Words = [[u32; LANES]; COLUMNS / LANES];
+type Words = [[u32; LANES]; WINDOW / LANES];
 
 impl<R: ElementRule> Kernel for SubRows<'_, R> {
     #[inline(always)]
