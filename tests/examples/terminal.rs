@@ -89,8 +89,9 @@ impl Terminal {
                 return;
             }
             let ended = self.child.try_wait().expect("a child can be waited for");
-            assert!(ended.is_none(), "{ended:?} before {texts:?}: {text}");
-            assert!(began.elapsed() < PATIENCE, "no {texts:?}: {text}");
+            let seen = format!("gets keys: {gets_keys}; {text}");
+            assert!(ended.is_none(), "{ended:?} before {texts:?}: {seen}");
+            assert!(began.elapsed() < PATIENCE, "no {texts:?}: {seen}");
             thread::sleep(Duration::from_millis(10));
         }
     }
