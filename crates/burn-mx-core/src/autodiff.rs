@@ -5,7 +5,7 @@ macro_rules! recorded {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
             $crate::autodiff::backward::check_recorded_by_autodiff::<B, C, 1>([&$tensor]);
-            let $tensor = $crate::autodiff::backward::parameter::used::<B, C>($tensor);
+            let $tensor = $crate::autodiff::backward::edge::used::<B, C>($tensor);
             $crate::hooks::tracked(|| Ad::<B, C>::$name($tensor $(, $arg)*))
         }
     )* };

@@ -69,9 +69,9 @@ pub use specs::args::MxArgs;
 #[doc(hidden)]
 pub use specs::suggestion;
 pub use specs::{
-    AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs,
-    ParseGradientOperandsError, ParseHadamardError, Recipe, ResolvedSpecs, Slot, SlotFormat,
-    SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
+    AsResolvedSpecs, ElementwiseScope, Exemptions, GradientOperands, Hadamard, HadamardSigns,
+    MxSpecs, ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError, Recipe,
+    ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;

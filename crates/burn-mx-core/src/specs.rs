@@ -5,6 +5,7 @@
 
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
+pub use self::fields::elementwise_scope::{ElementwiseScope, ParseElementwiseScopeError};
 pub use self::fields::gradient_operands::{GradientOperands, ParseGradientOperandsError};
 pub use self::fields::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
 pub use self::fields::slot::Slot;

@@ -51,9 +51,17 @@ impl<P: TensorMetadata> MxTensor<P> {
     /// weight, too, if it requires no gradients because it is frozen or for inference. Any other tensor keeps its role.
     pub(crate) fn with_require_grad(self, require_grad: bool) -> Self {
         let replaces = || self.meta.replaces == Some(hash_of(&self.shape()));
-        match require_grad || replaces() {
+        match require_grad || self.meta.is_weight() || replaces() {
             true => self.into_weight(),
             false => self,
+        }
+    }
+
+    /// The tensor as a reduction along one axis takes it: the reduction leaves one element of a vector.
+    pub(crate) fn reduced_along_axis(self) -> Self {
+        match self.rank() {
+            1 => self.reduced(),
+            _ => self,
         }
     }
 
@@ -95,10 +103,9 @@ impl<P> MxTensor<P> {
 
     /// [`into_weight`](Self::into_weight), with these unpacked values unless the tensor has its own.
     pub(crate) fn into_weight_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
-        self.meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER);
-        self.meta
-            .flags
-            .remove(Flags::CONSTANT | Flags::LITERAL | Flags::LOSS);
+        let flags = &mut self.meta.flags;
+        flags.insert(Flags::WEIGHT | Flags::PARAMETER | Flags::OF_PARAMETERS);
+        flags.remove(Flags::CONSTANT | Flags::LITERAL | Flags::LOSS | Flags::ACTIVATION);
         self.meta.replaces = None;
         self.kept.get_or_insert_with(|| WeightCache::new(unpacked));
         self
@@ -114,6 +121,18 @@ impl<P> MxTensor<P> {
         if unpacked.is_some() {
             self.kept = Some(WeightCache::new(unpacked));
         }
+        self
+    }
+
+    /// The tensor as a reduction to one element takes it: [`Meta::reduced`].
+    pub(crate) fn reduced(mut self) -> Self {
+        self.meta = self.meta.reduced();
+        self
+    }
+
+    /// The tensor whose elements these positions select, place or raise: [`Meta::indexed_by`].
+    pub(crate) fn indexed_by(mut self, positions: Meta) -> Self {
+        self.meta = self.meta.indexed_by(positions);
         self
     }
 

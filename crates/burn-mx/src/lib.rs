@@ -49,10 +49,10 @@ pub use burn_mx_checkpoint as checkpoint;
 #[cfg(feature = "clap")]
 pub use burn_mx_core::MxArgs;
 pub use burn_mx_core::{
-    AsResolvedSpecs, Exemptions, GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend,
-    MxDevice, MxKernels, MxSpecs, MxTensor, ParseGradientOperandsError, ParseHadamardError,
-    Portable, Recipe, ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs,
-    hooks, process,
+    AsResolvedSpecs, ElementwiseScope, Exemptions, GradientOperands, Hadamard, HadamardSigns,
+    MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, MxTensor, ParseElementwiseScopeError,
+    ParseGradientOperandsError, ParseHadamardError, Portable, Recipe, ResolvedSpecs, Slot,
+    SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;

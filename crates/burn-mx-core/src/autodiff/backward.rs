@@ -4,11 +4,11 @@
 //! carries the specs of the tensor it belongs to.
 
 pub(crate) mod boundary;
+pub(crate) mod edge;
 pub(crate) mod elementwise;
 pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod norm;
-pub(crate) mod parameter;
 pub(crate) mod saved;
 pub(crate) mod softmax;
 

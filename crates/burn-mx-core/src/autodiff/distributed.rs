@@ -8,7 +8,7 @@ use burn_backend::distributed::{
 };
 use burn_backend::tensor::{Device, FloatTensor};
 
-use super::backward::parameter::used;
+use super::backward::edge::used;
 use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;

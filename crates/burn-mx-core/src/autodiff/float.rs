@@ -10,9 +10,9 @@ use burn_backend::{
     BoolDType, Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 
+use super::backward::edge::{Edge, delegate_used, reduced, reduced_along_axis, used};
 use super::backward::elementwise::{BinaryRule, UnaryRule};
-use super::backward::parameter::{delegate_used, used};
-use super::backward::{boundary, check_recorded_by_autodiff, elementwise, matmul, metas};
+use super::backward::{boundary, check_recorded_by_autodiff, edge, elementwise, matmul, metas};
 use super::{Ad, MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
@@ -37,6 +37,29 @@ macro_rules! unary_backward {
     )* };
 }
 
+/// Reductions with a step of our own, of the operand as a reduction takes it.
+macro_rules! reduction_backward {
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $reduced:ident, $rule:expr;)*) => { $(
+        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            let $tensor = $reduced::<B, C>($tensor);
+            match emulation(&OpContext::of(metas::<B, 1>([&$tensor]))) {
+                Some(_) => elementwise::unary::<B, C>($tensor, $rule),
+                None => Ad::<B, C>::$name($tensor $(, $arg)*),
+            }
+        }
+    )* };
+}
+
+/// Sums with burn-autodiff's step, of the operand as a reduction takes it.
+macro_rules! reduction_of_autodiff {
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $reduced:ident;)*) => { $(
+        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            let $tensor = used::<B, C>($reduced::<B, C>($tensor));
+            hooks::tracked(|| Ad::<B, C>::$name($tensor $(, $arg)*))
+        }
+    )* };
+}
+
 /// Ops on two tensors with a step of our own.
 macro_rules! binary_backward {
     ($($name:ident = $rule:expr;)*) => { $(
@@ -51,18 +74,18 @@ macro_rules! binary_of_autodiff {
     ($(fn $name:ident($lhs:ident: FloatTensor<Self>, $rhs:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
         fn $name($lhs: FloatTensor<Self>, $rhs: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
             check_recorded_by_autodiff::<B, C, 2>([&$lhs, &$rhs]);
-            boundary::exempt_or_not::<B, C>($lhs, $rhs, |lhs, rhs| {
+            edge::exempt_or_not::<B, C>($lhs, $rhs, |lhs, rhs| {
                 hooks::tracked(|| Ad::<B, C>::$name(lhs, rhs $(, $arg)*))
             })
         }
     )* };
 }
 
-/// Ops that a device may give an optimizer's mark to: there are no such tensors in autodiff.
+/// Tensors that are created on a device, which may give them an optimizer's mark: there are no such tensors in autodiff.
 macro_rules! unmarked {
-    ($(fn $name:ident $args:tt -> FloatTensor<Self>;)*) => { $(
-        fn $name $args -> FloatTensor<Self> {
-            let mut tensor = $crate::autodiff::backward::parameter::call_with_used!([Ad::<B, C>::$name] [] $args);
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> FloatTensor<Self>;)*) => { $(
+        fn $name($($arg: $ty),*) -> FloatTensor<Self> {
+            let mut tensor = Ad::<B, C>::$name($($arg),*);
             tensor.primitive.meta = tensor.primitive.meta.without_optimizer_marks();
             tensor
         }
@@ -75,7 +98,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
         match OpContext::of_matmul([lhs.primitive.meta, rhs.primitive.meta]).emulation() {
             Some(interned) => matmul::forward::<B, C>(lhs, rhs, interned),
-            None => boundary::exempt_or_not::<B, C>(lhs, rhs, Ad::<B, C>::float_matmul),
+            None => edge::exempt_or_not::<B, C>(lhs, rhs, Ad::<B, C>::float_matmul),
         }
     }
 
@@ -85,11 +108,16 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Tanh;
         fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Tan;
         fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Sqrt;
-        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Prod { dim: None };
-        fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = UnaryRule::Prod { dim: Some(dim) };
         fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = UnaryRule::CumProd { dim };
-        fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Mean { dim: None };
-        fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = UnaryRule::Mean { dim: Some(dim) };
+    }
+
+    reduction_backward! {
+        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced, UnaryRule::Prod { dim: None };
+        fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> =
+            reduced_along_axis, UnaryRule::Prod { dim: Some(dim) };
+        fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced, UnaryRule::Mean { dim: None };
+        fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> =
+            reduced_along_axis, UnaryRule::Mean { dim: Some(dim) };
     }
 
     binary_backward! {
@@ -115,9 +143,15 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         grid: FloatTensor<Self>,
         options: GridSampleOptions,
     ) -> FloatTensor<Self> {
-        if !activation::is_composed::<B>(&tensor.primitive) {
+        let context = OpContext::of(metas::<B, 2>([&tensor, &grid]));
+        if emulation(&context).is_none() {
+            let edge = Edge::of_moved(&context);
+            let [tensor, grid] = [tensor, grid].map(|tensor| edge.enter::<B, C>(tensor));
             return Ad::<B, C>::float_grid_sample_2d(tensor, grid, options);
         }
+        // What activations place is an activation, too.
+        let positions = grid.primitive.meta;
+        let tensor = boundary::cross::<B, C>(tensor, |meta| meta.indexed_by(positions));
         let tensor = elementwise::unary::<B, C>(tensor, UnaryRule::Round);
         let grid = match activation::is_composed::<B>(&grid.primitive) {
             true => elementwise::unary::<B, C>(grid, UnaryRule::RoundGradient),
@@ -170,7 +204,12 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
 
     unmarked! {
         fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self>;
-        fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self>;
+    }
+
+    fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
+        let mut tensor = Ad::<B, C>::float_to_device(used::<B, C>(tensor), device);
+        tensor.primitive.meta = tensor.primitive.meta.without_optimizer_marks();
+        tensor
     }
 
     recorded! {
@@ -206,13 +245,18 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         value: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         check_recorded_by_autodiff::<B, C, 2>([&tensor, &value]);
-        let [tensor, value] = [tensor, value].map(used::<B, C>);
+        let metas = [tensor.primitive.meta, indices.meta, value.primitive.meta];
+        let edge = Edge::of_moved(&OpContext::of(metas.map(Some)));
+        let [tensor, value] = [tensor, value].map(|tensor| edge.enter::<B, C>(tensor));
         hooks::tracked(|| Ad::<B, C>::float_select_add(tensor, dim, indices, value))
     }
 
+    reduction_of_autodiff! {
+        fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced;
+        fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = reduced_along_axis;
+    }
+
     delegate_used! { Ad<B, C>:
-        fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cumsum(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_scatter_add(

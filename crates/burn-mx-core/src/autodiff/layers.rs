@@ -10,9 +10,8 @@ use burn_backend::ops::{
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 
-use super::backward::boundary::Exemption;
+use super::backward::edge::{Edge, delegate_used};
 use super::backward::elementwise::{BinaryRule, UnaryRule};
-use super::backward::parameter::delegate_used;
 use super::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
@@ -47,10 +46,10 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     let context = join_of_layer::<B>(&x, &weight, bias.as_ref());
     let weight = named_if_emulated::<B>(&context, weight);
-    let exemption = Exemption::new(&context);
-    let [x, weight] = [x, weight].map(|tensor| exemption.enter::<B, C>(tensor));
-    let bias = bias.map(|bias| exemption.enter::<B, C>(bias));
-    exemption.leave::<B, C>(hooks::tracked(|| op(x, weight, bias)))
+    let edge = Edge::new(&context);
+    let [x, weight] = [x, weight].map(|tensor| edge.enter::<B, C>(tensor));
+    let bias = bias.map(|bias| edge.enter::<B, C>(bias));
+    edge.leave::<B, C>(hooks::tracked(|| op(x, weight, bias)))
 }
 
 /// The weight of a convolution, which has a product to be named if it is emulated.
@@ -136,7 +135,10 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         kernel_size: [usize; 2],
         options: UnfoldOptions,
     ) -> FloatTensor<Self> {
-        if x.primitive.meta.emulation().is_none() {
+        if OpContext::of_product(metas::<B, 1>([&x]))
+            .emulation()
+            .is_none()
+        {
             return Ad::<B, C>::unfold4d(x, kernel_size, options);
         }
         let x = match activation::is_composed::<B>(&x.primitive) {
@@ -168,19 +170,19 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         let x = as_activation::<B>(x);
         let context = join_of_layer::<B>(&x, &weight, bias.as_ref());
         let weight = named_if_emulated::<B>(&context, weight);
-        let exemption = Exemption::new(&context);
-        let [x, offset, weight] = [x, offset, weight].map(|tensor| exemption.enter::<B, C>(tensor));
-        let [mask, bias] = [mask, bias].map(|t| t.map(|tensor| exemption.enter::<B, C>(tensor)));
-        exemption.leave::<B, C>(hooks::tracked(|| {
+        let edge = Edge::new(&context);
+        let [x, offset, weight] = [x, offset, weight].map(|tensor| edge.enter::<B, C>(tensor));
+        let [mask, bias] = [mask, bias].map(|t| t.map(|tensor| edge.enter::<B, C>(tensor)));
+        edge.leave::<B, C>(hooks::tracked(|| {
             Ad::<B, C>::deform_conv2d(x, offset, weight, mask, bias, options)
         }))
     }
 
     fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> {
         let context = OpContext::of([Some(weights.primitive.meta), Some(indices.meta)]);
-        let exemption = Exemption::new(&context);
-        let weights = exemption.enter::<B, C>(weights);
-        exemption.leave::<B, C>(Ad::<B, C>::embedding(weights, indices))
+        let edge = Edge::new(&context);
+        let weights = edge.enter::<B, C>(weights);
+        edge.leave::<B, C>(Ad::<B, C>::embedding(weights, indices))
     }
 
     averaging_ops!(delegate_used! Ad<B, C>:);

@@ -113,7 +113,11 @@ impl TensorChange {
                     .remove(Flags::EXEMPT | Flags::CONSTANT | Flags::LITERAL);
             }
             Self::Master => meta.flags.insert(Flags::OPTIMIZER_GRADIENT),
-            Self::Weight(on) => meta.flags.set(Flags::WEIGHT | Flags::PARAMETER, on),
+            Self::Weight(true) => meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER),
+            Self::Weight(false) => {
+                let of_weight = Flags::WEIGHT | Flags::PARAMETER | Flags::OF_PARAMETERS;
+                meta.flags.remove(of_weight);
+            }
         }
         meta
     }

@@ -11,7 +11,7 @@ use crate::warnings;
 impl OpContext {
     /// The specs by which the op is emulated; `None` if the result equals the wrapped backend's. This is so without
     /// specs, with nothing to emulate, in an optimizer's arithmetic, for constants alone, in a full-precision piece,
-    /// and in a loss.
+    /// in a loss, and for an elementwise op out of its specs' scope.
     ///
     /// # Panics
     ///
@@ -24,7 +24,8 @@ impl OpContext {
             .specs
             .or_else(shared_specs::installed_default)
             .map(hooks::specs_of_op)
-            .filter(|interned| !interned.specs.is_none())?;
+            .filter(|interned| !interned.specs.is_none())
+            .filter(|interned| self.is_in_scope(interned))?;
         if let Some(other) = self.mixed_with {
             let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);
             panic!(
@@ -36,6 +37,11 @@ impl OpContext {
         Some(interned)
     }
 
+    /// Whether these specs reach the op: every product, and elementwise ops on what their scope names.
+    fn is_in_scope(&self, interned: &SharedSpecs) -> bool {
+        self.is_product || !interned.is_scoped() || self.result.is_activation()
+    }
+
     /// Whether the op is emulated and rounds, for operands of any type: an embedding's operands are not all floats.
     pub(crate) fn rounds(&self) -> bool {
         let of_one_type = Self {
@@ -45,6 +51,15 @@ impl OpContext {
         of_one_type
             .emulation()
             .is_some_and(|interned| interned.specs.float_format().is_some())
+    }
+
+    /// Whether elementwise ops with the op's specs are rounded, if their scope reaches them.
+    pub(crate) fn has_elementwise_format(&self) -> bool {
+        let in_scope = Self {
+            is_product: true,
+            ..*self
+        };
+        in_scope.rounds()
     }
 
     /// Whether the op's specs, a parameter's, exempt it from the emulation that another operand comes from.

@@ -9,7 +9,7 @@ use super::stored;
 use crate::arithmetic::norm;
 use crate::kernels::{KernelOp, MxKernels, Norm, Normalization, to_f32};
 use crate::tensor::random_streams::OpNumber;
-use crate::tensor::{Float, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext};
 
 /// Gradients of [`forward`].
 pub(crate) struct NormGrads<B: MxKernels> {
@@ -102,17 +102,18 @@ pub(crate) fn plain_rms_norm<B: Backend>(
 }
 
 /// The gradients of x, γ and β from the output's gradient. `number` is the op's number in the forward pass, and `layer`
-/// its layer, as the recorder names it.
+/// its layer, as the recorder names it. `beta` is the meta of β.
 pub(crate) fn backward<B: MxKernels>(
     number: OpNumber,
     layer: Option<&'static str>,
     norm: Norm,
     x: Float<B>,
     gamma: Float<B>,
+    beta: Option<Meta>,
     grad: Float<B>,
     epsilon: f64,
 ) -> NormGrads<B> {
-    let context = OpContext::of([Some(x.meta), Some(gamma.meta)]);
+    let context = OpContext::of([Some(x.meta), Some(gamma.meta), beta]);
     let Some(interned) = context.emulation() else {
         unreachable!("a norm has a backward op of its own only where something is emulated")
     };

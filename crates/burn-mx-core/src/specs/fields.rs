@@ -10,6 +10,7 @@
 //!
 //! The flag `value(VALUE, help)` takes a value; `on(help)` and `off(help)` set a boolean that is false or true by default.
 
+pub(super) mod elementwise_scope;
 pub(super) mod gradient_operands;
 pub(super) mod hadamard;
 pub(super) mod slot;
@@ -18,7 +19,7 @@ pub(super) mod table;
 
 use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
 
-use super::{GradientOperands, Hadamard, Slot, SlotFormat};
+use super::{ElementwiseScope, GradientOperands, Hadamard, Slot, SlotFormat};
 use table::specs_table;
 
 specs_table! {
@@ -47,7 +48,7 @@ specs_table! {
     /// let specs = MxSpecs::from_json(
     ///     r#"{ "w_elem_format": "fp6_e3m2", "a_elem_format": "int8", "block_size": 32, "fp": 16 }"#,
     /// )?;
-    /// assert_eq!(specs.resolve()?.to_string(), "w fp6_e3m2, a int8, block 32, fp16");
+    /// assert_eq!(specs.resolve()?.to_string(), "w fp6_e3m2, a int8, block 32, fp16 everywhere");
     /// # Ok::<(), burn_mx::SpecsError>(())
     /// ```
     pub struct MxSpecs;
@@ -102,6 +103,11 @@ specs_table! {
     /// Default: true.
     bfloat_subnorms: bool = true,
         off("Flush subnormals of the elementwise format to zero");
+    /// Which ops the elementwise format applies to. `all`, the default, is the reference's scope: every op that an input or a
+    /// parameter has taken part in. `activations`, the presets' scope: ops whose operands follow from data and from
+    /// parameters, see [`ElementwiseScope`].
+    elementwise_scope: ElementwiseScope = ElementwiseScope::All,
+        value("SCOPE", "Ops that the elementwise format applies to: all, or activations"), beyond("");
     /// Whether the backward pass is emulated. If false, the backward pass runs in plain float32 on the unrounded
     /// inputs, and all `*_bp*` formats and gradient roundings are ignored, as in the reference. Default: true.
     quantize_backprop: bool = true,

@@ -9,7 +9,7 @@ use microscaling::{
 };
 
 use super::suggestion;
-use super::{MxSpecs, SpecsError};
+use super::{ElementwiseScope, MxSpecs, SpecsError};
 
 type Preset = (&'static str, fn() -> MxSpecs);
 
@@ -93,7 +93,7 @@ impl MxSpecs {
     }
 
     /// MXFP8 with E4M3 elements (OCP MX v1.0) for weights and activations, forward and backward; block 32, 8 scale
-    /// bits, bfloat16 elementwise, ties to even. The other five presets of MX formats differ only in their element.
+    /// bits, bfloat16 for elementwise ops on activations, ties to even. The other five presets of MX formats differ only in their element.
     pub fn mxfp8_e4m3() -> Self {
         Self::concrete(ElementFormat::FP8_E4M3)
     }
@@ -233,6 +233,7 @@ impl MxSpecs {
             w_elem_format: Some(element.into()),
             a_elem_format: Some(element.into()),
             bfloat: 16,
+            elementwise_scope: ElementwiseScope::Activations,
             round: Rounding::NearestEven,
             ..Self::mx()
         }
@@ -244,6 +245,7 @@ impl MxSpecs {
             w_elem_format: format,
             a_elem_format: format,
             bfloat: 16,
+            elementwise_scope: ElementwiseScope::Activations,
             round: Rounding::NearestEven,
             ..Self::default()
         }

@@ -13,7 +13,7 @@ use microscaling::{
 
 use crate::specs::ProductKind;
 
-use super::{GradientOperands, Hadamard, MxSpecs, Slot, SpecsError};
+use super::{ElementwiseScope, GradientOperands, Hadamard, MxSpecs, Slot, SpecsError};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
 ///
@@ -286,6 +286,11 @@ impl ResolvedSpecs {
     /// The backward pass uses it only with [`quantize_backprop`](Self::quantize_backprop).
     pub fn float_format(&self) -> Option<FloatFormat> {
         self.float_format
+    }
+
+    /// Which ops the elementwise format applies to, see [`MxSpecs::elementwise_scope`].
+    pub fn elementwise_scope(&self) -> ElementwiseScope {
+        self.specs.elementwise_scope
     }
 
     /// Whether the backward pass is emulated, see [`MxSpecs::quantize_backprop`].

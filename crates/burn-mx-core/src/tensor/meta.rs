@@ -39,6 +39,10 @@ bitflags! {
         /// numbers that a model made on the device of an activation, such as a matrix of signs. Such numbers are a constant
         /// in a product with an activation. A device with this flag is an activation's.
         const LITERAL = 1 << 11;
+        /// Follows from data and from a parameter.
+        const ACTIVATION = 1 << 12;
+        /// Follows from parameters, and otherwise from constants and literals alone.
+        const OF_PARAMETERS = 1 << 13;
     }
 }
 
@@ -46,6 +50,8 @@ impl Flags {
     pub(super) const OPTIMIZER: Self = Self::OPTIMIZER_GRADIENT.union(Self::OPTIMIZER_PARAMETER);
     /// Computed at full precision, like every later result.
     pub(crate) const EXEMPT: Self = Self::FULL_PRECISION.union(Self::LOSS);
+    /// What a tensor follows from, if that is not data alone. A gradient has these flags of its tensor.
+    pub(crate) const ORIGIN: Self = Self::ACTIVATION.union(Self::OF_PARAMETERS);
     /// Ops with such a result are the wrapped backend's.
     pub(crate) const PLAIN: Self = Self::OPTIMIZER.union(Self::EXEMPT).union(Self::CONSTANT);
     /// The flags that a view shares with its tensor, and that a tensor's gradient shares with its view's gradient.
@@ -95,6 +101,28 @@ impl Meta {
         }
     }
 
+    /// Whether elementwise ops with this result are in scope of specs for activations.
+    pub(crate) fn is_activation(self) -> bool {
+        self.flags.contains(Flags::ACTIVATION)
+    }
+
+    /// What the tensor follows from: [`Flags::ORIGIN`].
+    pub(crate) fn origin(self) -> Flags {
+        self.flags & Flags::ORIGIN
+    }
+
+    /// Meta of an operand that is reduced to one element. The element is a number about the model, such as a loss, and no
+    /// activation: it counts as data.
+    pub(crate) fn reduced(mut self) -> Self {
+        self.flags.remove(Flags::ACTIVATION);
+        self
+    }
+
+    /// Meta of an operand whose values these positions select, place or raise: it follows from both.
+    pub(crate) fn indexed_by(self, positions: Self) -> Self {
+        Self::viewed([Some(self), Some(positions)])
+    }
+
     pub(crate) fn is_weight(self) -> bool {
         self.flags.contains(Flags::WEIGHT)
     }
@@ -119,7 +147,8 @@ impl Meta {
     /// device.
     pub(super) fn of_indices(mut self) -> Self {
         let of_optimizer = self.flags.intersects(Flags::OPTIMIZER);
-        self.flags.remove(Flags::EXEMPT | Flags::OPTIMIZER_GRADIENT);
+        self.flags
+            .remove(Flags::EXEMPT | Flags::OPTIMIZER_GRADIENT | Flags::WEIGHT);
         self.flags.set(Flags::OPTIMIZER_PARAMETER, of_optimizer);
         self
     }
@@ -221,7 +250,7 @@ impl Meta {
     /// it meets a parameter.
     pub(crate) fn for_device(self) -> Self {
         let has = |flags| self.flags.intersects(flags);
-        let mut flags = self.flags & (Flags::EXEMPT | Flags::CHOSEN);
+        let mut flags = self.flags & (Flags::EXEMPT | Flags::CHOSEN | Flags::ORIGIN);
         flags.set(Flags::OPTIMIZER_PARAMETER, has(Flags::OPTIMIZER));
         let of_model = Flags::OPTIMIZER | Flags::WEIGHT | Flags::PARAMETER;
         flags.set(Flags::LITERAL, !has(of_model));
@@ -238,10 +267,11 @@ impl Meta {
 
     /// Meta of a tensor that is created from given numbers on a device with this meta. A full-precision piece does not
     /// exempt the tensors that it creates: a tensor that lives on, such as the next batch, would never be emulated. Its
-    /// backward pass does exempt them: burn-autodiff creates them, and they end with the gradients.
+    /// backward pass does exempt them: burn-autodiff creates them, and they end with the gradients. For the same reason, what is
+    /// created there has the device's origin, and elsewhere it is data.
     pub(crate) fn created(mut self) -> Self {
         if !phase::is_backward() {
-            self.flags.remove(Flags::EXEMPT);
+            self.flags.remove(Flags::EXEMPT | Flags::ORIGIN);
         }
         self
     }

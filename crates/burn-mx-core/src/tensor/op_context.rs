@@ -2,7 +2,7 @@
 
 use burn_backend::FloatDType;
 
-use super::shared_specs::SharedSpecs;
+use super::shared_specs::{self, SharedSpecs};
 use super::{Flags, Meta};
 use crate::warnings;
 
@@ -21,6 +21,8 @@ pub(crate) struct OpContext {
     pub(crate) any_emulated: bool,
     /// Whether an operand has no specs, and takes the process-wide default.
     pub(crate) any_unset: bool,
+    /// Whether the op is a product, which is quantized whatever its operands follow from.
+    pub(crate) is_product: bool,
 }
 
 impl OpContext {
@@ -40,6 +42,7 @@ impl OpContext {
         let (mut storage, mut mixed_with) = (None, None);
         let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
         let mut bare_activation = false;
+        let (mut of_data, mut of_parameters) = (false, false);
         for meta in metas {
             if !any {
                 storage = meta.storage;
@@ -52,6 +55,10 @@ impl OpContext {
                 // What the op is computed by, the others say.
                 continue;
             }
+            let is_activation = meta.is_activation();
+            let is_of_parameters = meta.flags.contains(Flags::OF_PARAMETERS);
+            of_data |= is_activation || !is_of_parameters && !meta.is_constant();
+            of_parameters |= is_activation || is_of_parameters;
             all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
             match meta.specs {
                 Some(interned) => any_emulated |= !interned.specs.is_none(),
@@ -85,6 +92,8 @@ impl OpContext {
             flags.remove(Flags::OPTIMIZER);
         }
         flags.set(Flags::CONSTANT, all_constant);
+        flags.set(Flags::ACTIVATION, of_data && of_parameters);
+        flags.set(Flags::OF_PARAMETERS, of_parameters && !of_data);
         let by_optimizer = flags.intersects(Flags::OPTIMIZER);
         let source = match any_weight && by_optimizer {
             // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
@@ -114,8 +123,16 @@ impl OpContext {
         {
             warnings::warn_mixed(&first.specs, &second.specs);
         }
+        let specs = weight.or(activation).and_then(|meta| meta.specs);
+        // A weight that is scaled, masked or averaged is a weight, where only activations are emulated.
+        let is_weight = any_weight
+            && flags.contains(Flags::OF_PARAMETERS)
+            && specs
+                .or_else(shared_specs::installed_default)
+                .is_some_and(SharedSpecs::is_scoped);
+        flags.set(Flags::WEIGHT, is_weight);
         Self {
-            specs: weight.or(activation).and_then(|meta| meta.specs),
+            specs,
             result: Meta {
                 specs: carried,
                 flags,
@@ -128,6 +145,7 @@ impl OpContext {
             mixed_with,
             any_emulated,
             any_unset,
+            is_product: false,
         }
     }
 
@@ -135,14 +153,27 @@ impl OpContext {
     /// where a layer begins.
     pub(crate) fn of_product<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let any_weight = operands.into_iter().flatten().any(Meta::is_weight);
-        Self::of(operands.map(|meta| {
+        let context = Self::of(operands.map(|meta| {
             let mut meta = meta?;
             meta.flags.remove(Flags::CONSTANT);
             if any_weight {
                 meta.flags.remove(Flags::LOSS);
             }
             Some(meta)
-        }))
+        }));
+        Self {
+            is_product: true,
+            ..context
+        }
+    }
+
+    /// The context of a layer's product: its result is an activation, whatever its operands follow from.
+    pub(crate) fn of_layer<const N: usize>(operands: [Option<Meta>; N]) -> Self {
+        let mut context = Self::of_product(operands);
+        let flags = &mut context.result.flags;
+        flags.remove(Flags::OF_PARAMETERS | Flags::WEIGHT);
+        flags.insert(Flags::ACTIVATION);
+        context
     }
 
     /// The context of a matrix product. Two constants count as two activations if neither was computed, as with synthetic
@@ -151,7 +182,10 @@ impl OpContext {
         let constants = lhs.is_constant() && rhs.is_constant();
         let computed = !(lhs.flags & rhs.flags).contains(Flags::LITERAL);
         match constants && computed {
-            true => Self::of([Some(lhs), Some(rhs)]),
+            true => Self {
+                is_product: true,
+                ..Self::of([Some(lhs), Some(rhs)])
+            },
             false => Self::of_product([Some(lhs), Some(rhs)]),
         }
     }

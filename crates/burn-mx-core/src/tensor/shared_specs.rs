@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex, RwLock};
 
 use super::random_streams::{Draws, OpNumber, OpNumbers};
-use crate::specs::ResolvedSpecs;
+use crate::specs::{ElementwiseScope, ResolvedSpecs};
 
 /// Resolved specs that tensors share, and the state of their random numbers. There is one for each distinct
 /// [`ResolvedSpecs`], for the life of the process.
@@ -39,6 +39,14 @@ impl SharedSpecs {
     /// The specs.
     pub fn resolved(&self) -> &ResolvedSpecs {
         &self.specs
+    }
+
+    /// Whether elementwise ops are emulated on activations alone.
+    pub(crate) fn is_scoped(&self) -> bool {
+        match self.specs.elementwise_scope() {
+            ElementwiseScope::All => false,
+            ElementwiseScope::Activations => true,
+        }
     }
 
     /// The random numbers of an op: forward op, backward op or product. Each takes its own, once.

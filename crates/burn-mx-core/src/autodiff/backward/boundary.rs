@@ -6,11 +6,11 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 
-use super::parameter::{gradient_of, marked};
-use super::{Tracked, metas};
+use super::Tracked;
+use super::edge::gradient_of;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::tensor::{Flags, Meta, MxTensor, OpContext};
+use crate::tensor::{Flags, Meta, MxTensor};
 
 #[derive(Debug)]
 struct Boundary;
@@ -29,6 +29,21 @@ pub(crate) fn cross<B: MxKernels, C: CheckpointStrategy>(
     {
         OpsKind::Tracked(prep) => prep.finish(before, after),
         OpsKind::UnTracked(prep) => prep.finish(after),
+    }
+}
+
+/// The tensor, whose gradient will have the tensor's meta.
+pub(crate) fn returned<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
+    if !tensor.is_tracked() {
+        return tensor;
+    }
+    let meta = tensor.primitive.meta;
+    match Backward::<MxBackend<B>, 1>::prepare::<C>(Boundary, [tensor.node])
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prep) => prep.finish(meta, tensor.primitive),
+        OpsKind::UnTracked(prep) => prep.finish(tensor.primitive),
     }
 }
 
@@ -59,59 +74,6 @@ pub(crate) fn begin_loss<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>
         meta.flags.insert(Flags::LOSS);
         meta
     })
-}
-
-/// The edge of an op that a parameter's specs may exempt from the emulation that its other operands come from. An exempt
-/// op is a piece at full precision, or its gradients would be emulated as those operands are.
-pub(crate) struct Exemption {
-    /// Of the output, if the op is exempt.
-    exempt: Option<Meta>,
-    /// Whether gradients are rounded.
-    rounds: bool,
-}
-
-impl Exemption {
-    /// Of an op with burn-autodiff's step.
-    pub(crate) fn new(context: &OpContext) -> Self {
-        Self {
-            exempt: context.is_exempt().then_some(context.result),
-            rounds: context.rounds(),
-        }
-    }
-
-    /// The tensor as the op takes it.
-    pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(
-        &self,
-        tensor: Tracked<B>,
-    ) -> Tracked<B> {
-        match (self.exempt, self.rounds) {
-            (Some(_), _) => enter::<B, C>(tensor),
-            (None, true) => marked::<B, C>(tensor),
-            (None, false) => tensor,
-        }
-    }
-
-    /// The op's output as the next op takes it.
-    pub(crate) fn leave<B: MxKernels, C: CheckpointStrategy>(
-        self,
-        output: Tracked<B>,
-    ) -> Tracked<B> {
-        match self.exempt {
-            Some(meta) => cross::<B, C>(output, |_| meta),
-            None => output,
-        }
-    }
-}
-
-/// An op on two tensors that is not emulated, but may be exempt.
-pub(crate) fn exempt_or_not<B: MxKernels, C: CheckpointStrategy>(
-    lhs: Tracked<B>,
-    rhs: Tracked<B>,
-    op: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
-) -> Tracked<B> {
-    let exemption = Exemption::new(&OpContext::of(metas::<B, 2>([&lhs, &rhs])));
-    let [lhs, rhs] = [lhs, rhs].map(|tensor| exemption.enter::<B, C>(tensor));
-    exemption.leave::<B, C>(op(lhs, rhs))
 }
 
 impl<B: MxKernels> Backward<MxBackend<B>, 1> for Boundary {

@@ -13,9 +13,9 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, binary as binary_step, unary as
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
-use super::parameter::gradient_of;
+use super::edge::gradient_of;
 use super::saved::Saved;
-use super::{Tracked, boundary, check_recorded, metas};
+use super::{Tracked, check_recorded, edge, metas};
 use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
 use crate::hooks;
@@ -70,7 +70,7 @@ pub(crate) fn binary_or<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     match elementwise::emulation(&OpContext::of(metas::<B, 2>([&lhs, &rhs]))) {
         Some(_) => binary::<B, C>(lhs, rhs, rule),
-        None => boundary::exempt_or_not::<B, C>(lhs, rhs, plain),
+        None => edge::exempt_or_not::<B, C>(lhs, rhs, plain),
     }
 }
 

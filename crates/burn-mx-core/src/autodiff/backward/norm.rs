@@ -5,8 +5,7 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-use super::boundary::Exemption;
-use super::parameter::gradient_of;
+use super::edge::{Edge, gradient_of};
 use super::saved::Saved;
 use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
@@ -48,10 +47,10 @@ pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
         let number = interned.draws().op();
         return forward::<B, C>(number, norm, x, gamma, beta, epsilon);
     }
-    let exemption = Exemption::new(&context);
-    let [x, gamma] = [x, gamma].map(|tensor| exemption.enter::<B, C>(tensor));
-    let beta = beta.map(|beta| exemption.enter::<B, C>(beta));
-    exemption.leave::<B, C>(plain(x, gamma, beta))
+    let edge = Edge::new(&context);
+    let [x, gamma] = [x, gamma].map(|tensor| edge.enter::<B, C>(tensor));
+    let beta = beta.map(|beta| edge.enter::<B, C>(beta));
+    edge.leave::<B, C>(plain(x, gamma, beta))
 }
 
 /// Normalization of tensors that are emulated.
@@ -126,7 +125,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
         let grad = grads.consume::<MxBackend<B>>(&ops.node);
         let [x, gamma] = [x, gamma].map(|saved| saved.retrieve(checkpointer));
         let metas = [Some(x.meta), Some(gamma.meta), beta_meta];
-        let backward = norm::backward::<B>(number, layer, norm, x, gamma, grad, epsilon);
+        let backward = norm::backward::<B>(number, layer, norm, x, gamma, beta_meta, grad, epsilon);
         let values = [backward.x, backward.gamma, backward.beta];
         for ((node, meta), value) in ops.parents.into_iter().zip(metas).zip(values) {
             if let (Some(node), Some(meta)) = (node, meta) {

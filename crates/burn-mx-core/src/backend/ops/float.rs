@@ -25,6 +25,15 @@ macro_rules! unary {
     )* };
 }
 
+/// Sums and products of elements: as `unary!`, of the operand as a reduction takes it.
+macro_rules! reduction {
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $reduced:ident;)*) => { $(
+        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            elementwise::unary::<B>(stringify!($name), None, $tensor.$reduced(), |tensor| B::$name(tensor $(, $arg)*))
+        }
+    )* };
+}
+
 /// Functions of each number: round, compute by `B`, round.
 macro_rules! function {
     ($(fn $name:ident($tensor:ident: FloatTensor<Self>) -> FloatTensor<Self>;)*) => { $(
@@ -108,11 +117,11 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::mean::<B>(None, tensor)
+        elementwise::mean::<B>(None, tensor.reduced())
     }
 
     fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
-        elementwise::mean_dim::<B>(None, tensor, dim)
+        elementwise::mean_dim::<B>(None, tensor.reduced_along_axis(), dim)
     }
 
     fn float_cross(
@@ -126,6 +135,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     fn float_powi(lhs: FloatTensor<Self>, rhs: IntTensor<Self>) -> FloatTensor<Self> {
+        let lhs = lhs.indexed_by(rhs.meta);
         elementwise::unary::<B>("powi", None, lhs, |lhs| B::float_powi(lhs, rhs.inner))
     }
 
@@ -135,6 +145,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         options: GridSampleOptions,
     ) -> FloatTensor<Self> {
         // The grid says where to read: positions, which are not rounded.
+        let tensor = tensor.indexed_by(grid.meta);
         elementwise::unary::<B>("grid_sample_2d", None, tensor, |tensor| {
             let grid = same_type::<B>(grid.inner, &tensor);
             B::float_grid_sample_2d(tensor, grid, options)
@@ -147,6 +158,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
         value: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
+        let tensor = tensor.indexed_by(indices.meta);
         elementwise::binary::<B>("scatter_add", None, tensor, value, |tensor, value| {
             B::float_scatter_add(dim, tensor, indices.inner, value)
         })
@@ -158,6 +170,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         indices: IntTensor<Self>,
         value: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
+        let tensor = tensor.indexed_by(indices.meta);
         elementwise::binary::<B>("select_add", None, tensor, value, |tensor, value| {
             B::float_select_add(tensor, dim, indices.inner, value)
         })
@@ -169,6 +182,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         values: FloatTensor<Self>,
         reduction: IndexingUpdateOp,
     ) -> FloatTensor<Self> {
+        let data = data.indexed_by(indices.meta);
         if matches!(reduction, IndexingUpdateOp::Add | IndexingUpdateOp::Mul) {
             return elementwise::binary::<B>("scatter_nd", None, data, values, |data, values| {
                 B::float_scatter_nd(data, indices.inner, values, reduction)
@@ -204,16 +218,19 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_floor(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_ceil(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_trunc(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
-        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
+    }
+
+    reduction! {
+        fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced;
+        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced;
+        fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = reduced_along_axis;
+        fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = reduced_along_axis;
     }
 
     unary! {
         fn float_remainder_scalar(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_powi_scalar_impl(lhs: FloatTensor<Self>, rhs: Scalar) -> FloatTensor<Self>;
         fn float_powf_scalar_impl(tensor: FloatTensor<Self>, value: Scalar) -> FloatTensor<Self>;
-        fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
-        fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cumsum(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
     }

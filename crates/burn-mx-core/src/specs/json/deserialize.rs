@@ -8,7 +8,7 @@ use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::specs::{GradientOperands, MxSpecs, SpecsField, suggestion};
+use crate::specs::{ElementwiseScope, GradientOperands, MxSpecs, SpecsField, suggestion};
 use crate::warnings::warn;
 
 /// Fields of the reference that change no number: JSON and flags with them are read, and they are dropped.
@@ -138,7 +138,7 @@ macro_rules! values {
 }
 
 values!(bool u64: Deserialize::deserialize);
-values!(u32 usize SharedExpMethod ScaleMode Rounding Headroom GradientOperands: null_is_default);
+values!(u32 usize SharedExpMethod ScaleMode Rounding Headroom GradientOperands ElementwiseScope: null_is_default);
 
 fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where

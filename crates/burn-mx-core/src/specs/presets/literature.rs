@@ -5,7 +5,9 @@ use microscaling::{
     ScaleFormat, ScaleMode,
 };
 
-use crate::specs::{GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat};
+use crate::specs::{
+    ElementwiseScope, GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat,
+};
 
 /// 4/3: the headroom that brings the largest FP4 element under scale mode `floor` from less than 8 steps to less than 6.
 const FOUR_THIRDS: Headroom = match Headroom::new(4, 3) {
@@ -181,6 +183,7 @@ impl MxSpecs {
     fn bfloat16() -> Self {
         Self {
             bfloat: 16,
+            elementwise_scope: ElementwiseScope::Activations,
             round: Rounding::NearestEven,
             quantize_matmul: false,
             ..Self::default()

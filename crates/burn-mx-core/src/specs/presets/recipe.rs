@@ -72,6 +72,7 @@ impl Recipe {
             bfloat: specs.bfloat,
             fp: specs.fp,
             bfloat_subnorms: specs.bfloat_subnorms,
+            elementwise_scope: specs.elementwise_scope,
             quantize_backprop: specs.quantize_backprop,
             round: specs.round,
             round_weight: specs.round_weight,

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use microscaling::{Rounding, ScaleMode, SharedExpMethod};
 
-use crate::specs::{ResolvedSpecs, Slot, SlotFormat};
+use crate::specs::{ElementwiseScope, ResolvedSpecs, Slot, SlotFormat};
 
 impl Display for ResolvedSpecs {
     /// A summary, such as `w fp8_e4m3, a fp8_e4m3, block 32, bfloat16, round even`. Fields with default values and fields
@@ -53,9 +53,13 @@ impl Display for ResolvedSpecs {
         }
         parts.extend(specs.remarks());
         if self.float_format().is_some() {
+            let everywhere = match specs.elementwise_scope {
+                ElementwiseScope::All => " everywhere",
+                ElementwiseScope::Activations => "",
+            };
             parts.push(match specs.fp {
-                0 => format!("bfloat{}", specs.bfloat),
-                fp => format!("fp{fp}"),
+                0 => format!("bfloat{}{everywhere}", specs.bfloat),
+                fp => format!("fp{fp}{everywhere}"),
             });
         }
         parts.extend(self.roundings());

@@ -1,0 +1,187 @@
+//! The edges of ops with burn-autodiff's step: how tensors enter an op, and how their gradients leave it.
+//!
+//! burn-autodiff computes gradients by [`MxBackend`](crate::MxBackend)'s ops, which go by the metas of what they compute with. So an operand
+//! enters exempt if the op is exempt, and the gradient of an operand gets the operand's meta where that differs from the
+//! op's.
+//!
+//! burn-autodiff adds a tensor's gradients from several uses by `MxBackend`'s addition, which rounds. So a parameter's
+//! gradients are marked, and the sum of marked gradients is not rounded. This crate's steps mark their results.
+
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::TensorMetadata;
+
+use super::boundary::{cross, enter, returned};
+use super::{Tracked, metas};
+use crate::kernels::MxKernels;
+use crate::tensor::{Flags, Float, Meta, OpContext};
+
+/// The gradient of a tensor with meta `operand`, as its node gets it.
+pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {
+    let flags = &mut gradient.meta.flags;
+    flags.remove(Flags::ORIGIN | Flags::WEIGHT);
+    flags.insert(operand.origin());
+    flags.set(Flags::PARAMETER_GRADIENT, operand.is_parameter());
+    gradient
+}
+
+/// The edge of an op with burn-autodiff's step.
+pub(crate) struct Edge {
+    /// The op's result.
+    result: Meta,
+    /// Whether a parameter's specs exempt the op from the emulation that its other operands come from. Such an op is a piece at
+    /// full precision, or its gradients would be emulated as those operands are.
+    exempt: bool,
+    /// Whether the op's gradients are rounded.
+    rounds: bool,
+    /// Whether elementwise ops with the op's specs are rounded, if their scope reaches them.
+    has_elementwise_format: bool,
+}
+
+impl Edge {
+    /// Of an op in this context.
+    pub(crate) fn new(context: &OpContext) -> Self {
+        Self {
+            exempt: context.is_exempt(),
+            ..Self::of_moved(context)
+        }
+    }
+
+    /// Of an op in this context that rounds nothing forward.
+    pub(crate) fn of_moved(context: &OpContext) -> Self {
+        Self {
+            result: context.result,
+            exempt: false,
+            rounds: context.rounds(),
+            has_elementwise_format: context.has_elementwise_format(),
+        }
+    }
+
+    /// The tensor as the op takes it. Where nothing is rounded no step comes between: gradients are burn-autodiff's to the
+    /// order in which they are summed.
+    pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(
+        &self,
+        tensor: Tracked<B>,
+    ) -> Tracked<B> {
+        if self.exempt {
+            return enter::<B, C>(tensor);
+        }
+        let own = tensor.primitive.meta;
+        let exemption = self.result.flags & Flags::EXEMPT;
+        if !own.flags.contains(exemption) {
+            return cross::<B, C>(tensor, |mut meta| {
+                meta.flags.insert(exemption);
+                meta
+            });
+        }
+        let differs = self.has_elementwise_format && own.origin() != self.result.origin();
+        match differs || self.rounds && own.is_parameter() {
+            true => returned::<B, C>(tensor),
+            false => tensor,
+        }
+    }
+
+    /// The op's output as the next op takes it.
+    pub(crate) fn leave<B: MxKernels, C: CheckpointStrategy>(
+        self,
+        output: Tracked<B>,
+    ) -> Tracked<B> {
+        match self.exempt {
+            true => cross::<B, C>(output, |_| self.result),
+            false => output,
+        }
+    }
+}
+
+/// An op on two tensors that is not emulated, but may be exempt.
+pub(crate) fn exempt_or_not<B: MxKernels, C: CheckpointStrategy>(
+    lhs: Tracked<B>,
+    rhs: Tracked<B>,
+    op: impl FnOnce(Tracked<B>, Tracked<B>) -> Tracked<B>,
+) -> Tracked<B> {
+    let edge = Edge::new(&OpContext::of(metas::<B, 2>([&lhs, &rhs])));
+    let [lhs, rhs] = [lhs, rhs].map(|tensor| edge.enter::<B, C>(tensor));
+    edge.leave::<B, C>(op(lhs, rhs))
+}
+
+/// The only tensor of an op, as the op takes it.
+pub(crate) fn used<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
+    let context = OpContext::of([Some(tensor.primitive.meta)]);
+    Edge::of_moved(&context).enter::<B, C>(tensor)
+}
+
+/// The tensor as a reduction to one element takes it: [`Meta::reduced`].
+pub(crate) fn reduced<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
+    let meta = tensor.primitive.meta;
+    match meta.is_activation() && OpContext::of([Some(meta)]).has_elementwise_format() {
+        true => cross::<B, C>(tensor, Meta::reduced),
+        false => tensor,
+    }
+}
+
+/// As [`reduced`], of a vector; other tensors keep their meta.
+pub(crate) fn reduced_along_axis<B: MxKernels, C: CheckpointStrategy>(
+    tensor: Tracked<B>,
+) -> Tracked<B> {
+    match tensor.primitive.inner.rank() {
+        1 => reduced::<B, C>(tensor),
+        _ => tensor,
+    }
+}
+
+/// As [`delegate!`](crate::backend::delegate::delegate) to burn-autodiff, each float tensor by the op's [`Edge`].
+macro_rules! delegate_used {
+    (structs $to:ty: $(fn $name:ident $args:tt -> $ret:ty;)*) => { $(
+        fn $name $args -> $ret {
+            let result = $crate::autodiff::backward::edge::call_with_used!(edge [<$to>::$name] [] [] $args);
+            $crate::backend::delegate::SameTensors::same_tensors(result)
+        }
+    )* };
+    ($to:ty: $(fn $name:ident $args:tt -> $ret:ty;)*) => { $(
+        fn $name $args -> $ret {
+            $crate::hooks::tracked(|| $crate::autodiff::backward::edge::call_with_used!(edge [<$to>::$name] [] [] $args))
+        }
+    )* };
+}
+pub(crate) use delegate_used;
+
+/// The call of a function with the arguments of a signature: the metas of those that are dealt with, what the function takes
+/// for them, and the arguments that are to come.
+macro_rules! call_with_used {
+    ($edge:ident [$($function:tt)*] [$($metas:tt)*] [$($done:tt)*] ()) => {{
+        let context = $crate::tensor::OpContext::of([$($metas)*]);
+        let $edge = $crate::autodiff::backward::edge::Edge::of_moved(&context);
+        $($function)*($($done)*)
+    }};
+    ($edge:ident $function:tt [$($metas:tt)*] [$($done:tt)*] ($arg:ident: FloatTensor<Self> $(, $($more:tt)*)?)) => {
+        $crate::autodiff::backward::edge::call_with_used!(
+            $edge $function
+            [$($metas)* Some($arg.primitive.meta),]
+            [$($done)* $edge.enter::<B, C>($arg),]
+            ($($($more)*)?)
+        )
+    };
+    ($edge:ident $function:tt [$($metas:tt)*] [$($done:tt)*] ($arg:ident: Vec<FloatTensor<Self>> $(, $($more:tt)*)?)) => {
+        $crate::autodiff::backward::edge::call_with_used!(
+            $edge $function
+            [$($metas)* $arg.iter().map(|tensor| tensor.primitive.meta).reduce($crate::tensor::Meta::merged),]
+            [$($done)* $arg.into_iter().map(|tensor| $edge.enter::<B, C>(tensor)).collect(),]
+            ($($($more)*)?)
+        )
+    };
+    ($edge:ident $function:tt [$($metas:tt)*] [$($done:tt)*] ($arg:ident: IntTensor<Self> $(, $($more:tt)*)?)) => {
+        $crate::autodiff::backward::edge::call_with_used!(
+            $edge $function [$($metas)* Some($arg.meta),] [$($done)* $arg,] ($($($more)*)?)
+        )
+    };
+    ($edge:ident $function:tt [$($metas:tt)*] [$($done:tt)*] ($arg:ident: BoolTensor<Self> $(, $($more:tt)*)?)) => {
+        $crate::autodiff::backward::edge::call_with_used!(
+            $edge $function [$($metas)* Some($arg.meta),] [$($done)* $arg,] ($($($more)*)?)
+        )
+    };
+    ($edge:ident $function:tt $metas:tt [$($done:tt)*] ($arg:ident: $ty:ty $(, $($more:tt)*)?)) => {
+        $crate::autodiff::backward::edge::call_with_used!(
+            $edge $function $metas [$($done)* $arg,] ($($($more)*)?)
+        )
+    };
+}
+pub(crate) use call_with_used;
