@@ -66,17 +66,23 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod convolutions;
     #[cfg(test_backend = "flex")]
+    mod data_and_parameters;
+    #[cfg(test_backend = "flex")]
     mod devices;
     #[cfg(test_backend = "flex")]
     mod differences;
     #[cfg(test_backend = "flex")]
     mod dtypes;
     #[cfg(test_backend = "flex")]
+    mod emulated_activations;
+    #[cfg(test_backend = "flex")]
     mod exempt;
     #[cfg(test_backend = "flex")]
     mod formats;
     #[cfg(test_backend = "flex")]
     mod gradient_bias;
+    #[cfg(test_backend = "flex")]
+    mod indices_of_activations;
     #[cfg(test_backend = "flex")]
     mod instruction_sets;
     #[cfg(test_backend = "flex")]
@@ -88,6 +94,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod losses;
     #[cfg(test_backend = "flex")]
+    mod losses_of_burn;
+    #[cfg(test_backend = "flex")]
     mod marks;
     #[cfg(test_backend = "flex")]
     mod masters;
@@ -95,6 +103,8 @@ mod suite {
     mod one_pass;
     #[cfg(test_backend = "flex")]
     mod op_coverage;
+    #[cfg(test_backend = "flex")]
+    mod ops_in_losses;
     #[cfg(test_backend = "flex")]
     mod optimizers;
     #[cfg(test_backend = "flex")]
@@ -107,6 +117,10 @@ mod suite {
     mod ptq_recipe;
     #[cfg(test_backend = "flex")]
     mod ptq_resume;
+    #[cfg(test_backend = "flex")]
+    mod random_gradients;
+    #[cfg(test_backend = "flex")]
+    mod random_scopes;
     #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]

@@ -3,7 +3,7 @@
 //!
 //! The independent source is Burn alone, on inputs as they are or rounded by `half`.
 
-mod calls;
+pub(super) mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,13 +32,13 @@ const DELEGATED: &str = include_str!("../../crates/burn-mx-core/src/backend/dele
 
 /// What the first words of a row say.
 #[derive(Clone, Copy, Debug)]
-struct Row {
-    forward: &'static str,
-    backward: &'static str,
+pub(super) struct Row {
+    pub(super) forward: &'static str,
+    pub(super) backward: &'static str,
 }
 
 /// By op.
-fn rows() -> BTreeMap<&'static str, Row> {
+pub(super) fn rows() -> BTreeMap<&'static str, Row> {
     let mut rows = BTreeMap::new();
     let ops = TABLE.split("\n## Functions").next().unwrap_or_default();
     for line in ops.lines() {
@@ -126,7 +126,7 @@ fn called<B: Backend>(op: &str, device: B::Device, rounded: bool) -> Vec<f32> {
 }
 
 /// What differs, if anything; NaN equals NaN.
-fn difference(got: &[f32], expected: &[f32]) -> Option<String> {
+pub(super) fn difference(got: &[f32], expected: &[f32]) -> Option<String> {
     if got.len() != expected.len() {
         return Some(format!("{} values, expected {}", got.len(), expected.len()));
     }
@@ -174,7 +174,7 @@ fn check_all(check: impl Fn(&str, Row) -> Option<String>) {
     assert_none(rows().into_iter().filter_map(check).collect());
 }
 
-fn panic_message(panic: &dyn std::any::Any) -> String {
+pub(super) fn panic_message(panic: &dyn std::any::Any) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
     format!("panics: {}", text.unwrap_or_default())
@@ -279,7 +279,7 @@ fn parameters_of<B: Exact>(op: &str, device: B::Device, seeds: &[u64]) -> Vec<f3
 }
 
 /// The values of the output of `op`, and a scalar of which the gradient by the output is a fixed one.
-fn loss_of<B: Exact>(calls: &Calls<B>, op: &str, seed: u64) -> (Vec<f32>, Tensor<B, 1>) {
+pub(super) fn loss_of<B: Exact>(calls: &Calls<B>, op: &str, seed: u64) -> (Vec<f32>, Tensor<B, 1>) {
     let Some(Output::Floats(outputs)) = calls.call(op) else {
         panic!("has no float result")
     };

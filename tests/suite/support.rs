@@ -5,6 +5,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+use burn_backend::get_device_settings;
 use burn_mx::module::{as_activation, full_precision};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
@@ -161,6 +162,27 @@ pub(crate) trait Exact: AutodiffBackend {
     ) -> Tensor<Self, 1> {
         (Self::exact(tensor) * Self::exact(gradient)).sum()
     }
+}
+
+/// The leaf as an activation, which follows from data and from a parameter: its values and its gradient are those of the leaf.
+/// A mask that nothing passes through follows from both.
+#[cfg_attr(not(test_backend = "flex"), allow(dead_code))]
+pub(crate) fn activation<B: Exact>(leaf: FloatTensor<B>) -> FloatTensor<B> {
+    let data = B::input(B::float_detach(leaf.clone()));
+    let dtype = get_device_settings::<B>(&B::float_device(&leaf)).bool_dtype;
+    let mask = B::float_greater_elem(
+        B::float_mul(leaf.clone(), data),
+        f32::INFINITY.into(),
+        dtype,
+    );
+    B::float_mask_fill(B::input(leaf), mask, 0.0.into())
+}
+
+/// As [`activation`], of a tensor.
+#[cfg_attr(not(test_backend = "flex"), allow(dead_code))]
+pub(crate) fn as_hidden<B: Exact, const D: usize>(leaf: Tensor<B, D>) -> Tensor<B, D> {
+    let hidden = activation::<B>(leaf.into_primitive().tensor());
+    Tensor::from_primitive(TensorPrimitive::Float(hidden))
 }
 
 impl<B: Backend> Exact for Autodiff<B> {

@@ -18,29 +18,29 @@ use half::bf16;
 use super::super::support::noise;
 
 /// What an op gives.
-pub(super) enum Output<B: Backend> {
+pub(crate) enum Output<B: Backend> {
     Floats(Vec<FloatTensor<B>>),
     /// Values of other types, or what there is to say of an op without a fixed result.
     Values(Vec<f64>),
 }
 
 /// Calls ops on the same inputs on any backend.
-pub(super) struct Calls<B: Backend> {
-    pub(super) device: B::Device,
+pub(crate) struct Calls<B: Backend> {
+    pub(crate) device: B::Device,
     /// Whether the inputs are rounded to bfloat16.
-    pub(super) rounded: bool,
+    pub(crate) rounded: bool,
     /// Whether the inputs require gradients.
-    pub(super) tracked: bool,
+    pub(crate) tracked: bool,
     /// The conversion of the inputs before the op takes them.
-    pub(super) role: fn(FloatTensor<B>) -> FloatTensor<B>,
+    pub(crate) role: fn(FloatTensor<B>) -> FloatTensor<B>,
     /// The inputs of the calls so far.
-    pub(super) inputs: RefCell<Vec<FloatTensor<B>>>,
+    pub(crate) inputs: RefCell<Vec<FloatTensor<B>>>,
     /// The input that is taken next, where an op is called again on the inputs that it had.
-    pub(super) again: Cell<Option<usize>>,
+    pub(crate) again: Cell<Option<usize>>,
 }
 
 /// The values of a float tensor.
-pub(super) fn floats<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
+pub(crate) fn floats<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
     let data = read_sync(B::float_into_data(tensor)).expect("the tensor can be read");
     data.into_vec().expect("the tensor holds f32")
 }
@@ -58,7 +58,7 @@ fn bools<B: Backend>(tensor: BoolTensor<B>) -> Vec<f64> {
 }
 
 impl<B: Backend> Calls<B> {
-    pub(super) fn new(device: B::Device, rounded: bool, tracked: bool) -> Self {
+    pub(crate) fn new(device: B::Device, rounded: bool, tracked: bool) -> Self {
         Self {
             device,
             rounded,
@@ -128,7 +128,7 @@ impl<B: Backend> Calls<B> {
     }
 
     /// The result of `op`; `None` if there is no call of that name here.
-    pub(super) fn call(&self, op: &str) -> Option<Output<B>> {
+    pub(crate) fn call(&self, op: &str) -> Option<Output<B>> {
         self.creation(op)
             .or_else(|| self.comparison(op))
             .or_else(|| self.movement(op))

@@ -1,0 +1,180 @@
+//! What elementwise emulation is of: activations, in both passes; a reduction of an activation to one element is float32.
+//!
+//! The independent sources are Burn alone and `half`.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexDevice;
+use burn::prelude::*;
+use burn::tensor::activation;
+use half::bf16;
+
+use super::data_and_parameters::preset;
+use super::support::*;
+
+/// Rounded to bfloat16, ties to even.
+fn rounded(values: &[f32]) -> Vec<f32> {
+    let round = |x: &f32| bf16::from_f32(*x).to_f32();
+    values.iter().map(round).collect()
+}
+
+fn plain(values: &[f32], shape: [usize; 2]) -> Tensor<Flex, 2> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), &FlexDevice)
+}
+
+/// One op on `[4, 8]` tensors.
+type Op<B> = fn(Tensor<B, 2>, Tensor<B, 2>) -> Tensor<B, 2>;
+
+/// Ops that compute one number of each of theirs, or one sum: round, compute, round.
+fn ops<B: Backend>() -> Vec<(&'static str, Op<B>)> {
+    vec![
+        ("add", |x, y| x + y),
+        ("add to", |x, y| y + x),
+        ("sub", |x, y| x - y),
+        ("mul", |x, y| x * y),
+        ("div", |x, y| x / y),
+        ("div of it", |x, y| y / x),
+        ("atan2", |x, y| x.atan2(y)),
+        ("powf", |x, y| y.abs().powf(x)),
+        ("remainder", |x, y| x.remainder(y)),
+        ("add scalar", |x, _| x + 0.1),
+        ("mul scalar", |x, _| x * 1.1),
+        ("div scalar", |x, _| x / 3.0),
+        ("exp", |x, _| x.exp()),
+        ("log", |x, _| x.abs().log()),
+        ("log1p", |x, _| x.abs().log1p()),
+        ("sqrt", |x, _| x.abs().sqrt()),
+        ("recip", |x, _| x.recip()),
+        ("sin", |x, _| x.sin()),
+        ("tanh", |x, _| x.tanh()),
+        ("erf", |x, _| x.erf()),
+        ("sum_dim", |x, _| x.sum_dim(1)),
+        ("prod_dim", |x, _| x.prod_dim(1)),
+        ("cumsum", |x, _| x.cumsum(1)),
+        ("scatter", |x, y| {
+            let indices = Tensor::<B, 2, Int>::from_data([[1], [5], [0], [1]], &x.device());
+            x.scatter(
+                1,
+                indices,
+                y.narrow(1, 2, 1),
+                burn::tensor::IndexingUpdateOp::Add,
+            )
+        }),
+    ]
+}
+
+/// `[4, 8]`, of data and of a parameter.
+fn hidden<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
+    let w = noise_tensor::<B, 2>([16, 8], 2, device).require_grad();
+    noise_tensor::<B, 2>([4, 16], 1, device).matmul(w)
+}
+
+fn assert_rounds<B: Backend>(device: &B::Device) {
+    let hidden = hidden::<B>(device);
+    let numbers = values(hidden.clone());
+    assert_same_bits(&rounded(&numbers), &numbers, "a product's result");
+    let other = noise(32, 3);
+    let others: [(&str, Tensor<B, 2>); 3] = [
+        ("data", noise_tensor([4, 8], 3, device)),
+        ("parameter", noise_tensor([4, 8], 3, device).require_grad()),
+        ("activation", hidden.clone()),
+    ];
+    for (kind, tensor) in others {
+        let values_of = match kind {
+            "activation" => &numbers,
+            _ => &other,
+        };
+        let operands = || [plain(&numbers, [4, 8]), plain(&rounded(values_of), [4, 8])];
+        for ((what, op), (_, expected)) in ops::<B>().into_iter().zip(ops::<Flex>()) {
+            let [x, y] = operands();
+            let expected = rounded(&values(expected(x, y)));
+            let got = values(op(hidden.clone(), tensor.clone()));
+            assert_same_bits(&got, &expected, &format!("{what}, {kind}"));
+        }
+    }
+}
+
+#[test]
+fn ops_on_activations_are_rounded() {
+    assert_rounds::<Mx>(&preset("mxfp8_e4m3"));
+    assert_rounds::<Mx>(&preset("mxfp4"));
+    assert_rounds::<burn_mx::MxBackend<Flex>>(&preset("mxfp8_e4m3"));
+}
+
+/// Functions that the reference has formulas for.
+#[test]
+fn functions_of_activations_are_rounded() {
+    let device = preset("mxfp8_e4m3");
+    let hidden = hidden::<Mx>(&device);
+    let functions: [(&str, fn(Tensor<Mx, 2>) -> Tensor<Mx, 2>); 6] = [
+        ("softmax", |x| activation::softmax(x, 1)),
+        ("gelu", activation::gelu),
+        ("sigmoid", activation::sigmoid),
+        ("silu", activation::silu),
+        ("mean_dim", |x| x.mean_dim(0)),
+        ("variance", |x| x.var(0)),
+    ];
+    for (what, function) in functions {
+        let got = values(function(hidden.clone()));
+        assert!(got.iter().all(|x| is_bfloat16(*x)), "{what}: {got:?}");
+    }
+}
+
+/// The gradient of a product of numbers: r(r(g) · r(b)) for an activation, whatever the other factor is.
+#[test]
+fn gradients_of_activations_are_rounded() {
+    let device = preset("mxfp8_e4m3");
+    let (a, b, g) = (noise(32, 1), noise(32, 2), noise(32, 3));
+    let product = |x: &[f32], y: &[f32]| {
+        let pairs = rounded(x).into_iter().zip(rounded(y));
+        rounded(&pairs.map(|(x, y)| x * y).collect::<Vec<_>>())
+    };
+    let leaf = || noise_tensor::<Mx, 2>([4, 8], 1, &device).require_grad();
+    let other = || noise_tensor::<Mx, 2>([4, 8], 2, &device);
+    let gradient = || noise_tensor::<Mx, 2>([4, 8], 3, &device);
+    let gradient_of = |leaf: &Tensor<Mx, 2>, out: Tensor<Mx, 2>| {
+        let grads = Mx::loss_with_gradient(out, gradient()).backward();
+        values(leaf.grad(&grads).expect("a leaf"))
+    };
+    let x = leaf();
+    let got = gradient_of(&x, as_hidden(x.clone()) * other());
+    assert_same_bits(&got, &product(&g, &b), "beside data");
+    let parameter = other().require_grad();
+    let got = gradient_of(&x, as_hidden(x.clone()) * parameter.clone());
+    assert_same_bits(&got, &product(&g, &b), "beside a parameter");
+    let got = gradient_of(&parameter, as_hidden(x) * parameter.clone());
+    assert_same_bits(&got, &product(&g, &a), "of the parameter");
+    let relu = leaf();
+    let got = gradient_of(&relu, activation::relu(as_hidden(relu.clone())));
+    let expected: Vec<f32> = a
+        .iter()
+        .zip(&g)
+        .map(|(a, g)| if *a > 0.0 { *g } else { 0.0 })
+        .collect();
+    assert_same_bits(&got, &rounded(&expected), "relu");
+}
+
+/// Values of a reduction to one element, and the gradients of its operand.
+fn reduced<B: Exact>(op: fn(Tensor<B, 2>) -> Tensor<B, 1>, device: &B::Device) -> [Vec<f32>; 2] {
+    let leaf = noise_tensor::<B, 2>([3, 7], 1, device).require_grad();
+    let out = op(as_hidden(leaf.clone()));
+    let grads = out.backward();
+    [values(out), values(leaf.grad(&grads).expect("a leaf"))]
+}
+
+#[test]
+fn a_reduction_to_one_element_is_float32() {
+    fn reductions<B: Backend>() -> [(&'static str, fn(Tensor<B, 2>) -> Tensor<B, 1>); 5] {
+        [
+            ("sum", |x| x.sum()),
+            ("mean", |x| x.mean()),
+            ("max", |x| x.max()),
+            ("min", |x| x.min()),
+            ("prod", |x| x.prod()),
+        ]
+    }
+    let device = preset("mxfp8_e4m3");
+    for ((what, mx), (_, plain)) in reductions::<Mx>().into_iter().zip(reductions::<Plain>()) {
+        let expected = reduced::<Plain>(plain, &FlexDevice);
+        assert_all_same_bits(&reduced::<Mx>(mx, &device), &expected, what);
+    }
+}
