@@ -133,7 +133,7 @@ fn check_some(takes: impl Fn(&str, &Row) -> bool, kinds: impl Fn(usize) -> Vec<V
         }
         let inputs = inputs_of(op);
         for operands in kinds(inputs.len()) {
-            if op == "attention" && operands[2] != operands[0] {
+            if op == "attention" && operands[0] == operands[1] && operands[2] != operands[0] {
                 // Queries meet keys first, in a product outside of the piece.
                 continue;
             }
