@@ -82,7 +82,7 @@ fn layers_without_rows_have_the_results_of_burn_alone() {
 
 #[test]
 fn layers_without_features_give_the_bias() {
-    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
     let [out, dx, dw, _] = linear_results::<Mx, 2>(noise_of([4, 0]), 3, &device);
     let bias = values(noise_tensor::<MxBackend<Flex>, 1>([3], 3, &device) * 1.0);
     assert_same_bits(&out, &bias.repeat(4), "output");
@@ -197,7 +197,7 @@ fn a_nan_block_leaves_the_other_blocks_of_its_row_alone() {
 
 #[test]
 fn nan_and_infinity_pass_elementwise_functions() {
-    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
     let x = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -0.0];
     let x = Tensor::<Mx, 1>::from_floats(x, &device);
     let infinity = f32::INFINITY;

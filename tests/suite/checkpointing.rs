@@ -61,7 +61,7 @@ fn gradient_checkpointing_of_functions_is_refused_without_quantize_backprop() {
 fn stochastic() -> MxSpecs {
     MxSpecs {
         round: Rounding::Stochastic,
-        ..MxSpecs::mxfp8_e4m3()
+        ..everywhere(MxSpecs::mxfp8_e4m3())
     }
 }
 
@@ -149,7 +149,7 @@ fn specs_of_a_piece_are_refused_too() {
         let specs = stochastic().resolve().expect("the specs are sound");
         with_specs(as_weight(x), &specs).cos()
     };
-    assert!(refusal(&MxSpecs::mxfp8_e4m3(), piece).is_some());
+    assert!(refusal(&everywhere(MxSpecs::mxfp8_e4m3()), piece).is_some());
 }
 
 /// Ops with gradients of our own draw the same numbers when they are computed again.

@@ -112,7 +112,7 @@ fn what_is_computed_of_constants_alone_is_full_precision() {
 
 #[test]
 fn what_a_constant_meets_is_emulated_from_there_on() {
-    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
     let all_rounded = |what: &str, tensor: Tensor<Mx, 2>| {
         let values = values(tensor);
         assert!(values.iter().all(|x| is_bfloat16(*x)), "{what}: {values:?}");

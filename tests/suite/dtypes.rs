@@ -152,7 +152,7 @@ fn ops<B: Backend>() -> Vec<Op<B>> {
 fn op_specs() -> Vec<(&'static str, MxSpecs)> {
     let bfloat12 = MxSpecs {
         bfloat: 12,
-        ..MxSpecs::mxfp6_e3m2()
+        ..everywhere(MxSpecs::mxfp6_e3m2())
     };
     let fp16 = MxSpecs {
         bfloat: 0,
@@ -160,17 +160,17 @@ fn op_specs() -> Vec<(&'static str, MxSpecs)> {
         vec_use_exp2: true,
         vec_use_recip: true,
         softmax_exp2: true,
-        ..MxSpecs::mxfp8_e4m3()
+        ..everywhere(MxSpecs::mxfp8_e4m3())
     };
     // Wider than f16 and bf16: results are rounded a second time, to the tensor's type.
     let bfloat24 = MxSpecs {
         bfloat: 24,
-        ..MxSpecs::mxint8()
+        ..everywhere(MxSpecs::mxint8())
     };
     let forward_only = MxSpecs {
         bfloat: 24,
         quantize_backprop: false,
-        ..MxSpecs::mxint8()
+        ..everywhere(MxSpecs::mxint8())
     };
     vec![
         ("bfloat12", bfloat12),

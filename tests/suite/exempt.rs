@@ -20,7 +20,7 @@ use super::support::*;
 
 /// Emulates whatever it can.
 fn device() -> burn_mx::MxDevice<burn::backend::flex::FlexDevice> {
-    mx_device(&MxSpecs::mxfp4())
+    mx_device(&everywhere(MxSpecs::mxfp4()))
 }
 
 fn exempt<M: Module<Mx>>(module: M) -> M {

@@ -6,8 +6,8 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
-use burn::tensor::{IndexingUpdateOp, TensorPrimitive};
 use burn::tensor::ops::{GridSampleOptions, InterpolateMode};
+use burn::tensor::{IndexingUpdateOp, TensorPrimitive};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
 use super::data_and_parameters::preset;

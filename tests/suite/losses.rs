@@ -33,7 +33,7 @@ fn a_cross_entropy_is_float32s() {
     assert_all_same_bits(&got, &expected, "loss and gradient");
     let emulated = MxSpecs {
         quantize_loss: true,
-        ..MxSpecs::mxfp8_e4m3()
+        ..everywhere(MxSpecs::mxfp8_e4m3())
     };
     let got = cross_entropy::<Mx>(&mx_device(&emulated));
     assert_ne!(got[0], expected[0]);
@@ -93,7 +93,7 @@ fn a_loss_ends_where_a_layer_begins() {
 /// An activation by itself is not a loss.
 #[test]
 fn a_softmax_is_emulated() {
-    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
     let probabilities = softmax(noise_tensor::<Mx, 2>([4, 10], 1, &device), 1);
     assert!(values(probabilities).iter().all(|x| is_bfloat16(*x)));
 }
@@ -140,7 +140,7 @@ fn tokens_that_full_precision_chose_exempt_nothing() {
 
 #[test]
 fn a_mask_of_a_full_precision_tensor_exempts_nothing() {
-    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
     let x = || noise_tensor::<Mx, 1>([64], 1, &device);
     let mask = full_precision(x()).greater_elem(0.0);
     let masked = x().mask_fill(mask.clone(), 0.0) * 1.1;

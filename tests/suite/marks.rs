@@ -76,7 +76,7 @@ fn inputs_on_the_device_of_an_exempt_tensor_are_emulated() {
 
 #[test]
 fn whatever_is_created_in_training_on_the_device_of_an_exempt_tensor_is_emulated() {
-    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
     for (what, other) in devices_of_exempt_tensors(&device) {
         let uniform = Distribution::Uniform(1.0, 2.0);
         let positions = Tensor::<Mx, 1, Int>::arange(1..13, &other);
@@ -132,7 +132,7 @@ fn gradients_inside_a_full_precision_piece_are_exact() {
 #[test]
 fn constants_on_the_device_of_a_full_precision_tensor_take_part_in_its_ops() {
     fn assert_exact<B: Backend<Device = Device> + burn_mx::module::MxTensorOps>() {
-        let device = mx_device(&MxSpecs::mxfp8_e4m3());
+        let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
         let x = full_precision(noise_tensor::<B, 1>([12], 1, &device));
         let constant = noise_tensor::<B, 1>([12], 2, &x.device());
         let sums = noise(12, 1).into_iter().zip(noise(12, 2));

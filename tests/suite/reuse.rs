@@ -17,7 +17,7 @@ type Device = burn_mx::MxDevice<TestDevice>;
 fn device() -> Device {
     mx_device(&MxSpecs {
         round: Rounding::NearestEven,
-        ..MxSpecs::mxfp8_e4m3()
+        ..everywhere(MxSpecs::mxfp8_e4m3())
     })
 }
 

@@ -7,7 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
 use burn_backend::get_device_settings;
 use burn_mx::module::{as_activation, full_precision};
-use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{ElementwiseScope, MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
 pub(crate) use crate::backend::{TestBackend, TestDevice};
 pub(crate) use crate::noise::noise;
@@ -26,6 +26,14 @@ pub(crate) fn mx_device(specs: &MxSpecs) -> MxDevice<TestDevice> {
 /// Specs that leave the values between operations alone: MX products only.
 pub(crate) fn mx_only(specs: MxSpecs) -> MxSpecs {
     MxSpecs { bfloat: 0, ..specs }
+}
+
+/// The specs with elementwise ops emulated on all tensors, as in the reference: to test ops on data alone.
+pub(crate) fn everywhere(specs: MxSpecs) -> MxSpecs {
+    MxSpecs {
+        elementwise_scope: ElementwiseScope::All,
+        ..specs
+    }
 }
 
 /// Specs without MX products: elementwise bfloat16 only.

@@ -75,7 +75,7 @@ fn inference_without_emulation_is_the_wrapped_backends() {
 
 #[test]
 fn a_full_precision_piece_is_the_wrapped_backends_and_ends_where_it_is_said_to() {
-    let device = mx_device(&MxSpecs::mxfp8_e4m3());
+    let device = mx_device(&everywhere(MxSpecs::mxfp8_e4m3()));
     let x = noise_tensor::<Mx, 2>([3, 5], 1, &device).require_grad();
     let exact = full_precision(x.clone()) * 1.3;
     let plain = noise_tensor::<Plain, 2>([3, 5], 1, &Default::default()) * 1.3;

@@ -136,11 +136,9 @@ impl<P> MxTensor<P> {
         self
     }
 
-    /// The tensor in the role of an activation, which its place in a product may say; a parameter stays one.
+    /// The tensor in the role of an activation, which its place in a layer may say; a parameter stays one.
     pub(crate) fn into_activation(mut self) -> Self {
-        self.meta
-            .flags
-            .remove(Flags::WEIGHT | Flags::CONSTANT | Flags::LITERAL);
+        self.meta = self.meta.in_role_of_activation();
         self
     }
 }

@@ -40,6 +40,7 @@ fn sample(arg: &Arg) -> Option<&'static str> {
         "HADAMARD" => "32:step",
         "RATIO" => "4/3",
         "OPERANDS" => "forward",
+        "SCOPE" => "activations",
         "ACCUMULATOR" => "hopper",
         other => panic!("no sample for <{other}>"),
     })
@@ -149,7 +150,7 @@ fn a_base_with_an_unknown_format_is_an_error_of_the_specs() {
     let args = parse(&["--fp=16", "--w-elem-format=int8"]).unwrap();
     assert_eq!(
         args.specs(base).unwrap().to_string(),
-        "w int8, block 32, fp16"
+        "w int8, block 32, fp16 everywhere"
     );
 }
 
@@ -176,6 +177,7 @@ fn errors_name_flag_value_and_what_is_allowed() {
             "32:step" => "`:product`",
             "4/3" => "less than 2",
             "forward" => "original",
+            "activations" => "`all`",
             "hopper" => "blackwell",
             _ => "a whole number from 0",
         };

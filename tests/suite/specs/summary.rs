@@ -8,12 +8,12 @@ fn partial_json_loads_and_resolves() {
         (
             r#"{ "w_elem_format": "fp8_e4m3", "a_elem_format": "fp8_e5m2", "block_size": 32,
                 "scale_bits": 8, "bfloat": 16 }"#,
-            "w fp8_e4m3, a fp8_e5m2, block 32, bfloat16",
+            "w fp8_e4m3, a fp8_e5m2, block 32, bfloat16 everywhere",
         ),
         (
             r#"{ "w_elem_format": "fp6_e3m2", "a_elem_format": "fp6_e3m2", "block_size": 32,
                 "scale_bits": 8, "bfloat": 16, "round": "even", "quantize_backprop": false }"#,
-            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16, round even, forward only",
+            "w fp6_e3m2, a fp6_e3m2, block 32, bfloat16 everywhere, round even, forward only",
         ),
         (
             r#"{ "w_elem_format": "fp4_e2m1", "a_elem_format": "fp6_e2m3",
@@ -21,7 +21,7 @@ fn partial_json_loads_and_resolves() {
                 "a_elem_format_bp_ex": "fp8_e5m2", "a_elem_format_bp_os": "fp8_e4m3",
                 "block_size": 16, "scale_bits": 8, "fp": 16, "round": "floor" }"#,
             "w fp4_e2m1, a fp6_e2m3, w_bp fp6_e3m2, a_bp int8, a_bp_ex fp8_e5m2, \
-             a_bp_os fp8_e4m3, block 16, fp16, round floor",
+             a_bp_os fp8_e4m3, block 16, fp16 everywhere, round floor",
         ),
         (
             r#"{ "w_elem_format": "int8", "a_elem_format": "int8", "block_size": 32 }"#,
@@ -29,12 +29,12 @@ fn partial_json_loads_and_resolves() {
         ),
         (
             r#"{ "bfloat": 12, "round": "nearest", "bfloat_subnorms": false }"#,
-            "bfloat12, no bfloat_subnorms",
+            "bfloat12 everywhere, no bfloat_subnorms",
         ),
         (
             r#"{ "w_elem_format": "int8", "block_size": 32, "mx_flush_fp32_subnorms": true, "bfloat": 16,
                 "softmax_exp2": true, "vec_use_exp2": true, "vec_use_recip": true }"#,
-            "w int8, block 32, bfloat16, mx_flush_fp32_subnorms, softmax_exp2, vec_use_exp2, vec_use_recip",
+            "w int8, block 32, bfloat16 everywhere, mx_flush_fp32_subnorms, softmax_exp2, vec_use_exp2, vec_use_recip",
         ),
         (
             // No effect without an elementwise format.

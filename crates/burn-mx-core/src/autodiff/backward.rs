@@ -29,7 +29,8 @@ use crate::tensor::{Meta, OpContext};
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;
 
 /// The tensor in the role of an activation, which its place in an op may say.
-pub(crate) fn as_activation<B: MxKernels>(mut tensor: Tracked<B>) -> Tracked<B> {
+pub(crate) fn as_activation<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
+    let mut tensor = edge::returned_elsewhere::<B, C>(tensor);
     tensor.primitive = tensor.primitive.into_activation();
     tensor
 }

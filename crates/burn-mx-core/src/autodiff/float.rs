@@ -268,10 +268,15 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         ) -> FloatTensor<Self>;
     }
 
-    // A leaf that is asked about, or detached, is to be the leaf itself.
+    /// A detached activation is data; a detached leaf is the leaf.
+    fn float_detach(mut tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor.primitive = tensor.primitive.reduced();
+        Ad::<B, C>::float_detach(tensor)
+    }
+
+    // A leaf that is asked about is to be the leaf itself.
     delegate! { Ad<B, C>:
         fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
-        fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_is_require_grad(_tensor: &FloatTensor<Self>) -> bool;
     }
 }

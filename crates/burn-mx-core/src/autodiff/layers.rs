@@ -69,7 +69,7 @@ macro_rules! convolutions {
             bias: Option<FloatTensor<Self>>,
             options: $options,
         ) -> FloatTensor<Self> {
-            layer::<B, C>(as_activation::<B>(x), weight, bias, |x, weight, bias| {
+            layer::<B, C>(as_activation::<B, C>(x), weight, bias, |x, weight, bias| {
                 Ad::<B, C>::$name(x, weight, bias, options)
             })
         }
@@ -84,7 +84,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         weight: FloatTensor<Self>,
         bias: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let x = as_activation::<B>(x);
+        let x = as_activation::<B, C>(x);
         match join_of_layer::<B>(&x, &weight, bias.as_ref()).emulation() {
             Some(interned) => linear::forward::<B, C>(x, weight, bias, interned),
             None => layer::<B, C>(x, weight, bias, Ad::<B, C>::linear),
@@ -124,7 +124,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         {
             return attention_fallback::<Self>(query, key, value, mask, attn_bias, options);
         }
-        let [query, key, value] = [query, key, value].map(as_activation::<B>);
+        let [query, key, value] = [query, key, value].map(as_activation::<B, C>);
         attention::composed::<Self>(query, key, value, mask, attn_bias, options)
     }
 
@@ -167,8 +167,12 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         bias: Option<FloatTensor<Self>>,
         options: DeformConvOptions<2>,
     ) -> FloatTensor<Self> {
-        let x = as_activation::<B>(x);
+        let mut x = as_activation::<B, C>(x);
+        let own = x.primitive.meta;
+        let of_mask = mask.as_ref().map(|mask| mask.primitive.meta);
+        x.primitive.meta = own.exempt_with([Some(offset.primitive.meta), of_mask]);
         let context = join_of_layer::<B>(&x, &weight, bias.as_ref());
+        x.primitive.meta = own;
         let weight = named_if_emulated::<B>(&context, weight);
         let edge = Edge::new(&context);
         let [x, offset, weight] = [x, offset, weight].map(|tensor| edge.enter::<B, C>(tensor));
@@ -263,7 +267,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
     }
 
     fn prelu(tensor: FloatTensor<Self>, alpha: FloatTensor<Self>) -> FloatTensor<Self> {
-        let tensor = as_activation::<B>(tensor);
+        let tensor = as_activation::<B, C>(tensor);
         elementwise::binary_or::<B, C>(tensor, alpha, BinaryRule::PRelu, Ad::<B, C>::prelu)
     }
 

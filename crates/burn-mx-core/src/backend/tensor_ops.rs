@@ -115,8 +115,8 @@ impl TensorChange {
             Self::Master => meta.flags.insert(Flags::OPTIMIZER_GRADIENT),
             Self::Weight(true) => meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER),
             Self::Weight(false) => {
-                let of_weight = Flags::WEIGHT | Flags::PARAMETER | Flags::OF_PARAMETERS;
-                meta.flags.remove(of_weight);
+                meta = meta.in_role_of_activation();
+                meta.flags.remove(Flags::PARAMETER);
             }
         }
         meta

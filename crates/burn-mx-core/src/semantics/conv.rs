@@ -35,7 +35,7 @@ pub(super) fn context<B: MxKernels>(
     };
     let as_weight = |tensor: &Float<B>| in_role(tensor, true);
     let as_activation = |tensor: &Float<B>| in_role(tensor, false);
-    OpContext::of_layer([
+    OpContext::of_product([
         others[0].map(as_activation),
         others[1].map(as_activation),
         Some(as_weight(weight)),

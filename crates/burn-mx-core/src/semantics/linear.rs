@@ -66,7 +66,7 @@ pub(crate) fn context<B: MxKernels>(
         meta.flags.insert(crate::tensor::Flags::WEIGHT);
         meta
     });
-    OpContext::of_layer([Some(x.meta), Some(weight_meta), bias_meta])
+    OpContext::of_product([Some(x.meta), Some(weight_meta), bias_meta])
 }
 
 /// x of the forward product, and w.

@@ -67,8 +67,9 @@ fn in_one_pass<B: MxKernels>(
 
 /// Whether the logarithm of a softmax begins a loss, which is computed in full precision.
 pub(crate) fn log_begins_loss<B: MxKernels>(x: &Float<B>) -> bool {
-    let specs = OpContext::of([Some(x.meta)]).emulation();
-    specs.is_some_and(|interned| !interned.specs.quantize_loss())
+    // Of data or parameters, too, that activations meet later in the loss.
+    let specs = OpContext::of_product([Some(x.meta)]).emulation();
+    !x.meta.is_constant() && specs.is_some_and(|interned| !interned.specs.quantize_loss())
 }
 
 /// Whether the logarithm of a softmax is computed row by row, by a kernel with the rounded ops of Burn's composition.

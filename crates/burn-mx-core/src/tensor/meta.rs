@@ -111,8 +111,16 @@ impl Meta {
         self.flags & Flags::ORIGIN
     }
 
-    /// Meta of an operand that is reduced to one element. The element is a number about the model, such as a loss, and no
-    /// activation: it counts as data.
+    /// Meta of the tensor in the role of an activation.
+    pub(crate) fn in_role_of_activation(mut self) -> Self {
+        let others = Flags::WEIGHT | Flags::CONSTANT | Flags::LITERAL | Flags::OF_PARAMETERS;
+        self.flags.remove(others);
+        self.flags.insert(Flags::ACTIVATION);
+        self
+    }
+
+    /// Meta of a tensor that leaves the model as a number about it, and counts as data: an activation that was reduced to one
+    /// element, such as a loss, or detached, such as a target or the statistics of a batch.
     pub(crate) fn reduced(mut self) -> Self {
         self.flags.remove(Flags::ACTIVATION);
         self
@@ -150,6 +158,14 @@ impl Meta {
         self.flags
             .remove(Flags::EXEMPT | Flags::OPTIMIZER_GRADIENT | Flags::WEIGHT);
         self.flags.set(Flags::OPTIMIZER_PARAMETER, of_optimizer);
+        self
+    }
+
+    /// Meta of an operand that is exempt from the emulation where one of these other operands is.
+    pub(crate) fn exempt_with<const N: usize>(mut self, others: [Option<Meta>; N]) -> Self {
+        for other in others.into_iter().flatten() {
+            self.flags.insert(other.flags & Flags::EXEMPT);
+        }
         self
     }
 
@@ -250,7 +266,8 @@ impl Meta {
     /// it meets a parameter.
     pub(crate) fn for_device(self) -> Self {
         let has = |flags| self.flags.intersects(flags);
-        let mut flags = self.flags & (Flags::EXEMPT | Flags::CHOSEN | Flags::ORIGIN);
+        let passed_on = Flags::EXEMPT | Flags::CHOSEN | Flags::ORIGIN | Flags::CONSTANT;
+        let mut flags = self.flags & passed_on;
         flags.set(Flags::OPTIMIZER_PARAMETER, has(Flags::OPTIMIZER));
         let of_model = Flags::OPTIMIZER | Flags::WEIGHT | Flags::PARAMETER;
         flags.set(Flags::LITERAL, !has(of_model));
@@ -270,6 +287,7 @@ impl Meta {
     /// backward pass does exempt them: burn-autodiff creates them, and they end with the gradients. For the same reason, what is
     /// created there has the device's origin, and elsewhere it is data.
     pub(crate) fn created(mut self) -> Self {
+        self.flags.remove(Flags::CONSTANT);
         if !phase::is_backward() {
             self.flags.remove(Flags::EXEMPT | Flags::ORIGIN);
         }
@@ -291,7 +309,14 @@ impl Meta {
     /// exemption into inference. An optimizer's state from a record is moved to its gradient's device, so it takes the
     /// device's weak mark; a parameter does not. Other devices remove the weak mark. Batch norm's statistics may have left
     /// autodiff as parameters do, and batch norm moves them before it computes with them.
+    ///
+    /// On the device of a constant a tensor is data. Burn loads batch norm's statistics as if they were parameters, and moves
+    /// them to the device of the statistics that they replace.
     pub(crate) fn on_device(mut self, device: Meta) -> Self {
+        if device.flags.contains(Flags::CONSTANT) {
+            let of_parameter = Flags::WEIGHT | Flags::PARAMETER | Flags::OF_PARAMETERS;
+            self.flags.remove(of_parameter);
+        }
         let marked = device.flags.contains(Flags::OPTIMIZER_PARAMETER);
         let takes_mark = !self.is_weight() || self.flags.contains(Flags::OPTIMIZER_PARAMETER);
         self.flags

@@ -25,6 +25,13 @@ pub(crate) struct OpContext {
     pub(crate) is_product: bool,
 }
 
+/// Whether elementwise ops with these specs, or the process-wide default, are emulated on activations alone.
+fn is_scoped(specs: Option<&'static SharedSpecs>) -> bool {
+    specs
+        .or_else(shared_specs::installed_default)
+        .is_some_and(SharedSpecs::is_scoped)
+}
+
 impl OpContext {
     pub(crate) fn of<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let mut flags = Flags::empty();
@@ -125,11 +132,7 @@ impl OpContext {
         }
         let specs = weight.or(activation).and_then(|meta| meta.specs);
         // A weight that is scaled, masked or averaged is a weight, where only activations are emulated.
-        let is_weight = any_weight
-            && flags.contains(Flags::OF_PARAMETERS)
-            && specs
-                .or_else(shared_specs::installed_default)
-                .is_some_and(SharedSpecs::is_scoped);
+        let is_weight = any_weight && flags.contains(Flags::OF_PARAMETERS) && is_scoped(specs);
         flags.set(Flags::WEIGHT, is_weight);
         Self {
             specs,
@@ -149,6 +152,11 @@ impl OpContext {
         }
     }
 
+    /// Whether elementwise ops with the op's specs are emulated on activations alone.
+    pub(crate) fn is_scoped(&self) -> bool {
+        is_scoped(self.specs)
+    }
+
     /// The context of a product. A constant is an activation there, and a loss that is computed in full precision ends
     /// where a layer begins.
     pub(crate) fn of_product<const N: usize>(operands: [Option<Meta>; N]) -> Self {
@@ -165,15 +173,6 @@ impl OpContext {
             is_product: true,
             ..context
         }
-    }
-
-    /// The context of a layer's product: its result is an activation, whatever its operands follow from.
-    pub(crate) fn of_layer<const N: usize>(operands: [Option<Meta>; N]) -> Self {
-        let mut context = Self::of_product(operands);
-        let flags = &mut context.result.flags;
-        flags.remove(Flags::OF_PARAMETERS | Flags::WEIGHT);
-        flags.insert(Flags::ACTIVATION);
-        context
     }
 
     /// The context of a matrix product. Two constants count as two activations if neither was computed, as with synthetic

@@ -31,6 +31,8 @@ pub(crate) struct Edge {
     /// Whether a parameter's specs exempt the op from the emulation that its other operands come from. Such an op is a piece at
     /// full precision, or its gradients would be emulated as those operands are.
     exempt: bool,
+    /// Whether elementwise ops are emulated on activations alone.
+    is_scoped: bool,
     /// Whether the op's gradients are rounded.
     rounds: bool,
     /// Whether elementwise ops with the op's specs are rounded, if their scope reaches them.
@@ -51,6 +53,7 @@ impl Edge {
         Self {
             result: context.result,
             exempt: false,
+            is_scoped: context.is_scoped(),
             rounds: context.rounds(),
             has_elementwise_format: context.has_elementwise_format(),
         }
@@ -67,7 +70,9 @@ impl Edge {
         }
         let own = tensor.primitive.meta;
         let exemption = self.result.flags & Flags::EXEMPT;
-        if !own.flags.contains(exemption) {
+        // Ops on data or on parameters alone are exact where only activations are emulated.
+        let would_round = own.is_activation() || !self.is_scoped;
+        if would_round && !own.flags.contains(exemption) {
             return cross::<B, C>(tensor, |mut meta| {
                 meta.flags.insert(exemption);
                 meta
@@ -101,6 +106,18 @@ pub(crate) fn exempt_or_not<B: MxKernels, C: CheckpointStrategy>(
     let edge = Edge::new(&OpContext::of(metas::<B, 2>([&lhs, &rhs])));
     let [lhs, rhs] = [lhs, rhs].map(|tensor| edge.enter::<B, C>(tensor));
     edge.leave::<B, C>(op(lhs, rhs))
+}
+
+/// The tensor before it is an activation by its place: what has another origin gets its gradient as that.
+pub(crate) fn returned_elsewhere<B: MxKernels, C: CheckpointStrategy>(
+    tensor: Tracked<B>,
+) -> Tracked<B> {
+    let meta = tensor.primitive.meta;
+    let is_rounded = || OpContext::of_product([Some(meta)]).has_elementwise_format();
+    match !meta.is_activation() && is_rounded() {
+        true => returned::<B, C>(tensor),
+        false => tensor,
+    }
 }
 
 /// The only tensor of an op, as the op takes it.

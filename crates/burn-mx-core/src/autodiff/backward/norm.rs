@@ -40,7 +40,7 @@ pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
     epsilon: f64,
     plain: impl FnOnce(Tracked<B>, Tracked<B>, Option<Tracked<B>>) -> Tracked<B>,
 ) -> Tracked<B> {
-    let x = as_activation::<B>(x);
+    let x = as_activation::<B, C>(x);
     let meta = |tensor: &Tracked<B>| tensor.primitive.meta;
     let context = OpContext::of([Some(meta(&x)), Some(meta(&gamma)), beta.as_ref().map(meta)]);
     if let Some(interned) = context.emulation() {

@@ -305,7 +305,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        let meta = Meta::viewed([Some(tensor.meta)]);
+        let meta = Meta::viewed([Some(tensor.meta.reduced())]);
         MxTensor {
             kept: tensor.kept,
             ..MxTensor::new(B::float_detach(tensor.inner), meta)

@@ -29,7 +29,13 @@ pub(crate) struct Inputs<B: MxKernels> {
 
 impl<B: MxKernels> Inputs<B> {
     fn context(&self, grad: Option<&Float<B>>) -> OpContext {
-        conv::context::<B>([Some(&self.x), grad], &self.weight, self.bias.as_ref())
+        let mut x = self.x.clone();
+        let others = [
+            Some(self.offset.meta),
+            self.mask.as_ref().map(|mask| mask.meta),
+        ];
+        x.meta = x.meta.exempt_with(others);
+        conv::context::<B>([Some(&x), grad], &self.weight, self.bias.as_ref())
     }
 }
 
