@@ -10,8 +10,8 @@ use crate::warnings;
 
 impl OpContext {
     /// The specs by which the op is emulated; `None` if the result equals the wrapped backend's. This is so without
-    /// specs, with nothing to emulate, in an optimizer's arithmetic, for constants alone, in a full-precision piece,
-    /// in a loss, and for an elementwise op out of its specs' scope.
+    /// specs, with nothing to emulate, in an optimizer's arithmetic, for constants alone, in a full-precision piece, and
+    /// in a loss. An elementwise op out of the specs' scope is the wrapped backend's, too.
     ///
     /// # Panics
     ///

@@ -50,7 +50,7 @@ impl Flags {
     pub(super) const OPTIMIZER: Self = Self::OPTIMIZER_GRADIENT.union(Self::OPTIMIZER_PARAMETER);
     /// Computed at full precision, like every later result.
     pub(crate) const EXEMPT: Self = Self::FULL_PRECISION.union(Self::LOSS);
-    /// What a tensor follows from, if that is not data alone. A gradient has these flags of its tensor.
+    /// The origin of a tensor, if that is not data alone. A gradient has its tensor's origin.
     pub(crate) const ORIGIN: Self = Self::ACTIVATION.union(Self::OF_PARAMETERS);
     /// Ops with such a result are the wrapped backend's.
     pub(crate) const PLAIN: Self = Self::OPTIMIZER.union(Self::EXEMPT).union(Self::CONSTANT);
@@ -106,7 +106,7 @@ impl Meta {
         self.flags.contains(Flags::ACTIVATION)
     }
 
-    /// What the tensor follows from: [`Flags::ORIGIN`].
+    /// The tensor's origin: [`Flags::ORIGIN`].
     pub(crate) fn origin(self) -> Flags {
         self.flags & Flags::ORIGIN
     }
@@ -119,8 +119,8 @@ impl Meta {
         self
     }
 
-    /// Meta of a tensor that leaves the model as a number about it, and counts as data: an activation that was reduced to one
-    /// element, such as a loss, or detached, such as a target or the statistics of a batch.
+    /// Meta of an activation that counts as data from here on: a number about the model. Either the activation was reduced
+    /// to one element, such as a loss, or detached, such as a target or a batch's statistics.
     pub(crate) fn reduced(mut self) -> Self {
         self.flags.remove(Flags::ACTIVATION);
         self
@@ -284,8 +284,8 @@ impl Meta {
 
     /// Meta of a tensor that is created from given numbers on a device with this meta. A full-precision piece does not
     /// exempt the tensors that it creates: a tensor that lives on, such as the next batch, would never be emulated. Its
-    /// backward pass does exempt them: burn-autodiff creates them, and they end with the gradients. For the same reason, what is
-    /// created there has the device's origin, and elsewhere it is data.
+    /// backward pass does exempt them: burn-autodiff creates them, and they end with the gradients. For the same reason, a
+    /// tensor that is created there has the device's origin. Elsewhere the tensor is data.
     pub(crate) fn created(mut self) -> Self {
         self.flags.remove(Flags::CONSTANT);
         if !phase::is_backward() {

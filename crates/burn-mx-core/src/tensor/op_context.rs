@@ -21,7 +21,7 @@ pub(crate) struct OpContext {
     pub(crate) any_emulated: bool,
     /// Whether an operand has no specs, and takes the process-wide default.
     pub(crate) any_unset: bool,
-    /// Whether the op is a product, which is quantized whatever its operands follow from.
+    /// Whether the op is a product, which is quantized for operands of any origin.
     pub(crate) is_product: bool,
 }
 

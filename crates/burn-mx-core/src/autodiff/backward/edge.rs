@@ -1,6 +1,6 @@
 //! The edges of ops with burn-autodiff's step: how tensors enter an op, and how their gradients leave it.
 //!
-//! burn-autodiff computes gradients by [`MxBackend`](crate::MxBackend)'s ops, which go by the metas of what they compute with. So an operand
+//! burn-autodiff computes gradients by [`MxBackend`](crate::MxBackend)'s ops. The metas of their operands decide what is emulated. So an operand
 //! enters exempt if the op is exempt, and the gradient of an operand gets the operand's meta where that differs from the
 //! op's.
 //!
@@ -40,7 +40,7 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// Of an op in this context.
+    /// The edge of an op in this context.
     pub(crate) fn new(context: &OpContext) -> Self {
         Self {
             exempt: context.is_exempt(),
@@ -48,7 +48,7 @@ impl Edge {
         }
     }
 
-    /// Of an op in this context that rounds nothing forward.
+    /// The edge of an op that rounds nothing in the forward pass.
     pub(crate) fn of_moved(context: &OpContext) -> Self {
         Self {
             result: context.result,
@@ -161,8 +161,8 @@ macro_rules! delegate_used {
 }
 pub(crate) use delegate_used;
 
-/// The call of a function with the arguments of a signature: the metas of those that are dealt with, what the function takes
-/// for them, and the arguments that are to come.
+/// Calls a function with the arguments of a signature. Collects two lists on the way: the metas of the arguments, and the
+/// arguments as the function takes them.
 macro_rules! call_with_used {
     ($edge:ident [$($function:tt)*] [$($metas:tt)*] [$($done:tt)*] ()) => {{
         let context = $crate::tensor::OpContext::of([$($metas)*]);

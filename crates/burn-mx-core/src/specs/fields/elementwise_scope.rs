@@ -19,8 +19,8 @@ pub enum ElementwiseScope {
     /// Ops whose operands follow from data and from parameters: the activations of a model.
     ///
     /// An op on data, integers and constants alone is float32's, such as a batch's normalization or a loss's targets. So is an
-    /// op on parameters and constants alone, such as an average of weights, and whatever is computed from an activation that
-    /// was reduced to one element, such as a loss.
+    /// op on parameters and constants alone, such as an average of weights. An activation that is reduced to one element,
+    /// such as a loss, counts as data from there on.
     Activations,
 }
 
