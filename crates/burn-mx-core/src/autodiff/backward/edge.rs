@@ -1,6 +1,6 @@
 //! The edges of ops with burn-autodiff's step: how tensors enter an op, and how their gradients leave it.
 //!
-//! burn-autodiff computes gradients by [`MxBackend`](crate::MxBackend)'s ops. The metas of their operands decide what is emulated. So an operand
+//! burn-autodiff computes gradients by [`MxBackend`](crate::MxBackend)'s ops. The metas of their operands decide whether an op is emulated. So an operand
 //! enters exempt if the op is exempt, and the gradient of an operand gets the operand's meta where that differs from the
 //! op's.
 //!
