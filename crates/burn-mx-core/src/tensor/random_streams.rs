@@ -189,9 +189,9 @@ impl Draws {
 }
 
 /// A number that tells specs apart, the same in each run, on each platform and in each version of this crate. The
-/// number is a hash of the fields that are not at their default, without the seed, by name and as JSON. Earlier
-/// versions had a field `round_m`, which resolved to `round`. Its entry stays, so that the random numbers stay the
-/// same.
+/// number is a hash of the fields that are not at their default, without the seed, by name and as JSON. Two fields keep the
+/// random numbers of earlier versions. Those had a field `round_m`, which resolved to `round`, and its entry stays. They had
+/// no `elementwise_scope`, which draws nothing and has no entry.
 fn fingerprint(specs: &ResolvedSpecs) -> u64 {
     let fields = |specs: &MxSpecs| match serde_json::to_value(specs) {
         Ok(serde_json::Value::Object(fields)) => fields,
@@ -200,7 +200,8 @@ fn fingerprint(specs: &ResolvedSpecs) -> u64 {
     let defaults = fields(&MxSpecs::default());
     let mut set: Vec<String> = fields(specs.specs())
         .into_iter()
-        .filter(|(name, value)| name != "seed" && defaults.get(name) != Some(value))
+        .filter(|(name, _)| !["seed", "elementwise_scope"].contains(&name.as_str()))
+        .filter(|(name, value)| defaults.get(name) != Some(value))
         .map(|(name, value)| format!("{name}={value};"))
         .chain([format!("round_m=\"{}\";", specs.round())])
         .collect();

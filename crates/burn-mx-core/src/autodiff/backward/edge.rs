@@ -1,8 +1,8 @@
 //! The edges of ops with burn-autodiff's step: how tensors enter an op, and how their gradients leave it.
 //!
-//! burn-autodiff computes gradients by [`MxBackend`](crate::MxBackend)'s ops. The metas of their operands decide whether an op is emulated. So an operand
-//! enters exempt if the op is exempt, and the gradient of an operand gets the operand's meta where that differs from the
-//! op's.
+//! burn-autodiff computes gradients by [`MxBackend`](crate::MxBackend)'s ops. The metas of their operands decide whether an
+//! op is emulated. So an operand enters exempt if the op is exempt, and the gradient of an operand gets the operand's meta
+//! where that differs from the op's.
 //!
 //! burn-autodiff adds a tensor's gradients from several uses by `MxBackend`'s addition, which rounds. So a parameter's
 //! gradients are marked, and the sum of marked gradients is not rounded. This crate's steps mark their results.
