@@ -1,12 +1,12 @@
 //! Rounding a magnitude to a grid: the one place where bits are dropped.
 
 use super::bits::{self, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
-use super::mode::RoundingRule;
+use super::mode::{RoundingRule, Upper};
 use core::ops::{Range, RangeInclusive};
 
 /// Rounds a finite magnitude, given as a pattern, to `mantissa_bits` explicit mantissa bits at its own exponent, but
 /// not finer than at exponent `emin`. Returns a pattern, which may have carried into the next exponent, at the top into
-/// Inf.
+/// Inf. Half to even means the even code, where 2^`emin` has the code 2^`mantissa_bits`.
 ///
 /// Integer arithmetic only, without a branch, the same for normal and subnormal numbers.
 #[inline(always)]
@@ -31,7 +31,14 @@ pub(crate) fn round_magnitude<R: RoundingRule>(
     };
 
     let dropped = (1 << shift) - 1;
-    let rounded = (kept + R::addend(kept, shift, draw)) & !dropped;
+    // Without mantissa bits all kept digits are odd. The codes of powers of two go on alternately from emin's, which is 1.
+    let odd_binade = ((wanted - finest + mantissa_bits) << mantissa_bits) as u32 & 1;
+    let code = if matches!(R::UPPER, Upper::HalfToEven) {
+        kept ^ odd_binade << shift
+    } else {
+        kept
+    };
+    let rounded = (kept + R::addend(code, shift, draw)) & !dropped;
 
     let carried = if R::USES_DRAWS && rounded > 2 * IMPLICIT {
         // One step, which is longer than a significand: 2^(-149 + field + wanted), a normal number.
@@ -67,7 +74,14 @@ pub(crate) fn round_normal<R: RoundingRule>(abs: u32, mantissa_bits: i32, smalle
     let fraction_bits = |bits: i32| (bits as u32) << MANTISSA_BITS;
     let step = f32::from_bits(power - fraction_bits(mantissa_bits));
     // So large that one step is its unit in the last place: the sum rounds to a multiple of the step.
-    let large = f32::from_bits(power + fraction_bits(MANTISSA_BITS - mantissa_bits));
+    let large = power + fraction_bits(MANTISSA_BITS - mantissa_bits);
+    // One step more where, without mantissa bits, the code of the power is even: then the tie goes down to it.
+    let odd_binade = (power.wrapping_sub(smallest) >> MANTISSA_BITS << mantissa_bits) & 1;
+    let large = f32::from_bits(if matches!(R::UPPER, Upper::HalfToEven) {
+        large | odd_binade
+    } else {
+        large
+    });
     let x = f32::from_bits(abs);
     R::from_even(x, (x + large) - large, step).to_bits()
 }

@@ -12,7 +12,9 @@ pub enum Rounding {
     /// `nearest`: the nearer one, a tie goes away from zero.
     #[default]
     NearestAway,
-    /// `even`: the nearer one, a tie goes to the one with an even last digit (IEEE's default).
+    /// `even`: the nearer one, a tie goes to the one with an even last digit (IEEE's default). Powers of two alone, of a format
+    /// without mantissa bits, have no such digit: there the tie goes to the one with the even code (IEEE P3109, interim report 4.0,
+    /// precision 1).
     NearestEven,
     /// `floor`: toward zero, the magnitude is truncated.
     TowardZero,

@@ -78,12 +78,17 @@ fn element(format: ElementFormat) -> (i32, i32, i32, f64) {
 
 /// A magnitude to a multiple of a step.
 fn to_multiple(x: f64, step: f64, rounding: Rounding, draw: u32) -> f64 {
+    to_multiple_by_code(x, step, 0.0, rounding, draw)
+}
+
+/// The same, where the code of a number is this many more than its steps.
+fn to_multiple_by_code(x: f64, step: f64, more: f64, rounding: Rounding, draw: u32) -> f64 {
     let steps = x / step;
     let below = steps.floor();
     let fraction = steps - below;
     let up = match rounding {
         Rounding::NearestAway => fraction >= 0.5,
-        Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && below % 2.0 == 1.0),
+        Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && (below + more) % 2.0 == 1.0),
         Rounding::TowardZero => false,
         Rounding::Stochastic => (fraction * pow2(31)).floor() + f64::from(draw >> 1) >= pow2(31),
     };
@@ -97,7 +102,10 @@ fn to_float(x: f64, mantissa_bits: i32, emin: i32, rounding: Rounding, draw: u32
     } else {
         floor_log2(x).max(emin)
     };
-    to_multiple(x, pow2(exponent - mantissa_bits), rounding, draw)
+    let step = pow2(exponent - mantissa_bits);
+    // A binade has 2^mantissa_bits codes.
+    let more = f64::from(exponent - emin) * pow2(mantissa_bits);
+    to_multiple_by_code(x, step, more, rounding, draw)
 }
 
 /// `FloatFormat::round`: bfloatN and fpN.
@@ -221,14 +229,10 @@ fn mx(format: MxFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec
     let round = |(x, draw): (&f32, &u32)| {
         let scaled = f64::from(x.abs()) / pow2(s);
         let rounded = to_float(scaled, mantissa_bits, emin, rounding, *draw).min(max);
-        let limit = max * pow2(s);
-        // The next number after the largest float32 is Inf.
-        let limit = if limit >= pow2(128) {
-            f64::INFINITY
-        } else {
-            limit
-        };
-        (((rounded * pow2(s)) as f32).copysign(*x), limit)
+        // The largest number of the block that is less than 2^128.
+        let limit = (max * pow2(s)).min((2.0 - pow2(-mantissa_bits)) * pow2(127));
+        let rounded = (rounded * pow2(s)).min(limit);
+        ((rounded as f32).copysign(*x), limit)
     };
     block.iter().zip(draws).map(round).collect()
 }
@@ -398,6 +402,8 @@ fn scale_format(scale: ScaleFormat) -> (i32, i32, f64) {
         "ue6m2" => (2, -47, 49_152.0),
         "bfloat16" => (7, -126, pow2(127) * (2.0 - pow2(-7))),
         "float32" => (23, -126, f64::from(f32::MAX)),
+        "float(exponent_bits=7,mantissa_bits=0,bias=63,specials=ieee)" => (0, -62, pow2(63)),
+        "float(exponent_bits=7,mantissa_bits=0,bias=62,specials=ieee)" => (0, -61, pow2(64)),
         other => unimplemented!("{other} is not known here"),
     }
 }

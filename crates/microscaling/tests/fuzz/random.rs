@@ -55,6 +55,19 @@ impl Random {
         ])
     }
 
+    /// One of the names, or powers of two whose codes are even or odd where those of float32's exponents are.
+    fn scale_format(&mut self) -> ScaleFormat {
+        const POWERS: [&str; 2] = [
+            "float(exponent_bits=7,mantissa_bits=0,bias=63,specials=ieee)",
+            "float(exponent_bits=7,mantissa_bits=0,bias=62,specials=ieee)",
+        ];
+        let text = match self.one_in(5) {
+            true => self.any(&POWERS),
+            false => self.any(&ScaleFormat::NAMES),
+        };
+        text.parse().unwrap()
+    }
+
     fn headroom(&mut self) -> Headroom {
         if self.one_in(2) {
             return Headroom::NONE;
@@ -96,14 +109,14 @@ impl Random {
                     true => 0,
                     false => self.block_size(),
                 };
-                let scale: ScaleFormat = self.any(&ScaleFormat::NAMES).parse().unwrap();
+                let scale: ScaleFormat = self.scale_format();
                 let sub_scales = match self.one_in(6) {
                     true => SubScales::new(self.any(&[8, 4, 2, 16]), self.any(&[4, 2, 1])),
                     false => None,
                 };
                 let outer = self.one_in(4).then(|| OuterScale {
                     size: block_size * self.any(&[0, 1, 2, 3, 8]),
-                    scale: self.any(&ScaleFormat::NAMES).parse().unwrap(),
+                    scale: self.scale_format(),
                 });
                 let format = FloatScaleFormat {
                     sub_scales,

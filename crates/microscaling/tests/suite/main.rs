@@ -11,6 +11,7 @@ mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;
 mod eden;
+mod edges;
 mod errors;
 mod exhaustive;
 mod float_state;

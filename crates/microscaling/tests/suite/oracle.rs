@@ -88,9 +88,7 @@ pub(crate) fn round_to_table(x: f64, table: &[f64], rounding: Rounding, draw: u3
     }
     let step = table[upper] - table[lower];
     let fraction = (x - table[lower]) / step;
-    // An even multiple of the step, which without mantissa bits no power of two is.
-    let is_even = table[lower] / step % 2.0 == 0.0;
-    table[if goes_up(fraction, is_even, rounding, draw) {
+    table[if goes_up(fraction, lower % 2 == 0, rounding, draw) {
         upper
     } else {
         lower
@@ -243,9 +241,10 @@ pub(crate) fn round_element(
     ieee(|| {
         let Some(scale) = scale else { return f32::NAN };
         let magnitude = f64::from(x.abs()) / pow2(scale);
-        // The product may be 2^128: Inf as f32.
-        let rounded = (round_to_table(magnitude, table, rounding, draw) * pow2(scale)) as f32;
-        rounded.copysign(x)
+        // No number of 2^128 or more is one.
+        let below = table.partition_point(|number| number * pow2(scale) < pow2(128));
+        let rounded = round_to_table(magnitude, &table[..below], rounding, draw) * pow2(scale);
+        (rounded as f32).copysign(x)
     })
 }
 

@@ -122,9 +122,9 @@ fn every_code_of_nvfp4() {
     }
 }
 
-/// In ceil-like modes an element near the top of float32 may stand for 2^128.
+/// In ceil-like modes an element near the top of float32 would be 2^128: it has the code of the largest number below.
 #[test]
-fn infinity_beyond_float32() {
+fn no_code_beyond_float32() {
     for scale_mode in ScaleMode::ALL {
         for element in ElementFormat::NAMED {
             let format = BlockFormat::Mx(MxFormat {

@@ -55,9 +55,9 @@ impl MxFormat {
     /// saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
     ///
     /// NaN for any `x` if the scale is NaN; zero if the block is flushed. Subnormals of the element format are kept; below the
-    /// smallest one the rounding decides between it and zero. Scale modes `ceil`, `even` and `rceil` let an element of a block near
-    /// the top of float32 round up to 2^128. The result is then ±Inf, the only float32 for 2^128. With `floor` and no headroom this
-    /// cannot happen.
+    /// smallest one the rounding decides between it and zero. With scale modes `ceil`, `even` and `rceil`, or with headroom, a block
+    /// near the top of float32 has numbers of 2^128 and more, which no float32 is. An element that would become one of them
+    /// becomes the largest number of its block that is less than 2^128.
     ///
     /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN. Not of
     /// [`ScaleMode::Rms`], whose scale follows from all elements: [`round_scaled`](Self::round_scaled) is.
@@ -85,6 +85,8 @@ pub(crate) struct ElementRow {
     pub(crate) max: u32,
     /// Pattern of its float32 reciprocal.
     pub(crate) inverse_max: u32,
+    /// Pattern of the largest number below 2^128 of all blocks that have larger ones.
+    top: u32,
 }
 
 impl ElementRow {
@@ -95,6 +97,7 @@ impl ElementRow {
             emax: element.emax(),
             max: element.max().to_bits(),
             inverse_max: ieee(|| bits::quotient(ONE, element.max().to_bits())),
+            top: INFINITY - (IMPLICIT >> element.mantissa_bits()),
         }
     }
 }
@@ -179,7 +182,7 @@ impl MxRule {
     fn grid_of(&self, scale: i32) -> Steps {
         Steps {
             emin: self.row.emin + scale,
-            max: bits::scale(self.row.max, scale),
+            max: bits::scale(self.row.max, scale).min(self.row.top),
         }
     }
 

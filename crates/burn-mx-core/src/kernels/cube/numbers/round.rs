@@ -26,7 +26,7 @@ pub(in crate::kernels::cube) fn addend(
 }
 
 /// Rounds a finite magnitude to `mantissa_bits` explicit mantissa bits at its own exponent, but not finer than at
-/// exponent `emin`. A carry goes into the exponent, at the top into Inf.
+/// exponent `emin`. A carry goes into the exponent, at the top into Inf. Half to even means the even code.
 #[cube]
 pub(in crate::kernels::cube) fn round_magnitude(
     abs: u32,
@@ -43,7 +43,8 @@ pub(in crate::kernels::cube) fn round_magnitude(
     // The significand counts units of 2^(-149 + field).
     let (significand, base) = bits::split(abs);
     let field = (base >> 23) as i32;
-    let wanted = max(bits::log2(significand), emin + 149 - field) - mantissa_bits;
+    let finest = emin + 149 - field;
+    let wanted = max(bits::log2(significand), finest) - mantissa_bits;
     let shift = min(max(wanted, 0), max_shift) as u32;
     let dropped = (1u32 << shift) - 1;
     if comptime!(rounding == Rounding::Stochastic) {
@@ -56,7 +57,13 @@ pub(in crate::kernels::cube) fn round_magnitude(
         let carried = select(rounded > 2 * IMPLICIT, step, rounded + base);
         select(rounded == 0, 0, carried)
     } else {
-        let rounded = (significand + addend(significand, shift, draw, rounding)) & !dropped;
+        let code = if comptime!(mantissa_bits == 0) {
+            // All kept digits are odd. The codes of powers of two go on alternately from emin's, which is 1.
+            significand ^ ((((wanted - finest) & 1) as u32) << shift)
+        } else {
+            significand
+        };
+        let rounded = (significand + addend(code, shift, draw, rounding)) & !dropped;
         select(rounded == 0, 0, rounded + base)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::format::element::places::Places;
 use crate::format::{FloatScaleFormat, ScaleFormat};
-use crate::round::bits::{self, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::bits::{self, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::mode::{Even, Stochastic};
 use crate::round::{RoundingRule, round_magnitude};
 
@@ -15,6 +15,9 @@ pub(crate) struct ScaleRow {
     pub(super) min: u32,
     pub(super) max: u32,
     smallest_normal: u32,
+    /// The lowest kept bit of a pattern, if the lowest bit of the code is another: without mantissa bits, where the smallest
+    /// normal scale, whose code is 1, has an even exponent field.
+    parity: u32,
     /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
     to_subnormal: f32,
     /// The codes; `None` stands for float32's bit patterns.
@@ -38,11 +41,16 @@ impl ScaleRow {
 
     fn from_least(scale: ScaleFormat, min: f32) -> Self {
         let dropped = MANTISSA_BITS as u32 - scale.mantissa_bits();
+        let smallest_normal = bits::pow2(scale.emin());
         Self {
             dropped,
             min: min.to_bits(),
             max: scale.max().to_bits(),
-            smallest_normal: bits::pow2(scale.emin()),
+            smallest_normal,
+            parity: match scale.mantissa_bits() {
+                0 => !smallest_normal & IMPLICIT,
+                _ => 0,
+            },
             to_subnormal: f32::from_bits(bits::pow2(scale.emin() + dropped as i32)),
             places: scale.float().map(Places::of_element),
             nan_code: match scale {
@@ -62,11 +70,11 @@ impl ScaleRow {
         rounded.max(self.min)
     }
 
-    /// Limits a scale, and rounds it half to even; no carry leads beyond the limits.
+    /// Limits a scale, and rounds it half to the even code; no carry leads beyond the limits.
     #[inline(always)]
     pub(super) fn round(&self, scale: u32) -> u32 {
         let scale = scale.clamp(self.min, self.max);
-        let addend = Even::addend(scale, self.dropped, 0);
+        let addend = Even::addend(scale ^ self.parity, self.dropped, 0);
         let normal = (scale + addend) & !((1 << self.dropped) - 1);
         let subnormal = (f32::from_bits(scale) + self.to_subnormal) - self.to_subnormal;
         if scale < self.smallest_normal {

@@ -11,9 +11,14 @@ pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> 
     let wanted = mx_scale(amax, verdict, format);
     let is_nan = amax >= INFINITY || wanted > largest_exponent;
     let exponent = max(wanted, -largest_exponent);
-    let scaled = bits::scale(
-        comptime!(format.element.max().to_bits()).runtime(),
-        select(is_nan, 0, exponent),
+    // The largest number below 2^128 of blocks that have larger ones.
+    let top = comptime!(INFINITY - (IMPLICIT >> format.element.mantissa_bits()));
+    let scaled = min(
+        bits::scale(
+            comptime!(format.element.max().to_bits()).runtime(),
+            select(is_nan, 0, exponent),
+        ),
+        top.runtime(),
     );
     let flush_below = comptime!(if format.flush_fp32_subnorms {
         IMPLICIT
