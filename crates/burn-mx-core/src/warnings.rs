@@ -7,6 +7,7 @@ static WARNED_UNSET: AtomicBool = AtomicBool::new(false);
 static WARNED_MERGED: AtomicBool = AtomicBool::new(false);
 static WARNED_MIXED: AtomicBool = AtomicBool::new(false);
 static WARNED_UNMASKED: AtomicBool = AtomicBool::new(false);
+static WARNED_WITHOUT_UNIT: AtomicBool = AtomicBool::new(false);
 
 /// Warns in the log, or on stderr where the program has no logger.
 pub fn warn(message: fmt::Arguments<'_>) {
@@ -43,6 +44,20 @@ pub(crate) fn warn_unmasked() {
         warn(format_args!(
             "burn-mx: `mask_clipped` does not mask the gradients of transposed convolutions' inputs, because Burn computes them \
              without the input. The gradients of their weights are masked."
+        ));
+    }
+}
+
+/// Says once in the process that an accumulator does not take operands without blocks.
+pub(crate) fn warn_without_unit(
+    product: &dyn fmt::Display,
+    accumulator: &dyn fmt::Display,
+    reason: &dyn fmt::Display,
+) {
+    if !WARNED_WITHOUT_UNIT.swap(true, Ordering::Relaxed) {
+        warn(format_args!(
+            "burn-mx: {product}: its operands have no blocks, and its accumulator {accumulator} does not take them ({reason}). \
+             Such products are summed in float32."
         ));
     }
 }

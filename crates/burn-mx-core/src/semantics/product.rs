@@ -182,6 +182,8 @@ impl<B: MxKernels> Product<B> {
             let with_signs =
                 |transform: Hadamard| (transform, product.draws.signs(transform.signs));
             product.hadamard = hadamard.map(with_signs);
+        } else {
+            product.sum_in_float32_without_unit();
         }
         product
     }

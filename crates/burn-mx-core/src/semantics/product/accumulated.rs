@@ -10,6 +10,7 @@ use super::Product;
 use crate::kernels::product::accumulated;
 use crate::kernels::product::accumulated::{AccumulatedProduct, SumLooks};
 use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, note};
+use crate::warnings::warn_without_unit;
 
 impl<B: MxKernels> Product<B> {
     /// The product of two operands that a matrix unit sums up: a convolution, or a product of matrices.
@@ -80,6 +81,19 @@ impl<B: MxKernels> Product<B> {
         let convolution = Some((convolution.clone(), product));
         let operands = [second, first].map(Clone::clone);
         Some(self.accumulate(accumulation, convolution, operands))
+    }
+
+    /// A product whose operands have no blocks may be one that the unit does not take: then the sums are float32.
+    pub(super) fn sum_in_float32_without_unit(&mut self) {
+        let Some(accumulation) = self.accumulation else {
+            return;
+        };
+        let kind = accumulated::kind_of(None, self.specs.specs.float_format());
+        let kind = kind.expect("elements without blocks have a kind");
+        if let Err(error) = accumulation.of(kind, kind) {
+            warn_without_unit(&*self, &accumulation, &error);
+            self.accumulation = None;
+        }
     }
 
     /// Looks at the sums of the product, if any observer wants their errors.
