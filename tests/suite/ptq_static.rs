@@ -351,6 +351,10 @@ fn is_dynamic_is_quarks_word_for_it() {
             refused(|specs| specs.round = burn_mx::Rounding::Stochastic),
             "random rounding; or true",
         ),
+        (
+            refused(|specs| specs.accumulator = Some("blackwell".parse().unwrap())),
+            "an accumulator and",
+        ),
     ] {
         assert!(message.contains(part), "{message}");
     }

@@ -11,7 +11,7 @@ use crate::error::PtqError;
 use crate::parameters::values;
 use burn_core::module::Module;
 use burn_mx_core::MxBackend;
-use burn_mx_core::hooks::{LayerCall, LayerOp};
+use burn_mx_core::hooks::{LayerCall, LayerOp, ProductKind};
 use burn_mx_core::{GradientOperands, ResolvedSpecs, Slot, StaticInput};
 use burn_mx_core::{MxKernels, to_f32};
 use burn_mx_module::parameter_of;
@@ -165,6 +165,7 @@ pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
         && specs.hadamard_forward().is_none()
         && !specs.mask_clipped()
         && specs.gradient_operands() == GradientOperands::Original
+        && specs.accumulator(ProductKind::Forward).is_none()
         && specs.round_mx_output() != Rounding::Stochastic;
     match is_simple {
         true => Ok(()),
@@ -172,7 +173,8 @@ pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
             field: "is_dynamic",
             value: format!("false with the specs `{specs}`"),
             allowed: "with activations in MX of the scale mode `floor`, microexponents or block floating point, without an \
-                      elementwise format, `hadamard_forward`, `mask_clipped`, `gradient_operands` and random rounding; or true",
+                      elementwise format, `hadamard_forward`, `mask_clipped`, `gradient_operands`, an accumulator and random rounding; or \
+                      true",
         }),
     }
 }
