@@ -25,6 +25,7 @@ mod one_thread;
 mod suite {
     // On any backend.
     mod accumulated_convolutions;
+    mod accumulated_edges;
     mod accumulators;
     mod checkpoints;
     mod convolution_geometries;

@@ -237,8 +237,10 @@ fn of_blocks(
     let products = matrices
         .into_iter()
         .flat_map(|[i, j]| by_the_rule(accumulation, &lhs.operand(i), &rhs.operand(j)));
-    let scale = lhs.tensor_scale * rhs.tensor_scale;
-    products.map(|value| value * scale).collect()
+    let scale = f64::from(lhs.tensor_scale) * f64::from(rhs.tensor_scale);
+    products
+        .map(|value| (f64::from(value) * scale) as f32)
+        .collect()
 }
 
 fn specs(formats: &[BlockFormat; 2], accumulation: Accumulation) -> MxSpecs {

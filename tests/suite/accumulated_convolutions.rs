@@ -94,7 +94,8 @@ impl<'a> Sums<'a> {
                 scales: &sum.scales[i],
             });
             let sum = accumulator.dot(&lhs, 0, &rhs, 0, 0.0).unwrap();
-            sum * (self.operands[0].tensor_scale * self.operands[1].tensor_scale)
+            let scales = self.operands.map(|operand| f64::from(operand.tensor_scale));
+            (f64::from(sum) * (scales[0] * scales[1])) as f32
         };
         self.sums.iter().map(one).collect()
     }

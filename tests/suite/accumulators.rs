@@ -24,7 +24,7 @@ fn by_hand(accumulator: &str, format: &str, lhs: &[f32], rhs: &[f32], k: usize) 
     let quantized = [lhs, rhs].map(|values| {
         let shape = [values.len() / k, k];
         let packed = Packed::encode(format, values, &shape, 1, Rounder::NearestAway).unwrap();
-        let scale = packed.tensor_scale().unwrap_or(1.0);
+        let scale = f64::from(packed.tensor_scale().unwrap_or(1.0));
         (packed.elements_and_scales(1).unwrap(), shape[0], scale)
     });
     let operands = quantized
@@ -49,7 +49,8 @@ fn by_hand(accumulator: &str, format: &str, lhs: &[f32], rhs: &[f32], k: usize) 
         .multiply(&operands[0], &operands[1], &mut result)
         .unwrap();
     let scale = quantized[0].2 * quantized[1].2;
-    result.iter().map(|x| x * scale).collect()
+    let scaled = |x: &f32| (f64::from(*x) * scale) as f32;
+    result.iter().map(scaled).collect()
 }
 
 /// Forward product and both gradients of a linear layer are the accumulator's.

@@ -17,7 +17,7 @@ use microscaling::{BlockFormat, OperandKind, Rounding, ScaleType, StatisticsPart
 
 use super::launch;
 use super::numbers::bits::{INFINITY, NAN, ONE};
-use super::numbers::float::{self, Float32};
+use super::numbers::double;
 use super::numbers::wide::OutputLaunch;
 use super::pack;
 use super::quantize::rules::{self, Format};
@@ -262,7 +262,7 @@ fn add<R: CubeRuntime>(
     }
 }
 
-/// The result times the tensor scales of both operands, which microscaling multiplies first.
+/// The result times the tensor scales of both operands, in float64, as on processors.
 fn times_tensor_scales<R: CubeRuntime>(
     result: CubeTensor<R>,
     sources: Vec<Source<R>>,
@@ -313,10 +313,10 @@ pub(super) fn tensor_scales_kernel(
     }
     let of_lhs = tensor_scale(lhs[last_of_lhs], comptime!(formats[0]));
     let of_rhs = tensor_scale(rhs[last_of_rhs], comptime!(formats[1]));
-    // What integers have no use for.
-    let zero = 0.0f32.runtime();
-    let both = float::mul(of_lhs, of_rhs, zero, Float32::Integers);
-    values[ABSOLUTE_POS] = float::mul(values[ABSOLUTE_POS], both, zero, Float32::Integers);
+    let is_nan = of_lhs >= INFINITY || of_rhs >= INFINITY;
+    let factor = double::product(select(is_nan, ONE, of_lhs), select(is_nan, ONE, of_rhs));
+    let value = double::scaled(values[ABSOLUTE_POS], factor);
+    values[ABSOLUTE_POS] = select(is_nan, NAN, value);
 }
 
 #[cube]

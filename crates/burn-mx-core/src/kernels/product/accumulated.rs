@@ -4,6 +4,7 @@ pub(crate) mod convolution;
 mod laid;
 pub(crate) mod layout;
 mod looks;
+mod segment;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
@@ -80,9 +81,13 @@ pub(crate) fn multiply(
     looks: &mut Option<SumLooks>,
 ) -> Result<Vec<f32>, AccumulateError> {
     let mut values = laid::multiply(product, operands, looks)?;
-    let tensor_scale = operands[0].tensor_scale * operands[1].tensor_scale;
-    if tensor_scale != 1.0 {
-        values.iter_mut().for_each(|value| *value *= tensor_scale);
+    // In float64, as in other products: the product of two tensor scales may be less than any float32.
+    let factor = operands.map(|operand| f64::from(operand.tensor_scale));
+    let factor = factor[0] * factor[1];
+    if factor != 1.0 {
+        for value in &mut values {
+            *value = (f64::from(*value) * factor) as f32;
+        }
     }
     Ok(values)
 }

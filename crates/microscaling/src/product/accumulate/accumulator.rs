@@ -276,7 +276,7 @@ impl Order {
     }
 
     /// Products that are summed exactly before they are aligned.
-    pub(super) const fn group(&self) -> usize {
+    pub const fn group(&self) -> usize {
         match *self {
             Self::Joint { group, .. } => group,
             _ => 1,

@@ -7,7 +7,8 @@
 //! block.
 
 use super::AccumulatedForm;
-use super::layout::{Layout, Results, Steps, greatest_common_divisor};
+use super::layout::{Layout, Results, Steps};
+use super::segment::{block_within, greatest_common_divisor};
 use crate::kernels::product::convolution::{Convolution, ConvolutionProduct};
 use crate::kernels::product::windows::Windows;
 
@@ -20,7 +21,7 @@ pub(super) fn layouts(
     product: &ConvolutionProduct,
     forms: &[AccumulatedForm; 2],
     shapes: &[Vec<usize>; 2],
-    unit: usize,
+    segment: usize,
 ) -> [Layout; 2] {
     let groups = convolution.groups;
     let shape = product.shape();
@@ -31,19 +32,22 @@ pub(super) fn layouts(
         free,
         summed,
         given,
-        block: block_of_segments(forms[i], &shapes[i], given, unit),
+        block: match forms[i].kind.scale {
+            Some(_) => {
+                let block = block_of_segments(forms[i], &shapes[i], given);
+                block_within(block, given, segment)
+            }
+            None => 0,
+        },
     };
     if let ConvolutionProduct::WeightGradient(_) = product {
         let [rows, channels, images] = [shape[0] / groups, shape[1], shapes[1][0]];
         let [positions, taps] = [count(&shapes[0]), count(shape)];
-        let has_blocks = forms.iter().any(|form| form.kind.scale.is_some());
+        let has_blocks = has_blocks(forms);
         let summed = |tensor: &[usize], along_positions: Steps| {
             let of_image = tensor[1] * count(tensor);
             match has_blocks {
-                true => [
-                    along_positions,
-                    Steps::of(images.next_multiple_of(unit), of_image),
-                ],
+                true => [along_positions, Steps::of(segment, of_image)],
                 false => [Steps::of(images, of_image), along_positions],
             }
         };
@@ -75,13 +79,12 @@ pub(super) fn layouts(
         ConvolutionProduct::InputGradient(_) => [taps, rows * taps],
         _ => [channels * taps, taps],
     };
-    let padded = channels.next_multiple_of(unit);
     [
         layout(
             0,
             rows * channels * taps,
             [Steps::ONE, Steps::of(rows, of_row)],
-            [Steps::of(taps, 1), Steps::of(padded, of_channel)],
+            [Steps::of(taps, 1), Steps::of(segment, of_channel)],
             channels,
         ),
         layout(
@@ -91,7 +94,10 @@ pub(super) fn layouts(
                 Steps::of(shapes[1][0], shapes[1][1] * plane),
                 Steps::of_windows(positions, 1),
             ],
-            [Steps::of_windows(taps, positions), Steps::of(padded, plane)],
+            [
+                Steps::of_windows(taps, positions),
+                Steps::of(segment, plane),
+            ],
             channels,
         ),
     ]
@@ -102,12 +108,28 @@ fn count(shape: &[usize]) -> usize {
     shape[2..].iter().product()
 }
 
+/// Elements of a segment without zeros.
+pub(super) fn given(
+    convolution: &Convolution,
+    product: &ConvolutionProduct,
+    shapes: &[Vec<usize>; 2],
+) -> usize {
+    match product {
+        ConvolutionProduct::WeightGradient(_) => shapes[1][0],
+        _ => shapes[1][1] / convolution.groups,
+    }
+}
+
+/// Whether an operand has scales.
+pub(super) fn has_blocks(forms: &[AccumulatedForm; 2]) -> bool {
+    forms.iter().any(|form| form.kind.scale.is_some())
+}
+
 /// Elements of a block of a segment of `given` elements, which begins at a multiple of that along the summed axis. Where blocks of the
 /// operand begin within a segment, its own are so short that each has one scale.
-fn block_of_segments(form: AccumulatedForm, shape: &[usize], given: usize, unit: usize) -> usize {
+pub(super) fn block_of_segments(form: AccumulatedForm, shape: &[usize], given: usize) -> usize {
     match form.kind.block {
-        _ if form.kind.scale.is_none() => 0,
-        0 => given.next_multiple_of(unit).max(1),
+        0 => 0,
         block if given.is_multiple_of(block) || block.is_multiple_of(given) => block,
         block if shape[form.sums.summed] == given => block,
         block => greatest_common_divisor(block, given),

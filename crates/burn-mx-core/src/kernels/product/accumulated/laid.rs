@@ -48,7 +48,8 @@ pub(super) fn multiply(
             let mut values = vec![0.0; rows * lines.len()];
             product.accumulator.multiply(&lhs, &rhs, &mut values)?;
             if let Some(looks) = looks {
-                looks.see([at * parts + part, matrices.len() * parts], [&lhs, &rhs]);
+                let place = [at * parts + part, matrices.len() * parts];
+                looks.see(product.accumulator, place, [&lhs, &rhs]);
             }
             for (row, values) in values.chunks_exact(lines.len()).enumerate() {
                 let row = at * results.matrix + row * results.row;

@@ -5,6 +5,7 @@ use microscaling::{
 };
 
 use super::convolution;
+use super::segment::{Segment, block_within};
 use crate::kernels::product::convolution::{Convolution, ConvolutionProduct};
 
 /// Where a product sums over a tensor.
@@ -51,6 +52,8 @@ pub struct AccumulatedProduct {
     pub shapes: [Vec<usize>; 2],
     /// The convolution, unless it is a matrix product.
     pub convolution: Option<(Convolution, ConvolutionProduct)>,
+    /// Elements of a segment of the summed axis, with the zeros behind it.
+    segment: usize,
 }
 
 impl AccumulatedProduct {
@@ -63,19 +66,41 @@ impl AccumulatedProduct {
         shapes: [Vec<usize>; 2],
         convolution: Option<(Convolution, ConvolutionProduct)>,
     ) -> Result<Self, AccumulateError> {
-        let layouts = layouts(&forms, &shapes, convolution.as_ref());
-        let kind = |i: usize| layouts[i].kind(forms[i].kind);
-        Ok(Self {
-            accumulator: accumulation.of(kind(0), kind(1))?,
+        let accumulator = accumulation.of(forms[0].kind, forms[1].kind)?;
+        let Segment {
+            length,
+            promote_every,
+        } = Segment::of(&accumulator, &forms, &shapes, convolution.as_ref());
+        let product = Self {
+            accumulator: Accumulator {
+                promote_every,
+                ..accumulator
+            },
             forms,
             shapes,
             convolution,
-        })
+            segment: length,
+        };
+        let layouts = product.layouts();
+        let [lhs, rhs] = [0, 1].map(|i| layouts[i].kind(forms[i].kind));
+        product.accumulator.check(lhs, rhs)?;
+        Ok(product)
     }
 
     /// Where the operands lie.
     pub(crate) fn layouts(&self) -> [Layout; 2] {
-        layouts(&self.forms, &self.shapes, self.convolution.as_ref())
+        let Self {
+            forms,
+            shapes,
+            segment,
+            ..
+        } = self;
+        match &self.convolution {
+            Some((convolution, product)) => {
+                convolution::layouts(convolution, product, forms, shapes, *segment)
+            }
+            None => [0, 1].map(|i| Layout::of(&shapes[i], forms[i].kind, forms[i].sums, *segment)),
+        }
     }
 
     /// The shape of the result.
@@ -106,20 +131,6 @@ impl AccumulatedProduct {
     pub(crate) fn windows(&self) -> Option<Vec<u32>> {
         let (convolution, product) = self.convolution.as_ref()?;
         Some(convolution::windows(convolution, product, &self.shapes))
-    }
-}
-
-fn layouts(
-    forms: &[AccumulatedForm; 2],
-    shapes: &[Vec<usize>; 2],
-    convolution: Option<&(Convolution, ConvolutionProduct)>,
-) -> [Layout; 2] {
-    let unit = common_block(forms.map(|form| form.kind));
-    match convolution {
-        Some((convolution, product)) => {
-            convolution::layouts(convolution, product, forms, shapes, unit)
-        }
-        None => [0, 1].map(|i| Layout::of(&shapes[i], forms[i].kind, forms[i].sums, unit)),
     }
 }
 
@@ -172,9 +183,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Where the summed axis is several axes, each index of the outer ones begins with a block, and a matrix unit gets zeros where
-    /// that takes a multiple of `unit` elements.
-    fn of(shape: &[usize], kind: OperandKind, sums: Sums, unit: usize) -> Self {
+    /// Where the summed axis is several axes, each index of the outer ones is a segment.
+    fn of(shape: &[usize], kind: OperandKind, sums: Sums, segment: usize) -> Self {
         let (leading, [rows, columns]) = match shape {
             [leading @ .., rows, columns] => (leading, [*rows, *columns]),
             _ => unreachable!("matrices have two axes"),
@@ -197,7 +207,7 @@ impl Layout {
         }
         let length = match together {
             1 => rows,
-            _ => rows.next_multiple_of(unit),
+            _ => segment,
         };
         Self {
             leading,
@@ -208,9 +218,9 @@ impl Layout {
                 Steps::of(length, columns),
             ],
             given: rows,
-            block: match kind.block {
-                0 if kind.scale.is_some() && together > 1 => length,
-                block => block,
+            block: match kind.scale {
+                Some(_) if together > 1 => block_within(kind.block, rows, length),
+                _ => kind.block,
             },
         }
     }
@@ -254,26 +264,6 @@ pub(crate) struct Results {
     pub(crate) matrix: usize,
     pub(crate) row: usize,
     pub(crate) column: [usize; 2],
-}
-
-/// The smallest number of elements that are whole blocks of both operands.
-fn common_block(kinds: [OperandKind; 2]) -> usize {
-    let blocks = kinds.map(|kind| match kind {
-        OperandKind {
-            scale: Some(_),
-            block: block @ 1..,
-            ..
-        } => block,
-        _ => 1,
-    });
-    blocks[0] / greatest_common_divisor(blocks[0], blocks[1]) * blocks[1]
-}
-
-pub(super) fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    match b {
-        0 => a,
-        b => greatest_common_divisor(b, a % b),
-    }
 }
 
 /// The axes along which the matrices of a product lie, and for each of its matrices the numbers of the operands' matrices.

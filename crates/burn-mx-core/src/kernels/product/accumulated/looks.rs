@@ -1,6 +1,6 @@
 //! Measures how far the sums of a product are from the exact sums.
 
-use microscaling::{Accumulation, AccumulatorOperand, SumStatistics};
+use microscaling::{Accumulation, Accumulator, AccumulatorOperand, SumStatistics};
 
 /// Sums of a product that are looked at, at most.
 const SUMS: usize = 256;
@@ -9,6 +9,7 @@ const PRODUCTS: usize = 1 << 17;
 
 /// The errors of several accumulators on some of the sums of one product.
 pub(crate) struct SumLooks {
+    /// The product's own one is the first.
     accumulations: Vec<Accumulation>,
     /// One entry for each accumulator; `None` if the accumulator does not take the operands.
     statistics: Vec<Option<SumStatistics>>,
@@ -22,9 +23,10 @@ impl SumLooks {
         }
     }
 
-    /// Looks at some sums of a matrix product, one of several that are computed for a product.
+    /// Looks at some sums of a matrix product, one of several that are computed for a product by this accumulator.
     pub(super) fn see(
         &mut self,
+        own: Accumulator,
         [at, matrices]: [usize; 2],
         [lhs, rhs]: [&AccumulatorOperand<'_>; 2],
     ) {
@@ -34,8 +36,10 @@ impl SumLooks {
         if sums == 0 {
             return;
         }
-        for (accumulation, statistics) in self.accumulations.iter().zip(&mut self.statistics) {
-            let accumulator = accumulation.of(lhs.kind, rhs.kind);
+        let others = self.accumulations.iter().skip(1);
+        let others = others.map(|accumulation| accumulation.of(lhs.kind, rhs.kind));
+        let accumulators = std::iter::once(Ok(own)).chain(others);
+        for (accumulator, statistics) in accumulators.zip(&mut self.statistics) {
             let seen = accumulator.and_then(|accumulator| accumulator.statistics(lhs, rhs, sums));
             match (seen, statistics.as_mut()) {
                 (Ok(seen), Some(statistics)) => statistics.merge(&seen),

@@ -112,7 +112,8 @@ impl AccumulatorMatrix {
         }
     }
 
-    /// The factor of all elements, of formats that have one. No accumulator knows it: it multiplies the product.
+    /// The factor of all elements, of formats that have one. No accumulator knows it: it multiplies the product. Multiply by the
+    /// factors of two operands in float64: their product may be less than any float32.
     pub const fn tensor_scale(&self) -> Option<f32> {
         self.tensor_scale
     }
