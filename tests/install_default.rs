@@ -122,7 +122,8 @@ fn a_product_that_its_accumulator_does_not_take_says_so_once() {
     let _turn = turn();
     let specs = r#"{ "a_elem_format": "mxfp8_e4m3", "accumulator": "hopper", "quantize_matmul": false, "w_elem_format": "mxfp8_e4m3" }"#;
     let device = MxDevice::new(FlexDevice, &MxSpecs::from_json(specs).unwrap()).unwrap();
-    let x = Tensor::<Mx, 2>::ones([4, 4], &device).require_grad() * 2.0;
+    let weight = Tensor::<Mx, 2>::ones([4, 4], &device).require_grad();
+    let x = Tensor::<Mx, 2>::from_floats([[2.0; 4]; 4], &device) * weight;
     (0..3).for_each(|_| drop(x.clone().matmul(x.clone())));
     let said = |(_, message): &(Level, String)| message.contains("no blocks");
     assert_eq!(messages().into_iter().filter(said).count(), 1);
