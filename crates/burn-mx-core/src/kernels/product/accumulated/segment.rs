@@ -1,5 +1,5 @@
-//! Segments of a summed axis that is several axes: each index of the outer ones begins with a block, and a matrix unit gets zeros
-//! for the rest of the segment's last block.
+//! Segments of a summed axis that is several axes: each index of the outer ones begins with a block. A matrix unit gets zeros for
+//! the rest of a segment's last block.
 
 use microscaling::{Accumulator, ScaleAt};
 

@@ -15,7 +15,7 @@ pub(crate) struct ScaleRow {
     pub(super) min: u32,
     pub(super) max: u32,
     smallest_normal: u32,
-    /// The lowest kept bit of a pattern, if the lowest bit of the code is another: without mantissa bits, where the smallest
+    /// The lowest kept bit of a pattern, if the lowest bit of the code is another. Without mantissa bits it is, where the smallest
     /// normal scale, whose code is 1, has an even exponent field.
     parity: u32,
     /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
