@@ -13,12 +13,17 @@ pub fn exact_bits(lhs: Numbers, rhs: Numbers, products: usize) -> u32 {
 }
 
 /// Bits of the products that an accumulator keeps.
+///
+/// # Panics
+///
+/// At an order that came later than this crate.
 pub fn kept_bits(accumulator: &Accumulator, lhs: Numbers, rhs: Numbers) -> u32 {
     match accumulator.order {
         Order::Joint { fraction_bits, .. } | Order::Late { fraction_bits, .. } => 1 + fraction_bits,
         Order::Exact { terms, .. } => exact_bits(lhs, rhs, terms),
         Order::Integer { bits, .. } => bits,
         // Each sum is a float32.
-        _ => 24,
+        Order::Pairs { .. } | Order::Fma { .. } => 24,
+        _ => panic!("burn-mx-cost: no width for the order of {accumulator}"),
     }
 }

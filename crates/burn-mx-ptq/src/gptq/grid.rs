@@ -38,7 +38,8 @@ impl Numbers {
 fn reach(format: BlockFormat) -> u8 {
     match format {
         BlockFormat::Mx(_) => 1,
-        _ => 6,
+        BlockFormat::Nvfp4(_) => 6,
+        _ => unreachable!("`Grid::has` refuses {format}"),
     }
 }
 

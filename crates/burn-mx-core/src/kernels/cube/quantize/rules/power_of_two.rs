@@ -90,7 +90,8 @@ fn headroom_addend(format: MxFormat) -> u32 {
                 _ => NEXT / 2 + NEXT - (2 * from).div_ceil(numerator),
             }
         }
-        _ => NEXT - (NEXT * denominator).div_ceil(numerator),
+        ScaleMode::Floor | ScaleMode::Rms => NEXT - (NEXT * denominator).div_ceil(numerator),
+        mode => unreachable!("`Format::of` refuses scale mode {mode}"),
     };
     addend as u32
 }
