@@ -6,6 +6,9 @@
 
 The output is what `quantize_onnx --calibration` reads: for the input of each MatMul, Gemm, Conv and ConvTranspose of the main graph,
 by the input's name, the largest magnitude at each place along the axis that the layer sums over.
+
+The data are an array for each input of the model, in the order of the inputs. Without `--inputs`, a model of one input takes the array
+`calibration`, and a model of several inputs takes the arrays of their names. Items lie along the first axis of each array.
 """
 
 import argparse
@@ -17,16 +20,21 @@ import onnxruntime
 from onnx import TensorProto, helper
 from safetensors.numpy import load_file, save_file
 
+FOLDER = "session.model_external_initializers_file_folder_path"
+
 
 def inputs_of_layers(model):
     """The name and the summed axis of each layer's input: of a product the operand that is no constant."""
-    constants = {tensor.name for tensor in model.graph.initializer}
+    constants = {tensor.name for tensor in model.graph.initializer} | {tensor.values.name for tensor in model.graph.sparse_initializer}
+    if model.ir_version >= 4:
+        # Defaults, which an input may replace.
+        constants -= {value.name for value in model.graph.input}
     for node in model.graph.node:
-        if node.op_type in ("Constant", "Identity", "Transpose") and all(name in constants for name in node.input):
+        if node.op_type == "Constant" or (node.input and all(name in constants for name in node.input if name)):
             constants.update(node.output)
     for node in model.graph.node:
         flags = {attribute.name: attribute.i for attribute in node.attribute}
-        if node.op_type in ("Conv", "ConvTranspose"):
+        if node.op_type in ("Conv", "ConvTranspose") and node.input[0] not in constants:
             yield node.input[0], 1
         elif node.op_type in ("MatMul", "Gemm"):
             is_right = node.input[1] in constants
@@ -35,33 +43,58 @@ def inputs_of_layers(model):
                 yield (node.input[0], -2 if transposed else -1) if is_right else (node.input[1], -1 if transposed else -2)
 
 
+def arrays(path, inputs, names):
+    """The array of each input of the model, in the input's type."""
+    data = np.load(path) if path.suffix == ".npz" else load_file(path)
+    if not names:
+        names = ["calibration"] if len(inputs) == 1 else [value.name for value in inputs]
+    if len(names) != len(inputs):
+        raise SystemExit(f"error: `--inputs` has {len(names)} names; the model has {len(inputs)} inputs: {', '.join(value.name for value in inputs)}")
+    found = {}
+    for value, name in zip(inputs, names):
+        if name not in data:
+            raise SystemExit(f"error: {path} has no array `{name}` for the input `{value.name}`; it has {', '.join(data)}; `--inputs` names an array for each input")
+        array, kind = data[name], helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if not np.can_cast(array.dtype, kind, "same_kind"):
+            raise SystemExit(f"error: the array `{name}` is {array.dtype}, and the input `{value.name}` is {np.dtype(kind)}")
+        found[value.name] = array.astype(kind)
+    lengths = {name: len(array) if array.ndim else 1 for name, array in found.items()}
+    if len(set(lengths.values())) != 1:
+        raise SystemExit(f"error: the arrays have different numbers of items: {lengths}")
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="an .npz or .safetensors file")
-    parser.add_argument("--inputs", default="calibration", help="the array in it (default: calibration)")
+    parser.add_argument("--inputs", nargs="+", help="the arrays in it, one for each input of the model")
     parser.add_argument("--batch", type=int, default=32, help="items at a time (default: 32)")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    model = onnx.load(args.model)
+    # External data stay where they are: no message of protobuf may have 2 GB.
+    model = onnx.load(args.model, load_external_data=False)
     layers = {}
     for name, axis in inputs_of_layers(model):
         if layers.setdefault(name, axis) != axis:
             raise SystemExit(f"error: `{name}` is summed over along two axes; exclude one of its layers, and calibrate without it")
-    known = {value.name for value in [*model.graph.input, *model.graph.output]}
-    added = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in layers if name not in known]
-    model.graph.output.extend(added)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    feed = session.get_inputs()[0].name
-    data = np.load(args.data) if args.data.suffix == ".npz" else load_file(args.data)
+    defaults = {tensor.name for tensor in model.graph.initializer}
+    feeds = arrays(args.data, [value for value in model.graph.input if value.name not in defaults], args.inputs)
+    # Whatever the types of the layers' inputs are, they are looked at in float32.
+    watched = {name: f"calibrated/{name}" for name in layers}
+    for name, output in watched.items():
+        model.graph.node.append(helper.make_node("Cast", [name], [output], to=TensorProto.FLOAT))
+        model.graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, None))
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(FOLDER, str(args.model.absolute().parent))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     largest = {}
-    for start in range(0, len(data[args.inputs]), args.batch):
-        x = data[args.inputs][start : start + args.batch]
-        names = [name for name in layers if name != feed]
-        values = dict(zip(names, session.run(names, {feed: x})), **({feed: x} if feed in layers else {}))
-        for name, value in values.items():
+    for start in range(0, max(map(len, feeds.values()), default=0), args.batch):
+        values = session.run(list(watched.values()), {name: array[start : start + args.batch] for name, array in feeds.items()})
+        for name, value in zip(watched, values):
             axis = layers[name] % value.ndim
-            found = np.abs(value).max(axis=tuple(other for other in range(value.ndim) if other != axis)).astype(np.float32)
+            others = tuple(other for other in range(value.ndim) if other != axis)
+            found = np.abs(value).max(axis=others, initial=0)
             largest[name] = np.maximum(largest.get(name, found), found)
     save_file(largest, args.output)
     print(f"{args.output}: inputs of {len(largest)} tensors")
