@@ -3,12 +3,12 @@
 //! The function is the format's rule, operator by operator. Every step is exact or rounds as IEEE float32 does, so the results
 //! have the bits of [`BlockFormat::quantize`]. Engines that flush subnormal numbers differ there.
 
+mod nvfp4;
 mod operators;
 mod rounding;
 
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format, Rounding,
-    ScaleMode,
+    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Rounding, ScaleMode,
 };
 
 use crate::activations::operators::Operators;
@@ -37,13 +37,7 @@ pub(crate) struct Activations {
 impl Activations {
     /// Checks that activations can be in this format.
     pub(crate) fn check(&self) -> Result<(), OnnxError> {
-        let refuse = |reason: &str| {
-            Err(OnnxError::Format {
-                format: self.format.to_string(),
-                tensors: "activations",
-                reason: reason.to_owned(),
-            })
-        };
+        let refuse = |reason| Err(self.refused(reason));
         if self.rounding == Rounding::Stochastic {
             return Err(OnnxError::Field {
                 field: "rounding".into(),
@@ -53,44 +47,40 @@ impl Activations {
         }
         match self.format {
             format if format.is_square() => refuse("allowed: blocks along one axis"),
-            BlockFormat::Mx(format) => {
-                if format.element.bits() > 8 {
-                    return refuse("its elements have more than 8 bits; allowed: up to 8");
-                }
-                if format.scale_mode == ScaleMode::Rms || !format.headroom.is_none() {
-                    return refuse(
-                        "allowed: the scale modes floor, ceil, even, rceil, without headroom",
-                    );
-                }
+            BlockFormat::Mx(format) if format.element.bits() > 8 => {
+                refuse("its elements have more than 8 bits; allowed: up to 8")
+            }
+            BlockFormat::Mx(format) if !format.headroom.is_none() => refuse("allowed: no headroom"),
+            BlockFormat::Mx(format)
                 if self.is_static
-                    && (format.scale_mode != ScaleMode::Floor || format.scale_bits < 8)
-                {
-                    return refuse(
-                        "allowed with calibrated scales: the scale mode floor, 8 scale bits",
-                    );
-                }
-                Ok(())
+                    && (format.scale_mode != ScaleMode::Floor || format.scale_bits < 8) =>
+            {
+                refuse("allowed with calibrated scales: the scale mode floor, 8 scale bits")
             }
-            BlockFormat::Microexponent(format) => {
-                let size = format.block_size;
-                match size > 0 && !size.is_multiple_of(format.sub_block_size) {
-                    true => refuse("allowed: sub-blocks that divide the block"),
-                    false => Ok(()),
-                }
+            BlockFormat::Microexponent(format)
+                if format.block_size > 0
+                    && !format.block_size.is_multiple_of(format.sub_block_size) =>
+            {
+                refuse("allowed: sub-blocks that divide the block")
             }
-            BlockFormat::Bfp(_) => Ok(()),
-            BlockFormat::Nvfp4(format) => {
-                if format.four_over_six || !format.headroom.is_none() {
-                    return refuse("allowed: neither four_over_six nor headroom");
-                }
-                match self.is_static {
-                    true => refuse(
-                        "allowed with calibrated scales: MX, microexponents, block floating point",
-                    ),
-                    false => Ok(()),
-                }
+            BlockFormat::Nvfp4(format) if format.four_over_six || !format.headroom.is_none() => {
+                refuse("allowed: neither four_over_six nor headroom")
             }
-            _ => refuse("allowed: MX, microexponents, block floating point, NVFP4"),
+            // What the function's operators do not have is an error there.
+            _ => {
+                if self.is_static {
+                    self.static_power(1.0)?;
+                }
+                self.function("", false).map(drop)
+            }
+        }
+    }
+
+    fn refused(&self, reason: &str) -> OnnxError {
+        OnnxError::Format {
+            format: self.format.to_string(),
+            tensors: "activations",
+            reason: reason.to_owned(),
         }
     }
 
@@ -122,7 +112,7 @@ impl Activations {
     }
 
     /// The power of two by which calibration fixes a block, from its largest magnitude.
-    pub(crate) fn static_power(&self, amax: f32) -> f32 {
+    pub(crate) fn static_power(&self, amax: f32) -> Result<f32, OnnxError> {
         let exponent = match self.format {
             BlockFormat::Mx(format) => format.scale_exponent(amax.to_bits()).unwrap_or(0),
             BlockFormat::Microexponent(format) => {
@@ -130,9 +120,13 @@ impl Activations {
                 i32::from(exponent).max(1) - 127
             }
             BlockFormat::Bfp(format) => i32::from(format.shared_exponent(amax.to_bits())) - 127,
-            _ => 0,
+            _ => {
+                let reason =
+                    "allowed with calibrated scales: MX, microexponents, block floating point";
+                return Err(self.refused(reason));
+            }
         };
-        2_f64.powi(exponent) as f32
+        Ok(2_f64.powi(exponent) as f32)
     }
 
     /// The function's name: the text of the format, in which `_` replaces every character but letters and digits.
@@ -150,13 +144,17 @@ impl Activations {
         name
     }
 
-    /// The function. Its inputs are, in this order:
+    /// The function of this name. Its inputs are, in this order:
     /// * `x`, the tensor.
     /// * If `is_padded`: `axes`, a shape of three axes, and `padding`, the zeros to add.
     /// * `blocks`, the shape with blocks as axes.
     /// * If `is_padded`: `padded`, the shape of three axes with the zeros, and `length`, the length without the zeros.
     /// * If calibration fixes the blocks' powers of two: `powers`.
-    pub(crate) fn function(&self, text: &str, is_padded: bool) -> Message<'static> {
+    pub(crate) fn function(
+        &self,
+        name: &str,
+        is_padded: bool,
+    ) -> Result<Message<'static>, OnnxError> {
         let mut o = Operators::new(self.opset);
         let mut inputs = vec!["x"];
         if is_padded {
@@ -171,28 +169,31 @@ impl Activations {
         }
         let shape = o.op("Shape", &["x"]);
         let blocks = if is_padded {
-            let flat = o.op("Reshape", &["x", "axes"]);
+            let flat = o.reshape("x", "axes");
             let padded = o.op("Pad", &[&flat, "padding"]);
-            o.op("Reshape", &[&padded, "blocks"])
+            o.reshape(&padded, "blocks")
         } else {
-            o.op("Reshape", &["x", "blocks"])
+            o.reshape("x", "blocks")
         };
         let mut quantized = match self.format {
-            BlockFormat::Mx(format) => self.mx(&mut o, &format, &blocks),
+            BlockFormat::Mx(format) => self.mx(&mut o, &format, &blocks)?,
             BlockFormat::Microexponent(format) => self.microexponent(&mut o, &format, &blocks),
             BlockFormat::Bfp(format) => self.bfp(&mut o, &format, &blocks),
             BlockFormat::Nvfp4(format) => self.nvfp4(&mut o, &format, &blocks),
-            _ => unreachable!("checked"),
+            _ => {
+                let reason = "allowed: MX, microexponents, block floating point, NVFP4";
+                return Err(self.refused(reason));
+            }
         };
         if is_padded {
-            let flat = o.op("Reshape", &[&quantized, "padded"]);
+            let flat = o.reshape(&quantized, "padded");
             let (start, axis) = (o.integers(&[0]), o.integers(&[1]));
             quantized = o.op("Slice", &[&flat, &start, "length", &axis]);
         }
-        o.named("y", "Reshape", &[&quantized, &shape], Vec::new());
+        o.reshape_to("y", &quantized, &shape);
 
         let mut message = Message::default();
-        message.text(function::NAME, &self.function_name(is_padded));
+        message.text(function::NAME, name);
         for input in inputs {
             message.text(function::INPUT, input);
         }
@@ -200,10 +201,11 @@ impl Activations {
         for node in o.nodes() {
             message.message(function::NODE, node);
         }
-        message.text(function::DOC_STRING, text);
+        let text = format!("Quantizes to {}, {} ties", self.format, self.rounding);
+        message.text(function::DOC_STRING, &text);
         message.message(function::OPSET_IMPORT, proto::opset_message("", self.opset));
         message.text(function::DOMAIN, DOMAIN);
-        message
+        Ok(message)
     }
 
     /// NaN for each block with a NaN or an infinity, else 0.
@@ -214,35 +216,35 @@ impl Activations {
     }
 
     /// [`MxFormat::quantize`].
-    fn mx(&self, o: &mut Operators, format: &MxFormat, x: &str) -> String {
+    fn mx(&self, o: &mut Operators, format: &MxFormat, x: &str) -> Result<String, OnnxError> {
         let largest_exponent = (1 << (format.scale_bits - 1)) - 1;
-        let mut scale = if self.is_static {
-            "powers".to_owned()
-        } else {
-            let magnitudes = o.op("Abs", &[x]);
-            let amax = o.max_along(&magnitudes, &[2]);
-            let mut scale = mx_scale(o, format, &amax, -largest_exponent);
-            if format.scale_mode != ScaleMode::Floor || format.scale_bits < 8 {
-                let limit = o.float(2_f32.powi(largest_exponent));
-                let is_larger = o.op("Greater", &[&scale, &limit]);
-                let nan = o.float(f32::NAN);
-                scale = o.op("Where", &[&is_larger, &nan, &scale]);
-            }
-            if format.flush_fp32_subnorms {
-                let (normal, zero) = (o.float(f32::MIN_POSITIVE), o.float(0.0));
-                let is_less = o.op("Less", &[&amax, &normal]);
-                let units = self.units(o, format.element, x, &scale);
-                scale = o.op("Where", &[&is_less, &zero, &scale]);
-                let poison = Self::poison(o, x, &[2]);
-                let scale = o.op("Add", &[&scale, &poison]);
-                return o.op("Mul", &[&units, &scale]);
-            }
-            scale
-        };
         let poison = Self::poison(o, x, &[2]);
+        if self.is_static {
+            let scale = o.op("Add", &["powers", &poison]);
+            let units = self.units(o, format.element, x, &scale);
+            return Ok(o.op("Mul", &[&units, &scale]));
+        }
+        let magnitudes = o.op("Abs", &[x]);
+        let amax = o.max_along(&magnitudes, &[2]);
+        let scale = mx_scale(o, format, &amax, -largest_exponent);
+        let mut scale = scale.map_err(|reason| self.refused(&reason))?;
+        if format.scale_mode != ScaleMode::Floor || format.scale_bits < 8 {
+            let limit = o.float(2_f32.powi(largest_exponent));
+            let is_larger = o.op("Greater", &[&scale, &limit]);
+            let nan = o.float(f32::NAN);
+            scale = o.op("Where", &[&is_larger, &nan, &scale]);
+        }
+        if format.flush_fp32_subnorms {
+            let (normal, zero) = (o.float(f32::MIN_POSITIVE), o.float(0.0));
+            let is_less = o.op("Less", &[&amax, &normal]);
+            let units = self.units(o, format.element, x, &scale);
+            scale = o.op("Where", &[&is_less, &zero, &scale]);
+            let scale = o.op("Add", &[&scale, &poison]);
+            return Ok(o.op("Mul", &[&units, &scale]));
+        }
         scale = o.op("Add", &[&scale, &poison]);
         let units = self.units(o, format.element, x, &scale);
-        o.op("Mul", &[&units, &scale])
+        Ok(o.op("Mul", &[&units, &scale]))
     }
 
     /// Elements in units of their scale, rounded.
@@ -323,63 +325,5 @@ impl Activations {
         let max = 2_f32.powi(bits) - 1.0;
         let (least, most) = (o.float(-max), o.float(max));
         o.op("Clip", &[&steps, &least, &most])
-    }
-
-    /// [`Nvfp4Format::quantize`].
-    fn nvfp4(&self, o: &mut Operators, format: &Nvfp4Format, x: &str) -> String {
-        let magnitudes = o.op("Abs", &[x]);
-        let amax = o.max_along(&magnitudes, &[2]);
-        let six = o.float(ElementFormat::FP4_E2M1.max());
-        let mut wanted = o.op("Div", &[&amax, &six]);
-        let mut tensor_scale = None;
-        if format.tensor_scale {
-            let largest = o.max_along(&magnitudes, &[0, 1, 2, 3]);
-            let unit = o.float(ElementFormat::FP8_E4M3.max() * ElementFormat::FP4_E2M1.max());
-            let scale = o.op("Div", &[&largest, &unit]);
-            let (zero, one) = (o.float(0.0), o.float(1.0));
-            let is_zero = o.op("Equal", &[&scale, &zero]);
-            let divisor = o.op("Where", &[&is_zero, &one, &scale]);
-            wanted = o.op("Div", &[&wanted, &divisor]);
-            tensor_scale = Some((scale, divisor));
-        }
-        let e4m3 = ElementFormat::FP8_E4M3;
-        let (least, most) = (o.float(2_f32.powi(e4m3.emin())), o.float(e4m3.max()));
-        let limited = o.op("Clip", &[&wanted, &least, &most]);
-        let scale = float_rounded(o, e4m3, &limited, Rounding::NearestEven);
-        let one = o.float(1.0);
-        let (inverse, result, axes) = match &tensor_scale {
-            None => {
-                // ONNX Runtime would turn x · (1 / scale) into x / scale, which rounds once instead of twice.
-                let two = o.float(2.0);
-                let twice = o.op("Div", &[&two, &scale]);
-                (o.times(&twice, 0.5), scale, &[2][..])
-            }
-            Some((tensor_scale, divisor)) => {
-                let inverse = o.op("Div", &[&one, divisor]);
-                let inverse = o.op("Div", &[&inverse, &scale]);
-                (
-                    inverse,
-                    o.op("Mul", &[tensor_scale, &scale]),
-                    &[0, 1, 2, 3][..],
-                )
-            }
-        };
-        let scaled = if tensor_scale.is_some() {
-            // Of very small tensors the reciprocal is infinite; of even smaller ones the scale is 0.
-            let (most, zero) = (o.float(f32::MAX), o.float(0.0));
-            let is_finite = o.op("LessOrEqual", &[&inverse, &most]);
-            let is_zero = o.op("Equal", &[&result, &zero]);
-            let divisor = o.op("Where", &[&is_zero, &most, &result]);
-            let factor = o.op("Where", &[&is_finite, &inverse, &one]);
-            let divisor = o.op("Where", &[&is_finite, &one, &divisor]);
-            let multiplied = o.op("Mul", &[x, &factor]);
-            o.op("Div", &[&multiplied, &divisor])
-        } else {
-            o.op("Mul", &[x, &inverse])
-        };
-        let poison = Self::poison(o, x, axes);
-        let units = self.element(o, ElementFormat::FP4_E2M1, &scaled);
-        let result = o.op("Add", &[&result, &poison]);
-        o.op("Mul", &[&units, &result])
     }
 }

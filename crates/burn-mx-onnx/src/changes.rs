@@ -1,22 +1,26 @@
 //! The changes of a model's bodies, layer by layer.
 
 pub(crate) mod rewrite;
+mod shapes;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::activations::{Activations, DOMAIN};
 use crate::additions::{Additions, Builder};
 use crate::changes::rewrite::Edits;
+use crate::changes::shapes::Around;
 use crate::error::OnnxError;
 use crate::files::safetensors_file::{Array, TensorFile};
 use crate::files::{ExternalData, Output};
-use crate::graph::Model;
+use crate::graph::folds::{Fold, is_folded};
 use crate::graph::layers::{Layer, Layout};
-use crate::proto::{self, NewAttribute, Tensor, data_type, little_endian};
+use crate::graph::{Model, Source};
+use crate::proto::wire::Message;
+use crate::proto::{self, NewAttribute, data_type, little_endian};
 use crate::weights::Storage;
 
-/// A quantized weight: body, constant, axis and transposes.
-type WeightKey<'a> = (usize, &'a str, usize, Vec<Vec<usize>>);
+/// A quantized weight: body, constant, axis, and the operators before it.
+type WeightKey<'a> = (usize, &'a str, usize, Vec<Fold>);
 
 /// The changes while they are made.
 pub(crate) struct Work<'m, 'a> {
@@ -30,8 +34,8 @@ pub(crate) struct Work<'m, 'a> {
     weights: HashMap<WeightKey<'a>, String>,
     /// Names of quantized activations: by body, name and blocks.
     inputs: HashMap<(usize, &'a str, Layout, usize), String>,
-    /// The functions that are called: padded or not.
-    pub(crate) functions: BTreeSet<bool>,
+    /// The functions that are called, padded or not: the name, and the function where the model does not have it.
+    pub(crate) functions: BTreeMap<bool, (String, Option<Message<'a>>)>,
     calibration: Option<&'m TensorFile>,
 }
 
@@ -57,7 +61,7 @@ impl<'m, 'a> Work<'m, 'a> {
             replaced,
             weights: HashMap::new(),
             inputs: HashMap::new(),
-            functions: BTreeSet::new(),
+            functions: BTreeMap::new(),
             calibration,
         }
     }
@@ -66,13 +70,7 @@ impl<'m, 'a> Work<'m, 'a> {
     pub(crate) fn weight(&mut self, layer: &Layer<'a>, storage: &Storage) -> Result<(), OnnxError> {
         let weight = &layer.weight;
         let owner = weight.owner;
-        let permutations = weight
-            .path
-            .iter()
-            .rev()
-            .filter_map(|step| step.permutation.clone());
-        let permutations: Vec<_> = permutations.collect();
-        let key = (owner, weight.name, weight.axis, permutations);
+        let key = (owner, weight.name, weight.axis, weight.folds.clone());
         let value = match self.weights.get(&key) {
             Some(value) => value.clone(),
             None => {
@@ -83,14 +81,8 @@ impl<'m, 'a> Work<'m, 'a> {
                     output: self.output,
                 };
                 let place = (&weight.shape[..], weight.axis);
-                let mut value =
+                let value =
                     storage.add(&mut builder, weight.name, floats, place, weight.data_type)?;
-                for permutation in &key.3 {
-                    let axes = permutation.iter().map(|axis| *axis as i64).collect();
-                    let axes = vec![NewAttribute::Integers("perm", axes)];
-                    let wish = format!("{}_transposed", weight.name);
-                    value = builder.node(&wish, "Transpose", &[&value], axes);
-                }
                 self.weights.insert(key, value.clone());
                 value
             }
@@ -99,50 +91,57 @@ impl<'m, 'a> Work<'m, 'a> {
         edits
             .renamed
             .insert((layer.node, layer.weight_input), value);
-        self.release(layer);
+        let node = &self.model.bodies[layer.body].nodes[layer.node].node;
+        self.release(layer.body, node.inputs[layer.weight_input]);
         Ok(())
     }
 
+    /// The elements of a layer's weight.
     fn floats(&self, layer: &Layer<'a>) -> Result<Vec<f32>, OnnxError> {
         let weight = &layer.weight;
         let body = &self.model.bodies[weight.owner];
-        if weight.owner == 0
-            && weight.constant.is_none()
-            && let Some(floats) = self.replaced.get(weight.name)
-        {
-            return Ok(floats.clone());
-        }
-        match weight.constant {
-            None => self.external.floats(&body.initializers[weight.name]),
+        let mut floats = match weight.constant {
+            None => match self.replaced.get(weight.name) {
+                Some(floats) if weight.owner == 0 => floats.clone(),
+                _ => self.external.floats(&body.initializers[weight.name])?,
+            },
             Some(node) => {
-                let value = body.nodes[node].node.attribute("value");
-                let tensor = value.and_then(|value| Tensor::read(value.tensor?).ok());
-                self.external.floats(&tensor.expect("it was read before"))
+                let tensor = body.nodes[node].node.constant();
+                self.external.floats(&tensor.expect("it was read before"))?
             }
+        };
+        let mut shape = weight.stored.clone();
+        for fold in &weight.folds {
+            floats = fold.apply(floats, &shape);
+            (shape, _) = fold.result(&shape, weight.data_type);
         }
+        Ok(floats)
     }
 
-    /// Drops what only this layer used: the nodes before its weight, and the constant.
-    fn release(&mut self, layer: &Layer<'a>) {
-        let weight = &layer.weight;
-        let mut is_used = |owner: usize, name: &'a str| {
-            let uses = self.uses.entry((owner, name)).or_default();
-            *uses = uses.saturating_sub(1);
-            *uses > 0
+    /// Drops what one user less makes useless: a constant, or the operators before a weight and their own inputs.
+    fn release(&mut self, body: usize, name: &'a str) {
+        let Some((owner, source)) = self.model.find(body, name) else {
+            return;
         };
-        for step in &weight.path {
-            if is_used(step.body, step.output) {
-                return;
-            }
-            self.edits[step.body].dropped_nodes.insert(step.node);
-        }
-        if is_used(weight.owner, weight.name) {
+        let uses = self.uses.entry((owner, name)).or_default();
+        *uses = uses.saturating_sub(1);
+        if *uses > 0 {
             return;
         }
-        let edits = &mut self.edits[weight.owner];
-        match weight.constant {
-            None => _ = edits.dropped.insert(weight.name),
-            Some(node) => _ = edits.dropped_nodes.insert(node),
+        match source {
+            Source::Initializer => _ = self.edits[owner].dropped.insert(name),
+            Source::Node(index) => {
+                let node = &self.model.bodies[owner].nodes[index].node;
+                if !node.is("Constant") && !is_folded(node) {
+                    return;
+                }
+                let inputs = node.inputs.clone();
+                self.edits[owner].dropped_nodes.insert(index);
+                for input in inputs {
+                    self.release(owner, input);
+                }
+            }
+            Source::Default | Source::SparseInitializer | Source::Input => {}
         }
     }
 
@@ -182,6 +181,7 @@ impl<'m, 'a> Work<'m, 'a> {
         let padded = blocks[0] * blocks[1];
         let is_padded = padded != length;
         let powers = self.powers(layer, x, activations, blocks)?;
+        let function = self.function(activations, is_padded)?;
         // Nodes stand before the layer, constants are the body's.
         let nodes = std::mem::take(&mut self.edits[layer.body].first.nodes);
         let mut to = Builder {
@@ -198,28 +198,15 @@ impl<'m, 'a> Work<'m, 'a> {
         }
         let inner = activations.axes(blocks);
         let mut inputs = vec![value.clone()];
-        let around = |axes: &[i64]| -> Vec<i64> {
-            match layer.layout {
-                Layout::Last => [&[-1], axes, &[1]].concat(),
-                _ => [&[0], axes, &[-1]].concat(),
-            }
-        };
-        // The axes before and after the summed one.
-        let three = match layer.layout {
-            Layout::LastButOne => Some(last_but_one(&mut to, x, &value, &[length as i64])?),
-            _ if is_padded => Some(to.integers("axes", &around(&[length as i64]))?),
-            _ => None,
-        };
+        let around = Around::of(&mut to, x, &value, layer.layout)?;
         if is_padded {
-            inputs.extend(three);
+            inputs.push(around.shape(&mut to, "axes", &[length as i64])?);
             inputs.push(to.integers("padding", &[0, 0, 0, 0, (padded - length) as i64, 0])?);
-            inputs.push(to.integers("blocks", &[&[0], &inner[..], &[-1]].concat())?);
-            inputs.push(to.integers("axes", &[0, padded as i64, -1])?);
+            inputs.push(around.shape(&mut to, "blocks", &inner)?);
+            inputs.push(around.shape(&mut to, "axes", &[padded as i64])?);
             inputs.push(to.integers("end", &[length as i64])?);
-        } else if layer.layout == Layout::LastButOne {
-            inputs.push(last_but_one(&mut to, x, &value, &inner)?);
         } else {
-            inputs.push(to.integers("blocks", &around(&inner))?);
+            inputs.push(around.shape(&mut to, "blocks", &inner)?);
         }
         if let Some((shape, powers)) = powers {
             let bytes = little_endian(&powers, f32::to_le_bytes);
@@ -227,7 +214,6 @@ impl<'m, 'a> Work<'m, 'a> {
             inputs.push(to.constant(&wish, data_type::FLOAT, &shape, bytes)?);
         }
         let name = to.model.unique(&wish);
-        let function = activations.function_name(is_padded);
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         let call = proto::node(&name, (DOMAIN, &function), &inputs, &[&name], Vec::new());
         to.additions.nodes.push(call);
@@ -243,9 +229,39 @@ impl<'m, 'a> Work<'m, 'a> {
             .entry(layer.node)
             .or_default()
             .append(&mut before);
-        edits.calls = true;
-        self.functions.insert(is_padded);
+        self.edits[self.model.root(layer.body)].calls = true;
         Ok(value)
+    }
+
+    /// The name of the function to call. A function of the model is it if it is equal to the byte; another one keeps its name.
+    fn function(
+        &mut self,
+        activations: &Activations,
+        is_padded: bool,
+    ) -> Result<String, OnnxError> {
+        if let Some((name, _)) = self.functions.get(&is_padded) {
+            return Ok(name.clone());
+        }
+        let bodies = self.model.bodies.iter();
+        let functions = bodies.filter_map(|body| body.function.as_ref());
+        let of_domain = functions.filter(|function| function.domain == DOMAIN);
+        let known: HashMap<_, _> = of_domain.map(|at| (at.name, at.message)).collect();
+        let wish = activations.function_name(is_padded);
+        let mut name = wish.clone();
+        for number in 1.. {
+            let function = activations.function(&name, is_padded)?;
+            let new = match known.get(&*name) {
+                None => Some(function),
+                Some(known) if function.pieces().flatten().eq(*known) => None,
+                Some(_) => {
+                    name = format!("{wish}_{number}");
+                    continue;
+                }
+            };
+            self.functions.insert(is_padded, (name.clone(), new));
+            break;
+        }
+        Ok(name)
     }
 
     /// The powers of two of blocks that calibration fixes, and their shape.
@@ -283,37 +299,9 @@ impl<'m, 'a> Work<'m, 'a> {
                 .iter()
                 .fold(0.0, |all: f32, value| all.max(value.abs()))
         });
-        let powers = amax.map(|amax| activations.static_power(amax)).collect();
+        let powers = amax.map(|amax| activations.static_power(amax));
+        let powers = powers.collect::<Result<_, _>>()?;
         let ones = activations.axes([count, size]).len();
         Ok(Some(([&[1, count][..], &vec![1; ones]].concat(), powers)))
     }
-}
-
-/// A shape that is computed: all axes before, these ones in place of the last axis but one, and the last one. A vector counts as a
-/// matrix of one column.
-fn last_but_one(
-    to: &mut Builder<'_, '_>,
-    name: &str,
-    x: &str,
-    axes: &[i64],
-) -> Result<String, OnnxError> {
-    let shape = to.node(&format!("{name}_shape"), "Shape", &[x], Vec::new());
-    let axis = || vec![NewAttribute::Integer("axis", 0)];
-    let end = to.integers("end", &[i64::MAX])?;
-    let second = to.integers("start", &[1])?;
-    let inputs = [&shape[..], &second, &end];
-    let after = to.node(&format!("{name}_after_first"), "Slice", &inputs, Vec::new());
-    // Of a vector nothing is after the first axis, and this 1 is the last axis.
-    let one = to.integers("axes", &[1])?;
-    let after = to.node(
-        &format!("{name}_columns"),
-        "Concat",
-        &[&one, &after],
-        axis(),
-    );
-    let last = to.integers("start", &[-1])?;
-    let inputs = [&after[..], &last, &end];
-    let last = to.node(&format!("{name}_last"), "Slice", &inputs, Vec::new());
-    let before = to.integers("axes", &[&[-1], axes].concat())?;
-    Ok(to.node(&format!("{name}_axes"), "Concat", &[&before, &last], axis()))
 }

@@ -1,6 +1,6 @@
 //! Configurations: a name, or AMD Quark's attributes as JSON.
 
-use microscaling::{BlockFormat, Rounding, quark};
+use microscaling::{BlockFormat, Nvfp4Format, Rounding, quark};
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
@@ -35,11 +35,16 @@ pub struct Configuration {
 impl FromStr for Configuration {
     type Err = OnnxError;
 
-    /// The configuration with this name: a format as [`BlockFormat`] reads it, also with `_ADAQUANT` at the end.
+    /// The configuration with this name: a format as [`BlockFormat`] reads it, also with `_ADAQUANT` at the end. Without parameters,
+    /// `NVFP4` has a tensor scale; [`BlockFormat`] gives this name to the blocks alone, `nvfp4(tensor_scale=false)`.
     fn from_str(name: &str) -> Result<Self, OnnxError> {
         let format = name.strip_suffix(ADAQUANT);
+        let text = format.unwrap_or(name);
         Ok(Self {
-            format: format.unwrap_or(name).parse()?,
+            format: match text.parse()? {
+                BlockFormat::Nvfp4(_) if !text.contains('(') => Nvfp4Format::new(true).into(),
+                format => format,
+            },
             rounding: Rounding::NearestEven,
             is_tuned: format.is_some(),
         })

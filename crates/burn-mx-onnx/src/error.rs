@@ -80,6 +80,12 @@ pub enum OnnxError {
          excluded"
     )]
     NoLayers,
+    /// No product with a constant operand can be quantized.
+    #[error("the model has no layer to quantize; these stay unchanged: {layers}")]
+    OnlyLeft {
+        /// Their names, and where their constants come from.
+        layers: String,
+    },
     /// A weight has an axis without a fixed length.
     #[error(
         "layer `{layer}`: axis {axis} of its weight `{input}` has the length {got}, which is dynamic; allowed: 0 or more"

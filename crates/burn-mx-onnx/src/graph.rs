@@ -1,5 +1,7 @@
 //! A model as bodies: its graph, the graphs inside of nodes, and functions.
 
+pub(crate) mod constants;
+pub(crate) mod folds;
 pub(crate) mod initializers;
 pub(crate) mod layers;
 
@@ -12,6 +14,9 @@ use crate::proto::{self, Attribute, Node, Tensor, function, graph, model};
 /// Graphs inside of graphs, at most.
 const DEEPEST: usize = 64;
 
+/// From this version on, an initializer that is an input too is the input's default.
+const DEFAULTS_SINCE: i64 = 4;
+
 /// A model that was read.
 #[derive(Debug)]
 pub(crate) struct Model<'a> {
@@ -19,6 +24,8 @@ pub(crate) struct Model<'a> {
     pub(crate) ir_version: i64,
     /// The version of ONNX's own operators.
     pub(crate) opset: i64,
+    /// The domains of operators that it imports.
+    pub(crate) domains: HashSet<&'a str>,
     /// The main graph, then all others; functions among them.
     pub(crate) bodies: Vec<Body<'a>>,
     /// Each name in it.
@@ -31,14 +38,27 @@ pub(crate) struct Body<'a> {
     pub(crate) fields: Vec<Field<'a>>,
     /// The body whose values this one can use.
     pub(crate) parent: Option<usize>,
-    /// For a function: its name, and the version of ONNX's operators.
-    pub(crate) function: Option<(&'a str, i64)>,
+    pub(crate) function: Option<Function<'a>>,
     pub(crate) nodes: Vec<NodeAt<'a>>,
     pub(crate) initializers: HashMap<&'a str, Tensor<'a>>,
-    pub(crate) inputs: HashSet<&'a str>,
+    /// The names of sparse initializers.
+    sparse: HashSet<&'a str>,
+    pub(crate) inputs: Vec<&'a str>,
     pub(crate) outputs: Vec<&'a str>,
     /// The node of each value.
     producers: HashMap<&'a str, usize>,
+}
+
+/// A function's names, and the operators that the function imports.
+#[derive(Clone, Debug)]
+pub(crate) struct Function<'a> {
+    pub(crate) message: &'a [u8],
+    pub(crate) domain: &'a str,
+    pub(crate) name: &'a str,
+    /// The version of ONNX's operators.
+    pub(crate) opset: i64,
+    /// The domains of operators that it imports.
+    pub(crate) domains: HashSet<&'a str>,
 }
 
 /// A node, and the bodies in it in the order of its attributes.
@@ -52,8 +72,11 @@ pub(crate) struct NodeAt<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     Initializer,
+    /// An initializer that an input of the model can replace.
+    Default,
+    SparseInitializer,
     Node(usize),
-    Other,
+    Input,
 }
 
 impl<'a> Model<'a> {
@@ -62,6 +85,7 @@ impl<'a> Model<'a> {
             fields: fields(bytes)?,
             ir_version: 0,
             opset: 0,
+            domains: HashSet::new(),
             bodies: Vec::new(),
             names: HashSet::new(),
         };
@@ -72,6 +96,7 @@ impl<'a> Model<'a> {
                 model::GRAPH => main = Some(field.bytes()?),
                 model::OPSET_IMPORT => {
                     let (domain, version) = proto::opset(field.bytes()?)?;
+                    read.domains.insert(domain);
                     if matches!(domain, "" | "ai.onnx") {
                         read.opset = version;
                     }
@@ -113,29 +138,38 @@ impl<'a> Model<'a> {
             function: None,
             nodes: Vec::new(),
             initializers: HashMap::new(),
-            inputs: HashSet::new(),
+            sparse: HashSet::new(),
+            inputs: Vec::new(),
             outputs: Vec::new(),
             producers: HashMap::new(),
         };
         let mut nodes = Vec::new();
         if is_function {
-            let (mut name, mut opset) = ("", 0);
+            let mut read = Function {
+                message,
+                domain: "",
+                name: "",
+                opset: 0,
+                domains: HashSet::new(),
+            };
             for field in &body.fields {
                 match field.number {
-                    function::NAME => name = field.text()?,
-                    function::INPUT => _ = body.inputs.insert(field.text()?),
+                    function::NAME => read.name = field.text()?,
+                    function::DOMAIN => read.domain = field.text()?,
+                    function::INPUT => body.inputs.push(field.text()?),
                     function::OUTPUT => body.outputs.push(field.text()?),
                     function::NODE => nodes.push(Node::read(field.bytes()?)?),
                     function::OPSET_IMPORT => {
                         let (domain, version) = proto::opset(field.bytes()?)?;
+                        read.domains.insert(domain);
                         if matches!(domain, "" | "ai.onnx") {
-                            opset = version;
+                            read.opset = version;
                         }
                     }
                     _ => {}
                 }
             }
-            body.function = Some((name, opset));
+            body.function = Some(read);
         } else {
             for field in &body.fields {
                 match field.number {
@@ -145,9 +179,12 @@ impl<'a> Model<'a> {
                         self.names.insert(tensor.name.to_owned());
                         body.initializers.insert(tensor.name, tensor);
                     }
-                    graph::INPUT => {
-                        _ = body.inputs.insert(proto::value_name(field.bytes()?)?);
+                    graph::SPARSE_INITIALIZER => {
+                        let name = proto::sparse_name(field.bytes()?)?;
+                        self.names.insert(name.to_owned());
+                        body.sparse.insert(name);
                     }
+                    graph::INPUT => body.inputs.push(proto::value_name(field.bytes()?)?),
                     graph::OUTPUT => body.outputs.push(proto::value_name(field.bytes()?)?),
                     _ => {}
                 }
@@ -183,17 +220,35 @@ impl<'a> Model<'a> {
     pub(crate) fn find(&self, mut body: usize, name: &str) -> Option<(usize, Source)> {
         loop {
             let at = &self.bodies[body];
+            let is_input = at.inputs.contains(&name);
             if at.initializers.contains_key(name) {
-                return Some((body, Source::Initializer));
+                let is_default =
+                    is_input && (at.parent.is_some() || self.ir_version >= DEFAULTS_SINCE);
+                let source = match is_default {
+                    true => Source::Default,
+                    false => Source::Initializer,
+                };
+                return Some((body, source));
+            }
+            if at.sparse.contains(name) {
+                return Some((body, Source::SparseInitializer));
             }
             if let Some(node) = at.producers.get(name) {
                 return Some((body, Source::Node(*node)));
             }
-            if at.inputs.contains(name) {
-                return Some((body, Source::Other));
+            if is_input {
+                return Some((body, Source::Input));
             }
             body = at.parent?;
         }
+    }
+
+    /// The main graph or the function that a body is, or is inside of.
+    pub(crate) fn root(&self, mut body: usize) -> usize {
+        while let Some(parent) = self.bodies[body].parent {
+            body = parent;
+        }
+        body
     }
 
     /// How often each value is used, by the body that defines it.

@@ -16,5 +16,5 @@ pub use config::Configuration;
 pub use error::OnnxError;
 pub use graph::initializers::{Initializer, initializers};
 pub use options::{Parts, QuantizeOptions};
-pub use quantizer::{Report, quantize, quantize_with_progress};
+pub use quantizer::{LeftLayer, Report, quantize, quantize_with_progress};
 pub use weights::WeightTypes;

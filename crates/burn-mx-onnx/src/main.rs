@@ -25,7 +25,7 @@ struct Args {
     /// The float model
     model: PathBuf,
 
-    /// The format: MXFP8E4M3, MXFP4E2M1, MX6, BFP16, NVFP4, mx(element=int8,block_size=8), …. MX6_ADAQUANT with `--tuned`. Or a
+    /// The format: MXFP8E4M3, MXFP4E2M1, MX6, BFP16, NVFP4 (with a tensor scale), mx(element=int8,block_size=8), …. MX6_ADAQUANT with `--tuned`. Or a
     /// JSON file with AMD Quark's `MXAttributes` or `BFPAttributes`
     #[arg(long, value_name = "NAME|FILE.json")]
     config: String,
@@ -141,6 +141,9 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         report.bytes_after as f64 / report.bytes_before as f64,
         began.elapsed().as_secs_f64()
     );
+    for left in &report.left {
+        println!("layer `{}` stays unchanged: {}", left.name, left.reason);
+    }
     Ok(())
 }
 

@@ -1,11 +1,14 @@
 //! The messages of ONNX that matter here, by the field numbers of
 //! [`onnx.proto`](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
 
+mod tensor;
 pub(crate) mod wire;
+
+pub(crate) use tensor::{Data, Tensor};
 
 use std::borrow::Cow;
 
-use crate::proto::wire::{Field, Malformed, Message, Value, fields};
+use crate::proto::wire::{Field, Malformed, Message, fields};
 
 /// Fields of `ModelProto`.
 pub(crate) mod model {
@@ -22,6 +25,7 @@ pub(crate) mod graph {
     pub(crate) const INPUT: u32 = 11;
     pub(crate) const OUTPUT: u32 = 12;
     pub(crate) const VALUE_INFO: u32 = 13;
+    pub(crate) const SPARSE_INITIALIZER: u32 = 15;
 }
 
 /// Fields of `FunctionProto`.
@@ -76,6 +80,13 @@ pub(crate) fn value_name(message: &[u8]) -> Result<&str, Malformed> {
     let fields = fields(message)?;
     let name = fields.iter().find(|field| field.number == 1);
     name.map_or(Ok(""), Field::text)
+}
+
+/// The name of a `SparseTensorProto`, which its values have.
+pub(crate) fn sparse_name(message: &[u8]) -> Result<&str, Malformed> {
+    let fields = fields(message)?;
+    let values = fields.iter().find(|field| field.number == 1);
+    values.map_or(Ok(""), |values| Ok(Tensor::read(values.bytes()?)?.name))
 }
 
 /// `NodeProto`.
@@ -137,6 +148,46 @@ impl<'a> Node<'a> {
             .find(|attribute| attribute.name == name)
     }
 
+    /// The tensor of a `Constant` of numbers. `None` if the tensor is sparse, has texts, or is an attribute of the function around it.
+    pub(crate) fn constant(&self) -> Option<Tensor<'a>> {
+        if let Some(value) = self.attribute("value") {
+            return Tensor::read(value.tensor?).ok();
+        }
+        let of = |data_type, count: Option<usize>, data| Tensor {
+            fields: Vec::new(),
+            name: self.outputs.first().copied().unwrap_or(""),
+            dims: count.map(|count| count as i64).into_iter().collect(),
+            data_type,
+            data,
+        };
+        let attribute = |name| {
+            let found = self.attribute(name);
+            found.filter(|attribute| !attribute.is_reference)
+        };
+        if let Some(value) = attribute("value_floats") {
+            let floats = value.floats.clone();
+            return Some(of(
+                data_type::FLOAT,
+                Some(floats.len()),
+                Data::Floats(floats),
+            ));
+        }
+        if let Some(value) = attribute("value_float") {
+            let floats = value.floats.clone();
+            return Some(of(data_type::FLOAT, None, Data::Floats(floats)));
+        }
+        if let Some(value) = attribute("value_ints") {
+            let integers = value.integers.clone();
+            return Some(of(
+                data_type::INT64,
+                Some(integers.len()),
+                Data::Integers(integers),
+            ));
+        }
+        let value = attribute("value_int")?.integer;
+        Some(of(data_type::INT64, None, Data::Integers(vec![value])))
+    }
+
     /// The integer of an attribute.
     pub(crate) fn integer(&self, name: &str, default: i64) -> i64 {
         self.attribute(name)
@@ -150,7 +201,11 @@ pub(crate) struct Attribute<'a> {
     pub(crate) name: &'a str,
     pub(crate) integer: i64,
     pub(crate) integers: Vec<i64>,
+    /// The float or the floats.
+    floats: Vec<f32>,
     pub(crate) tensor: Option<&'a [u8]>,
+    /// Whether it has the value of an attribute of the function around it.
+    pub(crate) is_reference: bool,
     pub(crate) fields: Vec<Field<'a>>,
 }
 
@@ -166,125 +221,16 @@ impl<'a> Attribute<'a> {
         for field in &attribute.fields {
             match field.number {
                 1 => attribute.name = field.text()?,
+                2 | 7 => field.floats(&mut attribute.floats)?,
                 3 => attribute.integer = field.integer()?,
                 5 => attribute.tensor = Some(field.bytes()?),
                 8 => field.integers(&mut attribute.integers)?,
+                21 => attribute.is_reference = !field.bytes()?.is_empty(),
                 _ => {}
             }
         }
         Ok(attribute)
     }
-}
-
-/// `TensorProto`.
-#[derive(Debug)]
-pub(crate) struct Tensor<'a> {
-    pub(crate) fields: Vec<Field<'a>>,
-    pub(crate) name: &'a str,
-    pub(crate) dims: Vec<i64>,
-    pub(crate) data_type: i64,
-    pub(crate) data: Data<'a>,
-}
-
-/// Where the elements of a tensor are.
-#[derive(Debug)]
-pub(crate) enum Data<'a> {
-    /// Little endian.
-    Raw(&'a [u8]),
-    /// `float_data` with a field for each number. Packed numbers are `Raw`.
-    Floats(Vec<f32>),
-    /// `int32_data`: patterns of 16-bit floats.
-    Integers(Vec<i64>),
-    /// In another file.
-    External {
-        location: &'a str,
-        offset: u64,
-        length: Option<u64>,
-    },
-}
-
-impl<'a> Tensor<'a> {
-    pub(crate) const EXTERNAL_DATA: u32 = 13;
-    pub(crate) const DATA_LOCATION: u32 = 14;
-
-    pub(crate) fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut tensor = Self {
-            fields: fields(message)?,
-            name: "",
-            dims: Vec::new(),
-            data_type: 0,
-            data: Data::Raw(&[]),
-        };
-        let (mut is_external, mut location, mut offset, mut length) = (false, "", 0, None);
-        for field in &tensor.fields {
-            match field.number {
-                1 => field.integers(&mut tensor.dims)?,
-                2 => tensor.data_type = field.integer()?,
-                4 => match (field.value, &mut tensor.data) {
-                    (Value::Bytes(packed), Data::Raw([])) => tensor.data = Data::Raw(packed),
-                    (Value::Fixed32(bytes), Data::Floats(floats)) => {
-                        floats.push(f32::from_le_bytes(bytes));
-                    }
-                    (Value::Fixed32(bytes), Data::Raw([])) => {
-                        tensor.data = Data::Floats(vec![f32::from_le_bytes(bytes)]);
-                    }
-                    _ => return Err(Malformed),
-                },
-                5 => {
-                    let mut integers = match std::mem::replace(&mut tensor.data, Data::Raw(&[])) {
-                        Data::Integers(integers) => integers,
-                        _ => Vec::new(),
-                    };
-                    field.integers(&mut integers)?;
-                    tensor.data = Data::Integers(integers);
-                }
-                8 => tensor.name = field.text()?,
-                9 => tensor.data = Data::Raw(field.bytes()?),
-                Self::EXTERNAL_DATA => {
-                    let (key, value) = entry(field.bytes()?)?;
-                    match key {
-                        "location" => location = value,
-                        "offset" => offset = value.parse().map_err(|_| Malformed)?,
-                        "length" => length = Some(value.parse().map_err(|_| Malformed)?),
-                        _ => {}
-                    }
-                }
-                Self::DATA_LOCATION => is_external = field.integer()? == 1,
-                _ => {}
-            }
-        }
-        if is_external {
-            tensor.data = Data::External {
-                location,
-                offset,
-                length,
-            };
-        }
-        Ok(tensor)
-    }
-
-    /// The lengths of the axes; `None` if one is negative or their product overflows.
-    pub(crate) fn shape(&self) -> Option<Vec<usize>> {
-        let dims = self.dims.iter().map(|dim| usize::try_from(*dim).ok());
-        let shape: Vec<usize> = dims.collect::<Option<_>>()?;
-        let count = shape
-            .iter()
-            .try_fold(1_usize, |all, dim| all.checked_mul(*dim));
-        count.and(Some(shape))
-    }
-}
-
-/// `StringStringEntryProto`: key and value.
-fn entry(message: &[u8]) -> Result<(&str, &str), Malformed> {
-    let (mut key, mut value) = ("", "");
-    for field in fields(message)? {
-        match field.number {
-            1 => key = field.text()?,
-            2 => value = field.text()?,
-            _ => {}
-        }
-    }
-    Ok((key, value))
 }
 
 /// An entry of `external_data`.
@@ -353,9 +299,9 @@ pub(crate) fn node<'a>(
 /// The start of a new tensor, to which its elements are added.
 pub(crate) fn tensor<'a>(name: &str, data_type: i64, dims: &[usize]) -> Message<'a> {
     let mut message = Message::default();
-    let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
-    if !dims.is_empty() {
-        message.integers(1, &dims);
+    // Not packed: as ONNX's own writers have them, so that a function is the same one after them.
+    for dim in dims {
+        message.integer(1, *dim as i64);
     }
     message.integer(2, data_type);
     message.text(8, name);

@@ -11,10 +11,10 @@ use crate::error::OnnxError;
 use crate::files::safetensors_file::TensorFile;
 use crate::files::{ExternalData, Output, map};
 use crate::graph::Model;
-use crate::graph::layers::{self, Layer};
+use crate::graph::layers::{self, Found, Layer};
 use crate::options::{Parts, Patterns, QuantizeOptions};
 use crate::proto::{Data, Tensor, data_type};
-use crate::weights::{Storage, WeightTypes};
+use crate::weights::Storage;
 
 /// The versions of ONNX's operators that are known.
 const OPSETS: std::ops::RangeInclusive<i64> = 13..=26;
@@ -25,10 +25,22 @@ const OPSETS: std::ops::RangeInclusive<i64> = 13..=26;
 pub struct Report {
     /// The names of the layers.
     pub layers: Vec<String>,
+    /// Chosen products with a constant operand that stay unchanged, because this crate does not compute the constant.
+    pub left: Vec<LeftLayer>,
     /// Bytes of the model and its external data, before.
     pub bytes_before: u64,
     /// Bytes of the model and its external data, after.
     pub bytes_after: u64,
+}
+
+/// A product that stays unchanged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftLayer {
+    /// The name of its node.
+    pub name: String,
+    /// Why it is not quantized: where its constant operand comes from.
+    pub reason: String,
 }
 
 /// Quantizes a model. If the input has external data, the output has a file with external data next to the model (`….onnx.data`).
@@ -42,7 +54,8 @@ pub struct Report {
 ///   [`OnnxError::Exists`]).
 /// * The operator set is not one of 13 to 26 ([`OnnxError::Opset`]).
 /// * The format cannot be used for weights or activations ([`OnnxError::Format`]).
-/// * A pattern matches no layer, or no layer is left ([`OnnxError::NoMatch`], [`OnnxError::NoLayers`]).
+/// * A pattern matches no layer, or no layer is left ([`OnnxError::NoMatch`], [`OnnxError::NoLayers`],
+///   [`OnnxError::OnlyLeft`]).
 /// * A weight has another number of elements than its shape says, or has no code, as a NaN in block floating point
 ///   ([`OnnxError::Tensor`]).
 /// * External data is missing, not in the model's folder, or a node's attribute ([`OnnxError::External`]).
@@ -99,14 +112,14 @@ pub fn quantize_with_progress(
         });
     }
     check_attributes(&model)?;
-    let layers = chosen(layers::layers(&model), options)?;
+    let (layers, left) = chosen(layers::layers(&model), options)?;
     for layer in &layers {
-        if let Some((name, opset)) = model.bodies[layer.body].function
-            && opset != model.opset
+        if let Some(function) = &model.bodies[model.root(layer.body)].function
+            && function.opset != model.opset
         {
             return Err(OnnxError::Opset {
-                place: format!("function `{name}`"),
-                got: opset,
+                place: format!("function `{}`", function.name),
+                got: function.opset,
                 allowed: format!("{}, as in the model", model.opset),
             });
         }
@@ -147,23 +160,24 @@ pub fn quantize_with_progress(
     let Work {
         edits, functions, ..
     } = work;
-    let functions = functions.into_iter().map(|is_padded| {
-        let text = format!("Quantizes to {}, {} ties", options.format, options.rounding);
-        activations.function(&text, is_padded)
-    });
     let rewrite = Rewrite {
         model: &model,
         edits,
-        functions: functions.collect(),
+        functions: functions.into_values().filter_map(|(_, new)| new).collect(),
         replaced,
         external: &external,
         output: &mut output_file,
-        is_newest: options.types == WeightTypes::Newest && quantizes_weights,
+        ir_version: if quantizes_weights {
+            storage.ir_version()
+        } else {
+            0
+        },
     };
     let message = rewrite.message()?;
     let bytes_after = output_file.finish(&message)?;
     Ok(Report {
         layers: layers.iter().map(|layer| layer.name.to_owned()).collect(),
+        left,
         bytes_before: bytes_of(input, &map, &model)?,
         bytes_after,
     })
@@ -201,25 +215,38 @@ fn check_attributes(model: &Model<'_>) -> Result<(), OnnxError> {
     Ok(())
 }
 
-/// The layers that the options choose.
+/// The layers that the options choose, and the chosen products that stay unchanged.
 fn chosen<'a>(
-    layers: Vec<(&'a str, Result<Layer<'a>, OnnxError>)>,
+    found: Vec<(&'a str, Result<Found<'a>, OnnxError>)>,
     options: &QuantizeOptions,
-) -> Result<Vec<Layer<'a>>, OnnxError> {
+) -> Result<(Vec<Layer<'a>>, Vec<LeftLayer>), OnnxError> {
     let include = Patterns::new(&options.include, "include")?;
     let exclude = Patterns::new(&options.exclude, "exclude")?;
-    let names: Vec<&str> = layers.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
     include.check(&names)?;
     exclude.check(&names)?;
     let is_chosen =
         |name: &str| (include.is_empty() || include.matches(name)) && !exclude.matches(name);
-    let layers = layers.into_iter().filter(|(name, _)| is_chosen(name));
-    let layers = layers
-        .map(|(_, layer)| layer)
-        .collect::<Result<Vec<_>, _>>()?;
-    match layers.is_empty() {
-        true => Err(OnnxError::NoLayers),
-        false => Ok(layers),
+    let (mut layers, mut left) = (Vec::new(), Vec::new());
+    for (name, found) in found.into_iter().filter(|(name, _)| is_chosen(name)) {
+        match found? {
+            Found::Layer(layer) => layers.push(*layer),
+            Found::Left(reason) => left.push(LeftLayer {
+                name: name.to_owned(),
+                reason,
+            }),
+        }
+    }
+    match (layers.is_empty(), left.is_empty()) {
+        (false, _) => Ok((layers, left)),
+        (true, true) => Err(OnnxError::NoLayers),
+        (true, false) => {
+            let layers = left
+                .iter()
+                .map(|left| format!("`{}`: {}", left.name, left.reason));
+            let layers = layers.collect::<Vec<_>>().join("; ");
+            Err(OnnxError::OnlyLeft { layers })
+        }
     }
 }
 

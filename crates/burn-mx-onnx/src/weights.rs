@@ -7,7 +7,6 @@ use microscaling::{BlockFormat, ElementFormat, Packed, Rounding};
 
 use crate::additions::Builder;
 use crate::error::OnnxError;
-use crate::error::OnnxError::Format;
 use crate::proto::{NewAttribute, data_type, little_endian};
 use crate::weights::codes::{bytes_of, gather, look_up, pack, shifts, small_codes, table_shape};
 use newest::{NEWEST, fp8};
@@ -25,8 +24,15 @@ pub enum WeightTypes {
     Newest,
 }
 
+/// The families of formats that weights can have.
+const FAMILIES: &str = "allowed: MX, microexponents, block floating point, NVFP4";
+
 /// The version of `DequantizeLinear` with blocks.
 const BLOCKED: i64 = 21;
+
+/// 8-bit floats are in the format from this version on; 4-bit floats and powers of two, from the other one.
+const FP8_SINCE: i64 = 9;
+const NEWEST_SINCE: i64 = 12;
 
 /// How each weight is rounded and stored.
 #[derive(Clone, Copy, Debug)]
@@ -41,19 +47,13 @@ pub(crate) struct Storage {
 impl Storage {
     /// Checks that weights can be in this format.
     pub(crate) fn check(&self) -> Result<(), OnnxError> {
-        let refuse = |reason: &str| {
-            Err(Format {
-                format: self.format.to_string(),
-                tensors: "weights",
-                reason: reason.to_owned(),
-            })
-        };
+        let refuse = |reason| Err(self.refused(reason));
         match self.format {
             BlockFormat::Mx(_)
             | BlockFormat::Microexponent(_)
             | BlockFormat::Bfp(_)
             | BlockFormat::Nvfp4(_) => {}
-            _ => return refuse("allowed: MX, microexponents, block floating point, NVFP4"),
+            _ => return refuse(FAMILIES),
         }
         if self.format.element_bits() > 8 {
             return refuse("its elements have more than 8 bits; allowed: up to 8");
@@ -90,6 +90,14 @@ impl Storage {
         Ok(())
     }
 
+    fn refused(&self, reason: &str) -> OnnxError {
+        OnnxError::Format {
+            format: self.format.to_string(),
+            tensors: "weights",
+            reason: reason.to_owned(),
+        }
+    }
+
     /// Adds a weight of this shape, with blocks along `axis`. Returns the name of its value, of the type `data_type`.
     pub(crate) fn add(
         &self,
@@ -112,6 +120,19 @@ impl Storage {
         }
         let attribute = vec![NewAttribute::Integer("to", data_type)];
         Ok(to.node(&wish, "Cast", &[&value], attribute))
+    }
+
+    /// The version of the file's format that the types of stored weights need.
+    pub(crate) fn ir_version(&self) -> i64 {
+        match (self.types, self.format) {
+            (WeightTypes::Newest, _) => NEWEST_SINCE,
+            (WeightTypes::Portable, BlockFormat::Mx(format))
+                if fp8(format.element).is_some() && self.opset >= BLOCKED =>
+            {
+                FP8_SINCE
+            }
+            (WeightTypes::Portable, _) => 0,
+        }
     }
 
     fn rounder(&self) -> microscaling::Rounder {
@@ -206,7 +227,7 @@ impl Storage {
         let indices = vec![NewAttribute::Integer("to", data_type::INT32)];
         let indices = to.node(&format!("{name}_scale_indices"), "Cast", &[&codes], indices);
         let table = (0..256).map(|code| self.scale(code, packed.tensor_scale()));
-        let table: Vec<f32> = table.collect();
+        let table = table.collect::<Result<Vec<f32>, _>>()?;
         let bytes = || little_endian(&table, f32::to_le_bytes);
         let table = match packed.tensor_scale() {
             Some(_) => to.constant(
@@ -221,19 +242,22 @@ impl Storage {
     }
 
     /// The number of a scale's code, for elements as [`element`](Self::element) has them.
-    fn scale(&self, code: u32, tensor_scale: Option<f32>) -> f32 {
+    fn scale(&self, code: u32, tensor_scale: Option<f32>) -> Result<f32, OnnxError> {
         let power = |exponent: i32| match code {
             255 => f32::NAN,
             _ => 2_f64.powi(code as i32 + exponent) as f32,
         };
-        match self.format {
+        Ok(match self.format {
             // Codes count 64ths.
             BlockFormat::Mx(_) if is_int8(&self.format) => power(-127 - 6),
             BlockFormat::Mx(_) => power(-127),
             BlockFormat::Microexponent(format) => power(-126 - format.mantissa_bits() as i32),
             BlockFormat::Bfp(format) => power(-126 - format.mantissa_bits() as i32),
-            _ => tensor_scale.unwrap_or(1.0) * ElementFormat::FP8_E4M3.decode(code & 0x7f),
-        }
+            BlockFormat::Nvfp4(_) => {
+                tensor_scale.unwrap_or(1.0) * ElementFormat::FP8_E4M3.decode(code & 0x7f)
+            }
+            _ => return Err(self.refused(FAMILIES)),
+        })
     }
 
     /// The number of an element's code, in units of the scale.

@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use crate::proto::wire::Message;
 use crate::proto::{self, NewAttribute, data_type, little_endian};
 
+/// The version of `Reshape` that can keep lengths of 0.
+const ALLOWS_ZERO: i64 = 14;
+
 /// The nodes of a function, with names that count up.
 pub(crate) struct Operators {
     nodes: Vec<Message<'static>>,
@@ -52,6 +55,19 @@ impl Operators {
     ) {
         let node = proto::node(name, ("", op_type), inputs, &[name], attributes);
         self.nodes.push(node);
+    }
+
+    /// `a` in another shape, in which 0 is a length.
+    pub(crate) fn reshape(&mut self, a: &str, shape: &str) -> String {
+        let name = format!("reshape_{}", self.nodes.len());
+        self.reshape_to(&name, a, shape);
+        name
+    }
+
+    /// The same with a name. In older operators 0 is a copy of the length that `a` has there.
+    pub(crate) fn reshape_to(&mut self, name: &str, a: &str, shape: &str) {
+        let zeros = (self.opset >= ALLOWS_ZERO).then_some(NewAttribute::Integer("allowzero", 1));
+        self.named(name, "Reshape", &[a, shape], zeros.into_iter().collect());
     }
 
     pub(crate) fn float(&mut self, value: f32) -> String {

@@ -6,11 +6,20 @@ use crate::activations::operators::Operators;
 use crate::proto::data_type;
 
 /// The scale of MX blocks with these largest magnitudes: 2^`lowest` or more, up to the power above the largest scale.
-pub(crate) fn mx_scale(o: &mut Operators, format: &MxFormat, amax: &str, lowest: i32) -> String {
+///
+/// # Errors
+/// If no operators have the rule of the scale mode.
+pub(crate) fn mx_scale(
+    o: &mut Operators,
+    format: &MxFormat,
+    amax: &str,
+    lowest: i32,
+) -> Result<String, String> {
     let element = format.element;
     let of_largest = 2_f64.powi(element.emax());
     let steps = format.scale_bits;
-    match format.scale_mode {
+    let scale = match format.scale_mode {
+        ScaleMode::Floor => o.power_where("GreaterOrEqual", amax, of_largest, lowest, steps),
         ScaleMode::Ceil => o.power_where("Greater", amax, 0.5 * of_largest, lowest, steps),
         ScaleMode::Even => {
             // From here on, rounding to the element's mantissa bits carries into the exponent.
@@ -21,8 +30,13 @@ pub(crate) fn mx_scale(o: &mut Operators, format: &MxFormat, amax: &str, lowest:
             let quotient = o.times(amax, 1.0 / element.max());
             o.power_where("Greater", &quotient, 0.5, lowest, steps)
         }
-        _ => o.power_where("GreaterOrEqual", amax, of_largest, lowest, steps),
-    }
+        mode => {
+            return Err(format!(
+                "its scale mode is {mode}; allowed: floor, ceil, even, rceil"
+            ));
+        }
+    };
+    Ok(scale)
 }
 
 /// Rounds numbers within ±max to numbers of an element format.

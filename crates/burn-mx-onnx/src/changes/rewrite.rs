@@ -6,14 +6,14 @@ use crate::activations::DOMAIN;
 use crate::additions::Additions;
 use crate::error::OnnxError;
 use crate::files::{ExternalData, Output};
-use crate::graph::{Body, Model};
+use crate::graph::{Body, Model, Source};
 use crate::proto::wire::{Field, Message};
 use crate::proto::{self, Attribute, Data, Node, Tensor, function, graph, model};
 
-/// Model-local functions are in the format from this version on.
+/// The format allows initializers without an input of the same name from this version on.
+const CONSTANTS_SINCE: i64 = 4;
+/// The format has model-local functions from this version on.
 const FUNCTIONS_SINCE: i64 = 8;
-/// 4-bit floats and powers of two are, from this one on.
-const NEWEST_SINCE: i64 = 12;
 
 /// The changes of a body.
 #[derive(Debug, Default)]
@@ -40,24 +40,23 @@ pub(crate) struct Rewrite<'m, 'a> {
     pub(crate) replaced: HashMap<&'a str, Vec<f32>>,
     pub(crate) external: &'m ExternalData,
     pub(crate) output: &'m mut Output,
-    pub(crate) is_newest: bool,
+    /// The version of the format that weights need.
+    pub(crate) ir_version: i64,
 }
 
 impl<'a> Rewrite<'_, 'a> {
     pub(crate) fn message(mut self) -> Result<Message<'a>, OnnxError> {
         let mut message = Message::default();
         let mut functions = self.functions_of_model().into_iter();
-        let has_functions = !self.functions.is_empty();
+        let calls = self.edits.iter().any(|edits| edits.calls);
         for field in &self.model.fields {
             match field.number {
                 model::IR_VERSION => {
-                    let mut version = self.model.ir_version;
-                    if has_functions {
+                    let mut version = self.model.ir_version.max(CONSTANTS_SINCE);
+                    if calls {
                         version = version.max(FUNCTIONS_SINCE);
                     }
-                    if self.is_newest {
-                        version = version.max(NEWEST_SINCE);
-                    }
+                    version = version.max(self.ir_version);
                     message.integer(model::IR_VERSION, version);
                 }
                 model::GRAPH => {
@@ -74,7 +73,7 @@ impl<'a> Rewrite<'_, 'a> {
                 _ => message.raw(field.raw),
             }
         }
-        if has_functions {
+        if calls && !self.model.domains.contains(DOMAIN) {
             message.message(model::OPSET_IMPORT, proto::opset_message(DOMAIN, 1));
         }
         for function in self.functions {
@@ -159,7 +158,10 @@ impl<'a> Rewrite<'_, 'a> {
                 }
                 graph::INPUT | graph::VALUE_INFO if !is_function => {
                     let name = field.bytes().and_then(proto::value_name).unwrap_or("");
-                    if !edits.dropped.contains(name) {
+                    // In the new version it would be an input's default, which is not constant.
+                    let is_constant = field.number == graph::INPUT
+                        && model.find(id, name) == Some((id, Source::Initializer));
+                    if !edits.dropped.contains(name) && !is_constant {
                         message.raw(field.raw);
                     }
                 }
@@ -169,7 +171,10 @@ impl<'a> Rewrite<'_, 'a> {
         for tensor in edits.first.constants {
             message.message(graph::INITIALIZER, tensor);
         }
-        if is_function && edits.calls {
+        if let Some(function) = &body.function
+            && edits.calls
+            && !function.domains.contains(DOMAIN)
+        {
             message.message(function::OPSET_IMPORT, proto::opset_message(DOMAIN, 1));
         }
         Ok(message)

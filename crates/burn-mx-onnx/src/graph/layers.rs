@@ -1,11 +1,16 @@
 //! The layers to quantize: products with a constant weight.
 
 use crate::error::OnnxError;
+use crate::graph::constants::Constants;
+use crate::graph::folds::{FLOATS, Fold, is_folded};
 use crate::graph::{Model, Source};
-use crate::proto::{Node, Tensor, data_type};
+use crate::proto::{Node, data_type};
 
 /// The operators that are quantized.
 pub(crate) const OPERATORS: [&str; 4] = ["MatMul", "Gemm", "Conv", "ConvTranspose"];
+
+/// The attributes that tell where the summed axis lies, and its length.
+const AXES: [&str; 3] = ["transA", "transB", "group"];
 
 /// A product with a constant weight.
 #[derive(Debug)]
@@ -29,25 +34,23 @@ pub(crate) struct Weight<'a> {
     pub(crate) owner: usize,
     pub(crate) name: &'a str,
     pub(crate) constant: Option<usize>,
-    /// The nodes between the constant and the layer, from the layer on: Transpose and Identity.
-    pub(crate) path: Vec<Step<'a>>,
-    /// The axis of the constant that the product sums over.
-    pub(crate) axis: usize,
+    /// The constant's own shape.
+    pub(crate) stored: Vec<usize>,
+    /// The operators between the constant and the layer, from the constant on.
+    pub(crate) folds: Vec<Fold>,
+    /// The shape and the type that the layer gets, and the axis that the product sums over.
     pub(crate) shape: Vec<usize>,
-    /// The lengths as the model has them; a negative one is an error.
-    dims: Vec<i64>,
     pub(crate) data_type: i64,
+    pub(crate) axis: usize,
 }
 
-/// A node between a constant and a layer.
+/// A product with a constant operand.
 #[derive(Debug)]
-pub(crate) struct Step<'a> {
-    pub(crate) body: usize,
-    pub(crate) node: usize,
-    /// Its output.
-    pub(crate) output: &'a str,
-    /// `None` if it is an Identity.
-    pub(crate) permutation: Option<Vec<usize>>,
+pub(crate) enum Found<'a> {
+    /// A layer to quantize.
+    Layer(Box<Layer<'a>>),
+    /// A product that stays unchanged, and why.
+    Left(String),
 }
 
 /// Where the axis that a product sums over lies in the activation.
@@ -61,14 +64,15 @@ pub(crate) enum Layout {
     Channels,
 }
 
-/// The layers of a model with their names, in the order of its bodies and nodes. A layer that cannot be quantized is an error, which
-/// counts unless the layer is excluded.
-pub(crate) fn layers<'a>(model: &Model<'a>) -> Vec<(&'a str, Result<Layer<'a>, OnnxError>)> {
+/// The products with a constant operand with their names, in the order of bodies and nodes. A layer that cannot be quantized is an
+/// error, which counts unless the layer is excluded.
+pub(crate) fn layers<'a>(model: &Model<'a>) -> Vec<(&'a str, Result<Found<'a>, OnnxError>)> {
+    let constants = Constants::of(model);
     let mut layers = Vec::new();
     for (body, at) in model.bodies.iter().enumerate() {
         for (index, at) in at.nodes.iter().enumerate() {
             if OPERATORS.iter().any(|op_type| at.node.is(op_type)) {
-                let layer = layer(model, body, index, &at.node).transpose();
+                let layer = layer(model, &constants, (body, index), &at.node).transpose();
                 layers.extend(layer.map(|layer| (at.node.name(), layer)));
             }
         }
@@ -78,39 +82,39 @@ pub(crate) fn layers<'a>(model: &Model<'a>) -> Vec<(&'a str, Result<Layer<'a>, O
 
 fn layer<'a>(
     model: &Model<'a>,
-    body: usize,
-    index: usize,
+    constants: &Constants<'a>,
+    (body, index): (usize, usize),
     node: &Node<'a>,
-) -> Result<Option<Layer<'a>>, OnnxError> {
+) -> Result<Option<Found<'a>>, OnnxError> {
     let is_product = node.is("MatMul") || node.is("Gemm");
     // The right operand, else the left one, which a convolution cannot have for a weight.
     let candidates = if is_product { &[1, 0][..] } else { &[1][..] };
-    let found = candidates.iter().find_map(|input| {
-        let name = node.inputs.get(*input)?;
-        Some((*input, constant(model, body, name)?))
+    let mut candidates = candidates.iter().filter_map(|input| {
+        let name = *node.inputs.get(*input)?;
+        constants.has(model, body, name).then_some((*input, name))
     });
-    let Some((weight_input, mut weight)) = found else {
+    let Some((weight_input, input)) = candidates.next() else {
         return Ok(None);
+    };
+    let mut attributes = node.attributes.iter().filter(|at| at.is_reference);
+    if let Some(attribute) = attributes.find(|at| AXES.contains(&at.name)) {
+        let name = attribute.name;
+        let reason = format!("its attribute `{name}` is one of the function around it");
+        return Ok(Some(Found::Left(reason)));
+    }
+    let mut weight = match trace(model, node, body, input)? {
+        Ok(weight) => weight,
+        Err(why) => return Ok(Some(Found::Left(format!("its weight `{input}` {why}")))),
     };
     let name = node.name();
     if weight.data_type == data_type::DOUBLE {
         let reason = "its weight is DOUBLE; allowed: FLOAT, FLOAT16, BFLOAT16; convert it or exclude the layer";
         return Err(OnnxError::layer(name, reason));
     }
-    let is_float = [data_type::FLOAT, data_type::FLOAT16, data_type::BFLOAT16];
-    if !is_float.contains(&weight.data_type) {
+    if !FLOATS.contains(&weight.data_type) {
         return Ok(None);
     }
-    if let Some(axis) = weight.dims.iter().position(|length| *length < 0) {
-        return Err(OnnxError::DynamicShape {
-            layer: name.to_owned(),
-            input: weight.name.to_owned(),
-            axis,
-            got: weight.dims[axis],
-        });
-    }
-    weight.shape = weight.dims.iter().map(|length| *length as usize).collect();
-    let shape = weight.shape_at_layer();
+    let shape = weight.shape.clone();
     let rank = shape.len();
     let wrong = || {
         OnnxError::layer(
@@ -163,8 +167,8 @@ fn layer<'a>(
     if shape.contains(&0) || length == 0 {
         return Ok(None);
     }
-    weight.axis = weight.origin_of(axis);
-    Ok(Some(Layer {
+    weight.axis = axis;
+    Ok(Some(Found::Layer(Box::new(Layer {
         body,
         node: index,
         name,
@@ -173,97 +177,78 @@ fn layer<'a>(
         weight,
         length,
         layout,
-    }))
+    }))))
 }
 
-/// The constant that a value comes from, through transposes and identities.
-fn constant<'a>(model: &Model<'a>, body: usize, name: &'a str) -> Option<Weight<'a>> {
-    let (mut body, mut name) = (body, name);
+/// The constant that the constant operand of a node comes from, or why it cannot be quantized.
+fn trace<'a>(
+    model: &Model<'a>,
+    layer: &Node<'a>,
+    mut body: usize,
+    mut name: &'a str,
+) -> Result<Result<Weight<'a>, String>, OnnxError> {
     let mut path = Vec::new();
-    loop {
-        let (owner, source) = model.find(body, name)?;
-        let of = |tensor: &Tensor<'a>, constant, mut path: Vec<Step<'a>>| {
-            for permutation in path.iter_mut().filter_map(|step| step.permutation.as_mut()) {
-                if permutation.is_empty() {
-                    *permutation = (0..tensor.dims.len()).rev().collect();
-                }
-            }
-            Some(Weight {
-                owner,
-                name,
-                constant,
-                path,
-                axis: 0,
-                shape: Vec::new(),
-                dims: tensor.dims.clone(),
-                data_type: tensor.data_type,
-            })
+    let (owner, constant, dims, mut data_type) = loop {
+        let Some((owner, source)) = model.find(body, name) else {
+            return Ok(Err("is nowhere in the model".into()));
         };
-        match source {
+        let why = match source {
             Source::Initializer => {
-                return of(model.bodies[owner].initializers.get(name)?, None, path);
+                let tensor = &model.bodies[owner].initializers[name];
+                break (owner, None, tensor.dims.clone(), tensor.data_type);
             }
+            Source::Default => "is the default of an input; allowed: no input of its name".into(),
+            Source::SparseInitializer => "is sparse".into(),
+            Source::Input => "is an argument of the function around it".into(),
             Source::Node(index) => {
                 let node = &model.bodies[owner].nodes[index].node;
-                if node.is("Constant") {
-                    let tensor = Tensor::read(node.attribute("value")?.tensor?).ok()?;
-                    return of(&tensor, Some(index), path);
+                if is_folded(node) {
+                    path.push((owner, node));
+                    (body, name) = (owner, node.inputs.first().copied().unwrap_or(""));
+                    continue;
                 }
-                let permutation = match node.op_type {
-                    _ if node.is("Identity") => None,
-                    _ if node.is("Transpose") => {
-                        let axes = node
-                            .attribute("perm")
-                            .map_or(&[][..], |perm| &perm.integers);
-                        let axes = axes.iter().map(|axis| usize::try_from(*axis).ok());
-                        Some(axes.collect::<Option<Vec<_>>>()?)
+                let tensor = node.is("Constant").then(|| node.constant());
+                match tensor {
+                    Some(Some(tensor)) => {
+                        break (owner, Some(index), tensor.dims, tensor.data_type);
                     }
-                    _ => return None,
-                };
-                // Values that come from each other in a circle are in no valid model.
-                if path.len() > model.bodies[owner].nodes.len() {
-                    return None;
+                    Some(None) => {
+                        "is a Constant without a tensor of its own, or a sparse one".into()
+                    }
+                    None => format!("comes from {}", node.op_type),
                 }
-                path.push(Step {
-                    body: owner,
-                    node: index,
-                    output: name,
-                    permutation,
-                });
-                name = node.inputs.first()?;
-                body = owner;
             }
-            Source::Other => return None,
+        };
+        return Ok(Err(why));
+    };
+    if let Some(axis) = dims.iter().position(|length| *length < 0) {
+        return Err(OnnxError::DynamicShape {
+            layer: layer.name().to_owned(),
+            input: name.to_owned(),
+            axis,
+            got: dims[axis],
+        });
+    }
+    let stored: Vec<usize> = dims.iter().map(|length| *length as usize).collect();
+    let (mut shape, mut folds) = (stored.clone(), Vec::new());
+    for (body, node) in path.into_iter().rev() {
+        match Fold::of(model, body, node, (&shape, data_type)) {
+            Err(why) => return Ok(Err(why)),
+            Ok(None) => {}
+            Ok(Some(fold)) => {
+                (shape, data_type) = fold.result(&shape, data_type);
+                folds.push(fold);
+            }
         }
     }
-}
-
-impl Weight<'_> {
-    /// The shape that the layer is given.
-    fn shape_at_layer(&self) -> Vec<usize> {
-        let mut shape = self.shape.clone();
-        for permutation in self
-            .path
-            .iter()
-            .rev()
-            .filter_map(|step| step.permutation.as_ref())
-        {
-            let is_one = permutation.len() == shape.len()
-                && (0..shape.len()).all(|axis| permutation.contains(&axis));
-            if !is_one {
-                return Vec::new();
-            }
-            shape = permutation.iter().map(|axis| shape[*axis]).collect();
-        }
-        shape
-    }
-
-    /// The axis of the constant that an axis of what the layer is given comes from.
-    fn origin_of(&self, axis: usize) -> usize {
-        let permutations = self
-            .path
-            .iter()
-            .filter_map(|step| step.permutation.as_ref());
-        permutations.fold(axis, |axis, permutation| permutation[axis])
-    }
+    Ok(Ok(Weight {
+        owner,
+        name,
+        constant,
+        stored,
+        folds,
+        shape,
+        data_type,
+        axis: 0,
+    }))
 }

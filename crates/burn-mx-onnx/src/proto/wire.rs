@@ -60,6 +60,16 @@ pub(crate) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Malformed> {
     Ok(fields)
 }
 
+/// Adds packed floats.
+pub(crate) fn put_floats(packed: &[u8], to: &mut Vec<f32>) -> Result<(), Malformed> {
+    let (floats, rest) = packed.as_chunks();
+    to.extend(floats.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+    match rest {
+        [] => Ok(()),
+        _ => Err(Malformed),
+    }
+}
+
 impl<'a> Field<'a> {
     /// The bytes of a text, a message or packed numbers.
     pub(crate) fn bytes(&self) -> Result<&'a [u8], Malformed> {
@@ -77,6 +87,18 @@ impl<'a> Field<'a> {
     pub(crate) fn integer(&self) -> Result<i64, Malformed> {
         match self.value {
             Value::Varint(value) => Ok(value as i64),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Adds the floats of a repeated field, packed or not.
+    pub(crate) fn floats(&self, to: &mut Vec<f32>) -> Result<(), Malformed> {
+        match self.value {
+            Value::Bytes(packed) => put_floats(packed, to),
+            Value::Fixed32(bytes) => {
+                to.push(f32::from_le_bytes(bytes));
+                Ok(())
+            }
             _ => Err(Malformed),
         }
     }
@@ -148,15 +170,6 @@ impl<'a> Message<'a> {
 
     pub(crate) fn text(&mut self, number: u32, text: &str) {
         self.small(number, text.as_bytes());
-    }
-
-    /// A repeated field of integers, packed.
-    pub(crate) fn integers(&mut self, number: u32, values: &[i64]) {
-        let mut packed = Vec::new();
-        for value in values {
-            put_varint(&mut packed, *value as u64);
-        }
-        self.small(number, &packed);
     }
 
     /// Bytes that are moved here.
@@ -231,7 +244,11 @@ mod tests {
         let mut message = Message::default();
         message.raw(&[0x08, 0x96, 0x01]); // protobuf's own example: field 1 is 150
         message.message(3, inner);
-        message.integers(4, &[1, 300, -2]);
+        let mut packed = Vec::new();
+        for value in [1, 300, -2_i64] {
+            put_varint(&mut packed, value as u64);
+        }
+        message.bytes(4, Cow::Owned(packed));
         message.raw(&[0x2d, 0, 0, 0, 0x3f]); // field 5 is 0.5
         message.bytes(1000, Cow::Owned(vec![7; 300]));
         let bytes: Vec<u8> = message.pieces().flatten().copied().collect();

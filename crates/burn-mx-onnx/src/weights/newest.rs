@@ -54,7 +54,7 @@ impl Storage {
                 attributes.push(NewAttribute::Integer("output_dtype", data_type::FLOAT));
                 to.constant(&wish, data_type::FLOAT8E8M0, &shape_of_scales, scales)?
             }
-            _ => {
+            BlockFormat::Nvfp4(_) => {
                 let wish_codes = format!("{name}_scale_codes");
                 let codes = to.constant(
                     &wish_codes,
@@ -71,6 +71,7 @@ impl Storage {
                 )?;
                 to.node(&wish, "DequantizeLinear", &[&codes, &scale], Vec::new())
             }
+            _ => return Err(self.refused(super::FAMILIES)),
         };
         Ok(to.node(
             &format!("{name}_quantized"),

@@ -15,6 +15,11 @@ NAMES = ["MXFP8E5M2", "MXFP8E4M3", "MXFP6E3M2", "MXFP6E2M3", "MXFP4E2M1", "MXINT
 LEVELS = [ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL]
 
 
+def format_of(config):
+    """The format of a configuration: without parameters, NVFP4 has a tensor scale."""
+    return "nvfp4(tensor_scale=true)" if config == "NVFP4" else config
+
+
 def quantize(program, folder, model, config, *options, check=True):
     """The quantized model, from a file to a file. `model` is a model, a path, or `None` for the file that is there."""
     source, target = folder / "model.onnx", folder / "out.onnx"

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, version_converter
 from safetensors.numpy import load_file
 
 import graphs
-from models import LEVELS, NAMES, ROOT, assert_bits, is_integer, quantize, run, with_values
+from models import LEVELS, NAMES, ROOT, assert_bits, format_of, is_integer, quantize, run, with_values
 
 OPERATORS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
@@ -119,7 +119,7 @@ def check_layers(program, folder, path, x, config):
         for node, moving, new in chosen:
             x_float, w_float = values[node.input[moving]], weights[node.input[1 - moving]]
             x_axis, w_axis = axes(node, moving, x_float, w_float)
-            expected = [ms.quantize(x_float, config, axis=x_axis), ms.quantize(np.ascontiguousarray(w_float), config, axis=w_axis)]
+            expected = [ms.quantize(np.ascontiguousarray(operand), format_of(config), axis=axis) for operand, axis in [(x_float, x_axis), (w_float, w_axis)]]
             assert_bits(values[new.input[moving]], expected[0])
             assert_bits(values[new.input[1 - moving]], expected[1], not is_integer(config))
             operands = dict(zip("xw" if moving == 0 else "wx", expected if moving == 0 else expected[::-1]))

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 
 import graphs
-from models import LEVELS, NAMES, ROOT, assert_bits, is_integer, node_of, quantize, run, with_values
+from models import LEVELS, NAMES, ROOT, assert_bits, format_of, is_integer, node_of, quantize, run, with_values
 
 CASES = int(os.environ.get("ONNX_TEST_CASES", 12))
 OTHERS = [
@@ -33,7 +33,7 @@ OTHERS = [
     "mx(element=fp8_e5m2,flush_fp32_subnorms=true)",
     "microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)",
     "bfp(bit_width=12,block_size=16)",
-    "nvfp4(tensor_scale=true)",
+    "nvfp4(tensor_scale=false)",
 ]
 
 
@@ -46,8 +46,8 @@ def check_product(program, folder, rng, config, kind, wild, rounding="even", ops
     source = graphs.model([node], {"x": x}, {"w": w}, opset, rank=rank)
     quantized = quantize(program, folder, source, config, "--rounding", rounding)
     expected = {
-        "x": ms.quantize(x, config, axis=x_axis, rounding=rounding),
-        "w": ms.quantize(w, config, axis=w_axis, rounding=rounding),
+        "x": ms.quantize(x, format_of(config), axis=x_axis, rounding=rounding),
+        "w": ms.quantize(w, format_of(config), axis=w_axis, rounding=rounding),
     }
     names = dict(zip(node.input, node_of(quantized).input))
     watched = with_values(quantized, [names["x"], names["w"]])
@@ -78,6 +78,20 @@ def test_rounding(program, tmp_path, config, rounding):
         check_product(program, tmp_path, rng, config, kind, False, rounding)
 
 
+@pytest.mark.parametrize("magnitude", [1e-3, 1.0, 5000.0])
+def test_nvfp4_has_a_tensor_scale(program, tmp_path, magnitude):
+    """The scales of blocks alone reach from 2^-6 to 448: activations of 1e-3 would be zeros, of 5000 clipped."""
+    rng = np.random.default_rng(21)
+    x, w = (rng.normal(size=shape).astype(np.float32) * np.float32(magnitude) for shape in [(8, 64), (64, 16)])
+    source = graphs.model([helper.make_node("MatMul", ["x", "w"], ["y"], name="node")], {"x": x}, {"w": w}, 21, rank=2)
+    for name, least in [("NVFP4", 15), ("nvfp4(tensor_scale=false)", 15 if magnitude == 1 else -1)]:
+        quantized = quantize(program, tmp_path, source, name)
+        y = x.astype(np.float64) @ w
+        noise = run(quantized, {"x": x}, LEVELS[1])[0] - y
+        decibels = 10 * np.log10((y**2).sum() / (noise**2).sum())
+        assert decibels > least and (least > 0 or decibels < 5), (name, decibels)
+
+
 @pytest.mark.parametrize("config", NAMES)
 def test_eight_bit_numbers(program, tmp_path, config):
     """Numbers of images, with many exact ties. ONNX Runtime's optimizations must not change how often a quotient rounds."""
@@ -87,10 +101,11 @@ def test_eight_bit_numbers(program, tmp_path, config):
     quantized = quantize(program, tmp_path, source, config, "--activations-only")
     watched = with_values(quantized, [node_of(quantized).input[0]])
     for level in LEVELS:
-        assert_bits(run(watched, {"x": x}, level)[1], ms.quantize(x, config))
+        assert_bits(run(watched, {"x": x}, level)[1], ms.quantize(x, format_of(config)))
 
 
-@pytest.mark.parametrize("config", NAMES)
+# One NaN is all of a tensor with a scale.
+@pytest.mark.parametrize("config", [*NAMES[:-1], "nvfp4(tensor_scale=false)"])
 def test_every_bfloat16_number(program, tmp_path, config):
     """Each number beside a large one and a small one, in blocks of which it decides the scale, or not."""
     every = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
