@@ -228,22 +228,28 @@ impl Activations {
         let amax = o.max_along(&magnitudes, &[2]);
         let scale = mx_scale(o, format, &amax, -largest_exponent);
         let mut scale = scale.map_err(|reason| self.refused(&reason))?;
+        let mut limited = x.to_owned();
         if format.scale_mode != ScaleMode::Floor || format.scale_bits < 8 {
             let limit = o.float(2_f32.powi(largest_exponent));
             let is_larger = o.op("Greater", &[&scale, &limit]);
             let nan = o.float(f32::NAN);
             scale = o.op("Where", &[&is_larger, &nan, &scale]);
+            // Larger elements would be rounded to 2^128.
+            let top =
+                2_f32.powi(127) * (2.0 - 2_f32.powi(-(format.element.mantissa_bits() as i32)));
+            let (least, most) = (o.float(-top), o.float(top));
+            limited = o.op("Clip", &[x, &least, &most]);
         }
         if format.flush_fp32_subnorms {
             let (normal, zero) = (o.float(f32::MIN_POSITIVE), o.float(0.0));
             let is_less = o.op("Less", &[&amax, &normal]);
-            let units = self.units(o, format.element, x, &scale);
+            let units = self.units(o, format.element, &limited, &scale);
             scale = o.op("Where", &[&is_less, &zero, &scale]);
             let scale = o.op("Add", &[&scale, &poison]);
             return Ok(o.op("Mul", &[&units, &scale]));
         }
         scale = o.op("Add", &[&scale, &poison]);
-        let units = self.units(o, format.element, x, &scale);
+        let units = self.units(o, format.element, &limited, &scale);
         Ok(o.op("Mul", &[&units, &scale]))
     }
 

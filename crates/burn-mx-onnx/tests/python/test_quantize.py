@@ -92,6 +92,25 @@ def test_nvfp4_has_a_tensor_scale(program, tmp_path, magnitude):
         assert decibels > least and (least > 0 or decibels < 5), (name, decibels)
 
 
+@pytest.mark.parametrize("config", ["mx(element=fp8_e4m3,scale_mode=ceil)", "mx(element=fp6_e2m3,scale_mode=even)", "mxfp8_rceil", "mx(element=fp4_e2m1,scale_mode=rceil)"])
+def test_the_top_of_float32(program, tmp_path, config):
+    """Elements that would round to 2^128 are the largest number of their mantissa bits."""
+    top = np.finfo(np.float32).max
+    x = np.float32([[top, -top, 2.0**127, -1e38] + [0.0] * 28])
+    bits = 1 if "fp4" in config else 3
+    largest = np.float32(2.0**127 * (2 - 2.0**-bits))
+    source = graphs.model([helper.make_node("MatMul", ["x", "w"], ["y"], name="node")], {"x": x}, {"w": np.ones((32, 1), np.float32)}, 18, rank=2)
+    for rounding in ["even", "nearest"]:
+        quantized = quantize(program, tmp_path, source, config, "--activations-only", "--rounding", rounding)
+        watched = with_values(quantized, [node_of(quantized).input[0]])
+        for level in LEVELS:
+            got = run(watched, {"x": x}, level)[1]
+            assert_bits(got[0, :3], np.float32([largest, -largest, 2.0**127]))
+            assert np.isfinite(got).all()
+        # The same numbers in the emulation.
+        assert_bits(got, ms.quantize(x, config, rounding=rounding))
+
+
 @pytest.mark.parametrize("config", NAMES)
 def test_eight_bit_numbers(program, tmp_path, config):
     """Numbers of images, with many exact ties. ONNX Runtime's optimizations must not change how often a quotient rounds."""
