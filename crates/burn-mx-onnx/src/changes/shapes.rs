@@ -10,7 +10,7 @@ use crate::proto::NewAttribute;
 pub(crate) struct Around {
     /// Two values of one number each. `None` if the summed axis is the last one, so that −1 and 1 are around.
     computed: Option<[String; 2]>,
-    /// What the names of nodes start with.
+    /// The start of the names of nodes.
     name: String,
 }
 

@@ -120,7 +120,7 @@ impl Fold {
         Ok(Some(Self::Reshape(shape)))
     }
 
-    /// The shape and the type of what it makes of a constant.
+    /// The shape and the type after the operator.
     pub(crate) fn result(&self, shape: &[usize], data_type: i64) -> (Vec<usize>, i64) {
         match self {
             Self::Transpose(order) => (order.iter().map(|axis| shape[*axis]).collect(), data_type),
@@ -129,7 +129,7 @@ impl Fold {
         }
     }
 
-    /// What it makes of the elements of a constant.
+    /// The elements after the operator.
     pub(crate) fn apply(&self, floats: Vec<f32>, shape: &[usize]) -> Vec<f32> {
         match self {
             Self::Reshape(_) => floats,
