@@ -1,6 +1,7 @@
 //! Nodes inside of a function of standard operators.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::proto::wire::Message;
 use crate::proto::{self, NewAttribute, data_type, little_endian};
@@ -129,7 +130,12 @@ impl Operators {
     /// The largest of the powers 2^`lowest` … 2^(`lowest` + 2^`steps` − 1) that is at most `a`; 2^`lowest` if none is. Only
     /// comparisons and exact products take part, so no rounding of an engine matters.
     pub(crate) fn power_of(&mut self, a: &str, lowest: i32, steps: u32) -> String {
-        self.power_where("GreaterOrEqual", a, 1.0, lowest, steps)
+        self.power_where("GreaterOrEqual", a, 1.0, lowest, 0..steps)
+    }
+
+    /// The largest of every other one of those powers, from 2^`lowest` on.
+    pub(crate) fn every_other_power_of(&mut self, a: &str, lowest: i32, steps: u32) -> String {
+        self.power_where("GreaterOrEqual", a, 1.0, lowest, 1..steps)
     }
 
     /// The largest of those powers p, 2^`lowest` or one above it, for which `a` and `factor` · p compare so.
@@ -139,14 +145,15 @@ impl Operators {
         a: &str,
         factor: f64,
         lowest: i32,
-        steps: u32,
+        steps: Range<u32>,
     ) -> String {
         let first = 2_f64.powi(lowest);
         let mut power = self.float(first as f32);
-        for step in (0..steps).rev() {
+        let end = steps.end;
+        for step in steps.rev() {
             let ratio = 2_f64.powi(1 << step);
             // A float32 cannot hold the first ratio, 2^128, but its product.
-            let [candidate, threshold] = if step + 1 == steps {
+            let [candidate, threshold] = if step + 1 == end {
                 [first * ratio, first * ratio * factor].map(|value| self.float(value as f32))
             } else {
                 let candidate = self.times(&power, ratio as f32);

@@ -28,6 +28,8 @@ OTHERS = [
     "mx(element=fp6_e2m3,block_size=5,scale_mode=ceil)",
     "mx(element=fp4_e2m1,scale_mode=even)",
     "mx(element=int8,scale_mode=even)",
+    "mx(element=fp4_e3m0)",
+    "mx(element=fp3_e2m0,block_size=8)",
     "mxfp8_rceil",
     "mx(element=fp4_e2m1,scale_bits=4)",
     "mx(element=fp8_e5m2,flush_fp32_subnorms=true)",
