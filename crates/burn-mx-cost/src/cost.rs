@@ -18,7 +18,7 @@ pub struct Cost {
     pub area: f64,
     /// Energy of a multiplication and addition in such a lane, the mean over all, as a multiple of MXFP8 E4M3's.
     pub energy: f64,
-    /// pJ of all operations and of reading the operands from memory once, by the table of operations.
+    /// pJ of all operations, the scales' included, and of reading the operands from memory once, by the table of operations.
     pub picojoules: f64,
 }
 

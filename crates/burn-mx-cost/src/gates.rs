@@ -9,6 +9,9 @@ const LANES: usize = 32;
 /// Bits of a sum that nobody chose a width for: a float32's significand.
 const WIDTH: u32 = 24;
 
+/// Mantissa bits of the scales that [`Gates::float_scales`] is of.
+const E4M3_MANTISSA_BITS: u32 = 3;
+
 /// The area or the energy of each kind of cell.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +34,8 @@ pub struct Gates {
     pub accumulator: f64,
     /// The cells that apply two block scales to a product, if the scales are powers of two.
     pub power_of_two_scales: f64,
-    /// The cells that apply two block scales, if the scales are floats.
+    /// The cells that apply two block scales, if the scales are E4M3 floats. Other floats take cells in proportion to the
+    /// multipliers of the two scales with each other, and with the sum of a block.
     pub float_scales: f64,
 }
 
@@ -62,7 +66,10 @@ impl Gates {
         let scales = [lhs, rhs].map(|numbers| match numbers.scale {
             Scale::None => 0.0,
             Scale::PowerOfTwo => self.power_of_two_scales / 2.0,
-            Scale::Float => self.float_scales / 2.0,
+            Scale::Float { mantissa_bits } => {
+                let of = |mantissa_bits| self.scale_multipliers(mantissa_bits);
+                self.float_scales / 2.0 * of(mantissa_bits) / of(E4M3_MANTISSA_BITS)
+            }
         });
         let shared = shared + self.accumulator + scales[0] + scales[1];
         self.multiplier(sides) + aligned + shared / lanes
@@ -75,6 +82,12 @@ impl Gates {
         let half = rows.min(1.0) * long;
         let full = (rows - 1.0).max(0.0) * long;
         self.and * long * short + self.half_adder * half + self.full_adder * full
+    }
+
+    /// The multipliers of two scales with these mantissa bits: of each other, and of their product and a block's sum.
+    fn scale_multipliers(&self, mantissa_bits: u32) -> f64 {
+        let side = f64::from(mantissa_bits + 1);
+        self.multiplier([side, side]) + self.multiplier([2.0 * side, f64::from(WIDTH)])
     }
 
     /// Bits over which products are aligned (equation 44).

@@ -10,7 +10,10 @@ pub enum Scale {
     /// A power of two.
     PowerOfTwo,
     /// A float.
-    Float,
+    Float {
+        /// Its mantissa bits, without the implicit one.
+        mantissa_bits: u32,
+    },
 }
 
 /// Numbers as a multiplier and a memory see them.
@@ -80,8 +83,10 @@ impl From<BlockFormat> for Numbers {
             // An outer scale is multiplied once for a part, as a tensor's is.
             block: format.scale_block_size(),
             scale: match format.float_scale() {
-                Some(_) => Scale::Float,
-                None => Scale::PowerOfTwo,
+                Some(float) if float.scale.mantissa_bits() > 0 => Scale::Float {
+                    mantissa_bits: float.scale.mantissa_bits(),
+                },
+                _ => Scale::PowerOfTwo,
             },
             range,
             element_bits: format.element_bits(),

@@ -148,6 +148,82 @@ fn energies() {
     );
 }
 
+/// By the lines through Horowitz's points: 0.4 and 0.9 pJ for additions of floats of 16 and 32 bits, 1.1 and 3.7 for multiplications
+/// of significands of 11 and 24 bits, 0.03 for an addition of 8-bit integers.
+#[test]
+fn energies_of_accumulators_and_scales() {
+    let tables = Tables::default();
+    let picojoules = |format: &str, accumulator: Option<&str>| {
+        let mut product = Product::matmul("", [1; 4], numbers(format), numbers(format));
+        product.lhs.elements = 0.0;
+        product.rhs.elements = 0.0;
+        product.accumulator = accumulator.map(|text| text.parse().unwrap());
+        tables.cost(&[product]).picojoules
+    };
+    let multiply = |sides: f64| 1.1 + (sides - 121.0) * (3.7 - 1.1) / (576.0 - 121.0);
+    let add = |bits: f64| 0.4 + (bits - 16.0) * 0.5 / 16.0;
+    // Two E8M0 scales for 32 elements.
+    let e8m0 = 2.0 * 0.03 / 32.0;
+    let joint = |bits: u32| {
+        format!("accumulator(order=joint,terms=32,fraction_bits={bits},output=e8m13_rz)")
+    };
+    let in_float32 = picojoules("mxfp8_e4m3", None);
+    assert_near(
+        in_float32,
+        multiply(16.0) + 0.9 + e8m0,
+        1e-9,
+        "float32 sums",
+    );
+    let hopper = picojoules("mxfp8_e4m3", Some(&joint(13)));
+    assert_near(hopper, multiply(16.0) + add(22.0) + e8m0, 1e-9, "14 bits");
+    let of_24_bits = picojoules("mxfp8_e4m3", Some(&joint(23)));
+    assert_near(of_24_bits, in_float32, 1e-9, "24 bits are a float32's");
+    let in_halves = picojoules("mxfp8_e4m3", Some("accumulator(order=fma,output=f16_rne)"));
+    assert_near(
+        in_halves,
+        multiply(16.0) + add(19.0) + e8m0,
+        1e-9,
+        "float16 sums",
+    );
+    // Integers: a product of 8 by 8 bits, an addition of 16 or 32 bits, and one float32 for each block.
+    let per_block = e8m0 + 0.9 / 32.0;
+    let integers = picojoules("mxint8", None);
+    assert_near(integers, 0.2 + 0.1 + per_block, 1e-9, "32-bit integers");
+    let short = picojoules("mxint8", Some("accumulator(order=integer,bits=16)"));
+    assert_near(short, 0.2 + 0.05 + per_block, 1e-9, "16-bit integers");
+    // Scales of 3 mantissa bits for 16 elements: 4 by 4 bits, then 8 by 24.
+    let [e4m3, ue5m3] = ["nvfp4", "amdfp4"].map(|format| picojoules(format, None));
+    let scales = (multiply(16.0) + multiply(192.0)) / 16.0;
+    assert_near(e4m3, multiply(4.0) + 0.9 + scales, 1e-9, "E4M3 scales");
+    assert_near(e4m3, ue5m3, 1e-9, "UE5M3 scales");
+    let float32 = picojoules("block(element=e2m1,scale=float32,block_size=16)", None);
+    let wide = (multiply(576.0) + multiply(48.0 * 24.0)) / 16.0;
+    assert_near(float32, multiply(4.0) + 0.9 + wide, 1e-9, "float32 scales");
+    let powers = picojoules("mx(element=fp4_e2m1,block_size=16)", None);
+    assert_near(
+        powers,
+        multiply(4.0) + 0.9 + 2.0 * e8m0,
+        1e-9,
+        "E8M0 scales",
+    );
+    // A float without a mantissa is a power of two.
+    let bare = "block(element=e2m1,scale=float(exponent_bits=8,mantissa_bits=0,bias=127,specials=ieee),block_size=16)";
+    assert_near(
+        picojoules(bare, None),
+        powers,
+        1e-9,
+        "floats without a mantissa",
+    );
+    // The area of a lane, too: fewer mantissa bits in a scale, fewer gates.
+    let area = |scale: &str| {
+        let numbers = numbers(&format!("block(element=e2m1,scale={scale},block_size=16)"));
+        tables.area.lane(numbers, numbers, None)
+    };
+    assert_eq!(area("ue4m3"), area("ue5m3"));
+    let areas = ["e8m0", "ue6m2", "ue4m3", "bfloat16", "float32"].map(area);
+    assert!(areas.is_sorted_by(|a, b| a < b), "{areas:?}");
+}
+
 /// Microseconds of M × 8192 × 8192.
 #[test]
 fn time_on_chips() {

@@ -19,7 +19,8 @@ fn every_choice(step: &StepRecord, budget: &Budget) -> Vec<(f64, f64)> {
             product.macs = 4096.0;
             costs += match budget {
                 Budget::Energy { operations, .. } => {
-                    operations.multiply_accumulate(pair[0], pair[1], 32) / 2.0
+                    let scales = operations.scales(pair[0], pair[1]);
+                    (operations.multiply_accumulate(pair[0], pair[1], 32) + scales) / 2.0
                         + operations.memory(product.operand_bits()) / 8192.0
                 }
                 Budget::Time { chip, .. } => 1e6 * chip.seconds(&product).unwrap(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn_mx_core::{MxSpecs, Recipe, Slot, SlotFormat};
 use burn_mx_cost::{Candidate, Product};
 use burn_mx_module::{PathError, Pattern};
-use microscaling::{BlockFormat, FloatFormat};
+use microscaling::{Accumulation, BlockFormat, FloatFormat};
 
 use super::candidates::{self, CandidateFormat};
 use super::groups::{self, Group};
@@ -34,6 +34,7 @@ pub(super) struct Places {
 /// A product with a place.
 struct OfProduct {
     layer: String,
+    accumulation: Option<Accumulation>,
     macs: f64,
     result_elements: f64,
     operands: Vec<OfOperand>,
@@ -147,7 +148,7 @@ impl Places {
         let formats = Formats {
             blocks: [format(lhs), format(rhs)],
             elementwise: self.elementwise,
-            accumulation: None,
+            accumulation: product.accumulation,
         };
         let elements = [lhs.elements, rhs.elements, product.result_elements];
         formats.product(&product.layer, product.macs, elements)
@@ -250,6 +251,7 @@ fn products(
             kinds.push(key);
             products.push(OfProduct {
                 layer: one.layer.clone(),
+                accumulation: specs.accumulator(one.product),
                 macs: one.macs,
                 result_elements: one.result_elements,
                 operands: Vec::new(),
