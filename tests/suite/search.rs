@@ -4,3 +4,4 @@ mod budgets;
 mod choices;
 mod constraints;
 mod records;
+mod weights;

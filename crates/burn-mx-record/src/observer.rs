@@ -5,6 +5,7 @@ mod late;
 pub(super) mod running;
 mod stream;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use microscaling::{Accumulation, Side, SumStatistics};
@@ -26,9 +27,10 @@ pub(super) struct Eye(pub(super) Arc<Running>);
 
 impl Observer for Eye {
     fn events(&self) -> Events {
+        let always = Events::PRODUCTS | Events::WEIGHTS;
         match self.0.selection.elementwise {
-            true => Events::PRODUCTS | Events::ELEMENTWISE,
-            false => Events::PRODUCTS,
+            true => always | Events::ELEMENTWISE,
+            false => always,
         }
     }
 
@@ -58,6 +60,7 @@ impl Observer for Eye {
             op: call.op,
             kind: call.kind,
             layer,
+            first: Cell::default(),
         }))
     }
 
@@ -110,6 +113,12 @@ impl Observer for Eye {
         })
     }
 
+    fn weight_used(&self, label: &'static str) {
+        if self.0.is_in_pass() && !hooks::in_backward_pass() {
+            self.0.uses_weight(label);
+        }
+    }
+
     fn end_of_backward_pass(&self) {
         if self.0.pass() == Pass::Training {
             self.0.end_step();
@@ -123,13 +132,17 @@ struct OfProduct {
     op: ProductOp,
     kind: ProductKind,
     layer: &'static str,
+    /// The slot of the operand that was seen first.
+    first: Cell<Option<Slot>>,
 }
 
 impl OfProduct {
     /// The role of an operand in its layer. The gradients of the two activations of a product count as one kind of product.
     fn name_of(&self, slot: Slot, side: Option<Side>) -> &'static str {
         let side = side.filter(|_| self.op == ProductOp::Matmul);
+        let is_second = self.first.replace(Some(slot)) == Some(slot);
         match (slot, side) {
+            (Slot::W, _) if is_second => "other weight",
             (Slot::W | Slot::WBp, _) => "weight",
             (Slot::ABpEx, _) => "output gradient",
             (Slot::ABpOs, Some(Side::Rhs)) if self.kind == ProductKind::InputGradient => {

@@ -37,6 +37,8 @@ struct Forward {
     specs: Option<&'static SharedSpecs>,
     /// Which operands are weights.
     is_weight: [bool; 2],
+    /// The slot of the output gradient where a weight's gradient is computed.
+    output_for_weight: Slot,
     macs: f64,
     /// Of the operands, and of the result.
     elements: [f64; 3],
@@ -52,9 +54,10 @@ impl Forward {
         let saved = self
             .is_weight
             .map(|weight| if weight { Slot::WBp } else { Slot::ABp });
-        let output = self
-            .is_weight
-            .map(|weight| if weight { Slot::ABpEx } else { Slot::ABpOs });
+        let output = self.is_weight.map(|weight| match weight {
+            true => self.output_for_weight,
+            false => Slot::ABpOs,
+        });
         let mut all = vec![self.product(forward, [lhs, rhs, result], ProductKind::Forward)];
         if pass == Pass::Training {
             let kind = self.is_weight.map(|weight| match weight {
@@ -178,6 +181,7 @@ impl Observer for Eye {
             layer: call.label.to_owned(),
             specs: specs.map(|(_, specs)| specs),
             is_weight: [false, true],
+            output_for_weight: Slot::ABpEx,
             macs: call.macs() as f64,
             elements: [input, weight, output],
         });
@@ -214,6 +218,8 @@ impl ProductObserver for Matmul {
                 layer: self.layer.to_owned(),
                 specs: Some(self.specs),
                 is_weight: [lhs_is_weight, is_weight],
+                // A matrix product has one format for the output gradient.
+                output_for_weight: Slot::ABpOs,
                 macs: size.macs as f64,
                 elements: [lhs, rhs, size.result_elements as f64],
             });

@@ -62,7 +62,9 @@ impl Search {
         let by_product = !self.pairs.is_empty() || !self.budget.is_of_operands();
         let is_product = by_product && one.product == other.product;
         let is_tensor = self.shared && tensor(one.slot) == tensor(other.slot);
-        one.layer == other.layer && (is_product || is_tensor)
+        // A layer's specs have one format for a slot. In a matrix product with a weight both gradients read the slot `a_bp_os`.
+        let is_slot = one.slot == other.slot;
+        one.layer == other.layer && (is_product || is_tensor || is_slot)
     }
 
     /// Whether two places of a group may have these formats.
@@ -71,14 +73,17 @@ impl Search {
         (one, of_one): (&Sensitivity, usize),
         (other, of_other): (&Sensitivity, usize),
     ) -> bool {
-        let is_same = !self.shared || tensor(one.slot) != tensor(other.slot) || of_one == of_other;
+        let is_one = match self.shared {
+            true => tensor(one.slot) == tensor(other.slot),
+            false => one.slot == other.slot,
+        };
         let [left, right] = [of_one, of_other].map(|format| &self.formats[format]);
         let is_pair = |pair: &[String; 2]| {
             let [a, b] = pair;
             (a, b) == (left, right) || (a, b) == (right, left)
         };
         let is_product = !self.pairs.is_empty() && one.product == other.product;
-        is_same && (!is_product || self.pairs.iter().any(is_pair))
+        (!is_one || of_one == of_other) && (!is_product || self.pairs.iter().any(is_pair))
     }
 }
 

@@ -71,6 +71,12 @@ impl Sensitivity {
         Some(self.weight * self.noise.get(format)?)
     }
 
+    /// Whether both are of one slot of one product.
+    fn is_like(&self, other: &Self) -> bool {
+        let key = |place: &Self| (place.product, place.slot);
+        self.layer == other.layer && key(self) == key(other)
+    }
+
     fn add(&mut self, steps: f64, other: &Self) {
         let share = 1.0 / steps;
         let mean = |mean: &mut f64, new: f64| *mean += share * (new - *mean);
@@ -91,16 +97,19 @@ pub(super) fn of_steps<'a>(
 ) -> Result<Vec<Sensitivity>, SearchError> {
     let mut places: Vec<(f64, Sensitivity)> = Vec::new();
     for step in steps {
-        for found in of_step(step, score)? {
-            let same = |(_, place): &&mut (f64, Sensitivity)| {
-                (&place.layer, place.product, place.slot)
-                    == (&found.layer, found.product, found.slot)
-            };
-            match places.iter_mut().find(same) {
-                None => places.push((1.0, found)),
+        let of_step = of_step(step, score)?;
+        for (at, found) in of_step.iter().enumerate() {
+            // A product of two weights has two operands of one slot.
+            let earlier = of_step[..at].iter().filter(|place| place.is_like(found));
+            let mut same = places
+                .iter_mut()
+                .filter(|(_, place)| place.is_like(found))
+                .skip(earlier.count());
+            match same.next() {
+                None => places.push((1.0, found.clone())),
                 Some((steps, place)) => {
                     *steps += 1.0;
-                    place.add(*steps, &found);
+                    place.add(*steps, found);
                 }
             }
         }
@@ -110,8 +119,10 @@ pub(super) fn of_steps<'a>(
 
 fn of_step(step: &StepRecord, score: Score) -> Result<Vec<Sensitivity>, SearchError> {
     let is_weight = |operand: &OperandRecord| matches!(operand.slot, Slot::W | Slot::WBp);
-    let with_weight = step.products.iter();
-    let layers: BTreeSet<&str> = with_weight
+    // A recipe names parameters. A name that the recorder made up, as of a weight that the model computes, has a space.
+    let named = step.products.iter();
+    let named = named.filter(|product| !product.layer.contains(' '));
+    let layers: BTreeSet<&str> = named
         .filter(|product| product.operands.iter().any(is_weight))
         .map(|product| product.layer.as_str())
         .collect();
