@@ -8,6 +8,10 @@
 
 #[path = "support/backends.rs"]
 mod backends;
+#[path = "support/drawing.rs"]
+mod drawing;
+#[path = "support/logarithmic.rs"]
+mod logarithmic;
 
 use std::{error::Error, fmt, fs, path::Path, path::PathBuf, time::Instant};
 
@@ -20,6 +24,7 @@ use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::{module::AutodiffModule, prelude::*, tensor::backend::AutodiffBackend};
 use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs};
 use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
+use drawing::{COLOURS, legend, svg};
 use plotters::prelude::*;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 
@@ -174,6 +179,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let (mut runs, mut curves, mut fp32) = (Vec::new(), Vec::new(), None);
     for (name, specs) in &formats {
+        let mut of_seeds = Vec::new();
         for &seed in &cli.seeds {
             let (loss, accuracy, step_ms) = with_backend!(cli.backend, B => match specs {
                 None => train::<Autodiff<B>>(&cli, seed, &Default::default())?,
@@ -193,9 +199,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             let run = serde_json::json!({"name": name, "seed": seed, "layers": [], "loss": loss,
                 "accuracy": accuracy, "step_ms": step_ms, "specs": specs.as_ref().map(|s| s.specs())});
             runs.push(run);
-            curves.push((*name, loss));
+            of_seeds.push(loss);
         }
+        curves.push((*name, of_seeds));
     }
+    println!(
+        "\noverhead: time a step over that of fp32's first seed. Below 1×, emulation is faster: a processor with"
+    );
+    println!(
+        "bfloat16 instructions multiplies MX operands, which are exact in bfloat16, faster than float32."
+    );
     let plot = cli.out.join("ffn_loss.svg");
     draw(&plot, &curves)?;
     println!("\nloss curves: {}", plot.display());
@@ -209,24 +222,51 @@ fn mean(values: &[f32]) -> f32 {
     values.iter().sum::<f32>() / values.len() as f32
 }
 
-/// The training loss of each run, averaged over neighbouring steps, on a logarithmic axis.
-fn draw(path: &Path, curves: &[(&str, Vec<f32>)]) -> Result<(), Box<dyn Error>> {
-    let root = SVGBackend::new(path, (960, 600)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption("Training loss", ("sans-serif", 22))
-        .set_left_and_bottom_label_area_size(48)
-        .build_cartesian_2d(0..curves[0].1.len(), (1e-4_f32..4.0).log_scale())?;
-    let mut mesh = chart.configure_mesh();
-    mesh.x_desc("step").y_desc("loss, mean of 10 steps");
-    mesh.light_line_style(WHITE).draw()?;
-    for (index, (name, loss)) in curves.iter().enumerate() {
-        let colour = Palette99::pick(index).stroke_width(2);
-        let loss = loss.windows(10).map(|loss| mean(loss).clamp(1e-4, 4.0));
-        let curve = chart.draw_series(LineSeries::new(loss.enumerate(), colour))?;
-        let legend = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour);
-        curve.label(*name).legend(legend);
-    }
-    chart.configure_series_labels().border_style(BLACK).draw()?;
-    Ok(root.present()?)
+/// The training loss of each format, averaged over neighbouring steps, on a logarithmic axis: the mean over the seeds, and a band from
+/// the lowest to the highest.
+fn draw(path: &Path, curves: &[(&str, Vec<Vec<f32>>)]) -> Result<(), Box<dyn Error>> {
+    let range = 1e-4..4.0;
+    let smooth = |loss: &[f32]| -> Vec<f64> {
+        let means = loss.windows(10).map(|loss| f64::from(mean(loss)));
+        means.map(|loss| loss.clamp(1e-4, 4.0)).collect()
+    };
+    let picture = svg((960, 600), |root| {
+        let y = range.clone().log_scale();
+        let mut chart = ChartBuilder::on(root)
+            .caption("Training loss", ("sans-serif", 22))
+            .margin(10)
+            .set_left_and_bottom_label_area_size(48)
+            .build_cartesian_2d(
+                0..curves[0].1[0].len(),
+                y.with_key_points(logarithmic::ticks(&range)),
+            )?;
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc("step").y_desc("loss, mean of 10 steps");
+        mesh.y_label_formatter(&logarithmic::label);
+        mesh.light_line_style(WHITE).draw()?;
+        let colours = std::iter::once(&BLACK).chain(COLOURS.iter().cycle());
+        for ((name, seeds), colour) in curves.iter().zip(colours) {
+            let seeds: Vec<Vec<f64>> = seeds.iter().map(|loss| smooth(loss)).collect();
+            let steps = 0..seeds[0].len();
+            let of_step = |step: usize| seeds.iter().map(move |loss| loss[step]);
+            let low = steps.clone().map(|step| of_step(step).fold(4.0, f64::min));
+            let high = steps.clone().map(|step| of_step(step).fold(1e-4, f64::max));
+            let outline = low
+                .enumerate()
+                .chain(high.enumerate().rev())
+                .collect::<Vec<_>>();
+            chart.draw_series([Polygon::new(outline, colour.mix(0.2))])?;
+            let means = steps.map(|step| of_step(step).sum::<f64>() / seeds.len() as f64);
+            let style = colour.stroke_width(2);
+            let curve = chart.draw_series(LineSeries::new(means.enumerate(), style))?;
+            let legend = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style);
+            let label = match seeds.len() {
+                1 => (*name).to_owned(),
+                count => format!("{name}, mean and range of {count} seeds"),
+            };
+            curve.label(label).legend(legend);
+        }
+        legend(&mut chart, SeriesLabelPosition::UpperRight)
+    })?;
+    Ok(fs::write(path, picture)?)
 }

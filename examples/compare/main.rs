@@ -41,6 +41,8 @@ mod epochs;
 mod found;
 mod history;
 mod layers;
+#[path = "../support/logarithmic.rs"]
+mod logarithmic;
 mod models;
 mod output;
 mod pareto;

@@ -5,11 +5,13 @@ use std::error::Error;
 use plotters::prelude::*;
 
 use super::{
-    drawing::{COLOURS, svg},
+    drawing::{COLOURS, legend, svg},
     report::{Run, groups},
 };
 
 const SIZE: (u32, u32) = (960, 560);
+const FRONT: RGBColor = COLOURS[1];
+const BEHIND: RGBColor = COLOURS[0];
 
 /// A format.
 struct Point {
@@ -58,18 +60,27 @@ pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<d
             .configure_mesh()
             .light_line_style(WHITE)
             .x_desc("mean bits of an element of an operand of a training step (log scale)")
-            .y_desc(format!("{score}, %"))
+            .y_desc(format!("{score}, % (bar: from the worst to the best seed)"))
             .axis_desc_style(("sans-serif", 15))
             .x_labels(4)
             .x_label_formatter(&|bits: &f64| format!("{:.0}", bits.exp2()))
             .draw()?;
-        let line = LineSeries::new(front.iter().copied(), BLACK.mix(0.4).stroke_width(2));
-        chart.draw_series(line)?;
+        let grey = BLACK.mix(0.4).stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(front.iter().copied(), grey))?
+            .label("Pareto front")
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], grey));
+        for (label, color) in [("on the front", FRONT), ("behind the front", BEHIND)] {
+            chart
+                .draw_series(std::iter::empty::<Circle<(f64, f64), i32>>())?
+                .label(label)
+                .legend(move |(x, y)| Circle::new((x + 10, y), 5, color.filled()));
+        }
         for (at, point) in points.iter().enumerate() {
             let is_front = front.contains(&(point.bits, point.score[0]));
             let color = match is_front {
-                true => COLOURS[1],
-                false => COLOURS[0],
+                true => FRONT,
+                false => BEHIND,
             };
             let [mean, least, most] = point.score;
             let bar = [(point.bits, least), (point.bits, most)];
@@ -81,6 +92,6 @@ pub(crate) fn score_over_bits(score: &str, runs: &[Run]) -> Result<String, Box<d
                 + Text::new(point.label.clone(), (8, offset), ("sans-serif", 14));
             chart.draw_series([label])?;
         }
-        Ok(())
+        legend(&mut chart, SeriesLabelPosition::LowerRight)
     })
 }

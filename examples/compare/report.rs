@@ -137,6 +137,11 @@ impl Group<'_> {
         }
     }
 
+    /// Training loss of every step, for each seed.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = &[f32]> {
+        self.runs.iter().map(|run| &run.loss[..])
+    }
+
     /// Training loss of every step, the mean over the seeds.
     pub(crate) fn loss(&self) -> Vec<f32> {
         let steps = self.runs[0].loss.len();
@@ -233,7 +238,9 @@ pub(crate) fn table(runs: &[Run], epochs: usize, score: &str, chip: &str) -> Tab
 pub(crate) fn notes(runs: &[Run]) -> String {
     let mut text = String::from(
         "bits: of a value in a matrix product, with its share of the block's scale; \
-         final loss: mean of the last epoch; time: median",
+         final loss: mean of the last epoch; time: median; \
+         overhead: time over that of the first row; below 1× emulation is faster, as MX operands are multiplied in bfloat16, \
+         and the peer's in float32",
     );
     let seeds = groups(runs)[0].seeds;
     if seeds > 1 {

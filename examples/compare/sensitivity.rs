@@ -15,6 +15,8 @@ mod chart;
 mod drawing;
 mod history;
 mod layers;
+#[path = "../support/logarithmic.rs"]
+mod logarithmic;
 #[path = "sensitivity/measured.rs"]
 mod measured;
 mod models;

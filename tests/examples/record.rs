@@ -176,6 +176,11 @@ order.value = "ops";
 order.dispatchEvent(new Event("change", { bubbles: true }));
 seen.push("roundings " + (few > 100 && roundings() > few && !document.getElementById("elementwise").hidden));
 seen.push("charts " + (document.querySelectorAll("#figures svg").length > 3));
+const fits = pane => pane.scrollWidth <= pane.clientWidth;
+const panes = [document.documentElement, ...document.querySelectorAll(".scroll")];
+seen.push("tables " + (panes.every(fits) ? "fit" : "are cut off"));
+const comesBefore = document.getElementById("ranking").compareDocumentPosition(document.getElementById("maps"));
+seen.push("worst " + (comesBefore & Node.DOCUMENT_POSITION_FOLLOWING ? "first" : "later"));
 const log = document.createElement("pre");
 log.id = "visit";
 log.textContent = seen.join("; ");
@@ -224,6 +229,8 @@ fn in_a_browser(browser: &str, page: &Path) {
         "choice changes",
         "charts true",
         "roundings true",
+        "tables fit",
+        "worst first",
     ] {
         assert!(visit.contains(happened), "{happened}: {visit}");
     }

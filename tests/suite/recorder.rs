@@ -2,6 +2,7 @@
 
 // On any backend.
 mod figures;
+mod not_emulated;
 mod sizes;
 mod sums;
 mod undisturbed;

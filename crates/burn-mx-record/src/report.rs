@@ -140,6 +140,25 @@ impl Run {
         runs
     }
 
+    /// The weights whose products were not emulated in any recorded step.
+    fn not_emulated(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for step in self.steps.values() {
+            let new = step
+                .not_emulated
+                .iter()
+                .filter(|name| !names.contains(name));
+            let new: Vec<String> = new.cloned().collect();
+            names.extend(new);
+        }
+        let is_emulated = |name: &String| {
+            let mut products = self.steps.values().flat_map(|step| &step.products);
+            products.any(|product| product.layer == *name)
+        };
+        names.retain(|name| !is_emulated(name));
+        names
+    }
+
     /// The name on the page.
     fn title(&self) -> String {
         match self.thread {

@@ -1,6 +1,6 @@
 //! The effect over each score as SVG: a panel for each group of products and score.
 
-use std::error::Error;
+use std::{error::Error, ops::Range};
 
 use burn_mx::record::Score;
 use plotters::prelude::*;
@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use super::{
     GROUPS, Row,
     drawing::{COLOURS, legend, svg},
-    is_forward,
+    is_forward, logarithmic,
     models::ModelName,
 };
 
@@ -45,6 +45,10 @@ pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn E
                     false => 0.1..10.0,
                 }
             };
+            let axis = |range: Range<f64>| {
+                let ticks = logarithmic::ticks(&range);
+                range.log_scale().with_key_points(ticks)
+            };
             let (x, y) = (range(&|point| point.0), range(&|point| point.1));
             let mut chart = ChartBuilder::on(panel)
                 .caption(
@@ -54,18 +58,17 @@ pub(crate) fn scatter(name: ModelName, rows: &[Row]) -> Result<String, Box<dyn E
                 .margin(10)
                 .x_label_area_size(36)
                 .y_label_area_size(64)
-                .build_cartesian_2d(x.log_scale(), y.log_scale())?;
+                .build_cartesian_2d(axis(x), axis(y))?;
             chart
                 .configure_mesh()
                 .light_line_style(WHITE)
-                .x_labels(6)
                 .x_desc("score: weight × noise / signal")
                 .y_desc(match forward {
                     true => "change of the loss",
                     false => "error of the gradient",
                 })
-                .x_label_formatter(&|x| format!("{x:.0e}"))
-                .y_label_formatter(&|y| format!("{y:.0e}"))
+                .x_label_formatter(&logarithmic::label)
+                .y_label_formatter(&logarithmic::label)
                 .draw()?;
             for (format, color) in formats.iter().zip(COLOURS.iter().cycle()) {
                 let points = points.iter().filter(|(row, _)| row.format == *format);

@@ -44,6 +44,13 @@ pub fn chart(recipes: &[(&str, &Biases)]) -> Result<String, Box<dyn Error>> {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
+/// The numbers of passes at the axis: each doubles the one before, or with many passes is ten times as large.
+fn passes_shown(last: f64) -> Vec<f64> {
+    let factor = if last < 100.0 { 2.0 } else { 10.0 };
+    let passes = std::iter::successors(Some(1.0), |passes| Some(factor * passes));
+    passes.take_while(|passes| *passes <= last).collect()
+}
+
 fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Error>> {
     let products = match biases.config.products.contains(&Products::All) {
         true => Products::All,
@@ -70,7 +77,10 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
         .margin(10)
         .x_label_area_size(34)
         .y_label_area_size(54)
-        .build_cartesian_2d((1.0..last).log_scale(), (LEAST..1.0).log_scale())?;
+        .build_cartesian_2d(
+            (1.0..last).log_scale().with_key_points(passes_shown(last)),
+            (LEAST..1.0).log_scale(),
+        )?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)

@@ -44,6 +44,11 @@ pub struct StepRecord {
     pub step: u64,
     /// The step's products, in the order of their first use.
     pub products: Vec<ProductRecord>,
+    /// The weights whose products were not emulated in the forward pass, such as the weights of layers in float32, in the order
+    /// of their first use. Layers that the recorder was told to leave out are not among them. Empty in records of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_emulated: Vec<String>,
     /// The step's elementwise ops, in the order of their first use. Empty unless [`RecorderConfig::elementwise`] is true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elementwise: Vec<ElementwiseRecord>,
@@ -136,7 +141,8 @@ pub struct ProductRecord {
 pub struct OperandRecord {
     /// The slot of the specs that names the operand's format.
     pub slot: Slot,
-    /// The operand's role: `input`, `weight`, `output gradient`. Operands of a product of two activations are `lhs` and `rhs`.
+    /// The operand's role: `input`, `weight`, `output gradient`. Operands of a product of two activations are `lhs` and `rhs`,
+    /// of two weights `weight` and `other weight`.
     pub operand: String,
     /// The operand's block format, if any.
     pub format: Option<String>,

@@ -22,6 +22,8 @@ pub(crate) struct Running {
     first_step: u64,
     pub(crate) selection: Selection,
     streams: Mutex<HashMap<ThreadId, Stream>>,
+    /// Weights that were used on a thread before its first emulated product. Without one a thread has no stream.
+    early: Mutex<HashMap<ThreadId, Vec<&'static str>>>,
     files: Mutex<Files>,
     /// The error after which no more records are written.
     failed: Mutex<Option<RecordError>>,
@@ -114,6 +116,7 @@ impl Running {
             first_step,
             selection,
             streams: Mutex::default(),
+            early: Mutex::default(),
             files: Mutex::new(files),
             failed: Mutex::default(),
             latest: Mutex::default(),
@@ -142,8 +145,27 @@ impl Running {
             hooks::work_for(forward);
         }
         let thread = streams.len();
-        let new = || Stream::new(thread, self.first_step, &self.selection);
+        let new = || {
+            let mut stream = Stream::new(thread, self.first_step, &self.selection);
+            let early = lock(&self.early).remove(&hooks::thread_of_work());
+            let early = early.into_iter().flatten();
+            early.for_each(|label| stream.uses_weight(label));
+            stream
+        };
         work(streams.entry(hooks::thread_of_work()).or_insert_with(new))
+    }
+
+    /// Notes a forward product with this weight, emulated or not.
+    pub(super) fn uses_weight(&self, label: &'static str) {
+        let thread = hooks::thread_of_work();
+        if let Some(stream) = lock(&self.streams).get_mut(&thread) {
+            return stream.uses_weight(label);
+        }
+        let mut early = lock(&self.early);
+        let early = early.entry(thread).or_default();
+        if !early.contains(&label) {
+            early.push(label);
+        }
     }
 
     /// The thread of the forward pass, if the backward pass on this thread belongs to another thread. Then this thread has

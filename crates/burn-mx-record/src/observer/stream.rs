@@ -27,6 +27,9 @@ pub(super) struct Stream {
     names: Names,
     products: Vec<Product>,
     places: HashMap<Key, usize>,
+    /// The weights of forward products, in the order of their first use, and those among them whose products are emulated.
+    weights: Vec<&'static str>,
+    emulated: HashSet<&'static str>,
     elementwise: Vec<Elementwise>,
     elementwise_places: HashMap<ElementwiseKey, usize>,
     /// Draws of random numbers for formats that are not in use.
@@ -79,6 +82,8 @@ impl Stream {
             names: Names::default(),
             products: Vec::new(),
             places: HashMap::new(),
+            weights: Vec::new(),
+            emulated: HashSet::new(),
             elementwise: Vec::new(),
             elementwise_places: HashMap::new(),
             draws: 0,
@@ -91,8 +96,16 @@ impl Stream {
         self.names.next(op, scope)
     }
 
+    /// Notes a forward product with this weight, emulated or not.
+    pub(super) fn uses_weight(&mut self, label: &'static str) {
+        if self.recorded && !self.weights.contains(&label) {
+            self.weights.push(label);
+        }
+    }
+
     /// Notes the use of a named layer.
     pub(super) fn passes(&mut self, label: &'static str) {
+        self.emulated.insert(label);
         if !self.names.made_up.contains(label) {
             self.names.last = Some(label);
         }
@@ -208,15 +221,19 @@ impl Stream {
 
     /// Ends the step. Returns its observations, if it was recorded.
     pub(super) fn end_step(&mut self, selection: &Selection) -> Option<Step> {
+        let weights = std::mem::take(&mut self.weights).into_iter();
+        let left_out = |label: &&str| !self.emulated.contains(label) && selection.has_layer(label);
         let step = Step {
             thread: self.thread,
             step: self.step,
+            not_emulated: weights.filter(left_out).collect(),
             products: std::mem::take(&mut self.products),
             elementwise: std::mem::take(&mut self.elementwise),
             late: std::mem::take(&mut self.late),
         };
         let recorded = self.recorded.then_some(step);
         self.places.clear();
+        self.emulated.clear();
         self.elementwise_places.clear();
         self.names = Names::default();
         self.begun = false;
@@ -230,6 +247,7 @@ impl Stream {
 pub(super) struct Step {
     thread: usize,
     step: u64,
+    not_emulated: Vec<&'static str>,
     products: Vec<Product>,
     elementwise: Vec<Elementwise>,
     late: Late,
@@ -250,6 +268,7 @@ impl Step {
             run: run.to_owned(),
             thread: self.thread,
             step: self.step,
+            not_emulated: self.not_emulated.into_iter().map(str::to_owned).collect(),
             products: products
                 .map(|product| product.record(selection, &mut read))
                 .collect(),

@@ -87,6 +87,8 @@ struct PageRun {
     /// The cost of the last step, if its products' sizes were recorded.
     cost: Option<PageCost>,
     layers: Vec<Layer>,
+    /// Weights whose products were not emulated in any of the steps.
+    not_emulated: Vec<String>,
     rows: Vec<Row>,
     results: Vec<ResultRow>,
     elementwise: Vec<RoundingRow>,
@@ -240,6 +242,7 @@ impl PageRun {
                 microjoules: cost.picojoules / 1e6,
             }),
             layers: Vec::new(),
+            not_emulated: run.not_emulated(),
             rows: Vec::new(),
             results: Vec::new(),
             elementwise: Vec::new(),

@@ -19,8 +19,12 @@ pub(super) fn worst(runs: &[Run]) -> String {
         Some(step) => {
             let more = [sums(step), elementwise(step)].into_iter().flatten();
             let more: String = more.map(|table| format!("\n{table}")).collect();
+            let not_emulated = match run.not_emulated() {
+                names if names.is_empty() => String::new(),
+                names => format!(", not emulated: {}", names.join(", ")),
+            };
             format!(
-                "{}, step {}\n{}\n{}{more}",
+                "{}, step {}{not_emulated}\n{}\n{}{more}",
                 run.title(),
                 step.step,
                 layers(step),

@@ -45,17 +45,24 @@ function buildControls() {
   });
 }
 
+/** The layers without emulation: their names, or where there are many, their number. "Layers" has all names. */
+function notEmulated({ not_emulated }) {
+  if (not_emulated.length === 0) return ABSENT;
+  if (not_emulated.length > 4) return `${not_emulated.length} layers`;
+  return html("span", {}, ...not_emulated.flatMap((name, place) => [place ? ", " : "", ...breakable(name)]));
+}
+
 function buildHead(data) {
   byId("title").textContent = data.title || document.title;
   const counted = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
   byId("runs").replaceChildren(table(
-    [["Run"], ["Source"], ["Steps"], ["Products"], ["Bits", "number"], ["Area", "number"], ["Energy, µJ", "number"]], [{
+    [["Run"], ["Source"], ["Steps"], ["Products"], ["Not emulated"], ["Bits", "number"], ["Area", "number"], ["Energy, µJ", "number"]], [{
     lines: page.runs.map(run => {
       const products = new Set([...run.cells.values()].map(cell => keyOf(cell.layer, cell.product)));
       const ends = run.steps.length > 1 ? `${run.steps[0]} to ${run.steps.at(-1)}` : `${run.steps[0]}`;
       return [run.name, (run.source ?? ABSENT) + (run.thread ? `, thread ${run.thread}` : ""),
         `${counted(run.steps.length, "step")}, ${ends}`,
-        `${counted(products.size, "product")} of ${counted(run.layers.length, "layer")}`,
+        `${counted(products.size, "product")} of ${counted(run.layers.length, "layer")}`, notEmulated(run),
         fixed(run.cost?.bits ?? null, 2), fixed(run.cost?.area ?? null, 2), fixed(run.cost?.microjoules ?? null, 1)];
     }),
   }]));

@@ -1,7 +1,7 @@
 // ---- The data, prepared -----------------------------------------------------------------------------
 
 const PRODUCTS = ["forward", "input gradient", "weight gradient"];
-const ROLES = ["input", "output gradient", "weight", "result"];
+const ROLES = ["input", "output gradient", "weight", "other weight", "result"];
 // A matrix product of two activations has "lhs" and "rhs" where a layer has "input" and "weight".
 const ROLE_OF = { lhs: "input", rhs: "weight" };
 const byOrder = (order, a, b) => (order.indexOf(a) + 1 || 99) - (order.indexOf(b) + 1 || 99);
@@ -15,7 +15,7 @@ function prepare(run, number) {
   const prepared = {
     ...run, number, name: run.name ?? `run ${number + 1}`, hue: `var(--hue-${number % 8})`,
     rows: run.rows ?? [], what_if: run.what_if ?? [], results: run.results ?? [], layers: run.layers ?? [],
-    elementwise: run.elementwise ?? [],
+    elementwise: run.elementwise ?? [], not_emulated: run.not_emulated ?? [],
     index: -1, cells: new Map(), layerNames: [],
   };
   const free = (name, taken) => {

@@ -50,7 +50,7 @@ function showWorst() {
     const worst = run.operands.filter(cell => sqnr(cell) !== null).sort((a, b) => sqnr(a) - sqnr(b)).slice(0, 10);
     const lines = worst.map(cell => ({
       attributes: { "data-cell": cell.key },
-      cells: [html("button", { type: "button", class: "link" }, cell.layer), cell.product,
+      cells: [html("button", { type: "button", class: "link" }, ...breakable(cell.layer)), cell.product,
         `${cell.row.operand} (${cell.row.slot})`, cell.row.format ?? ABSENT,
         ...["sqnr", "slope", "underflow", "saturation"].map(name => statisticText(name, cell.row, run.index)),
         suggestion(cell)],
@@ -81,7 +81,7 @@ function showRanking() {
       const paste = layer.includes(" ") ? [ABSENT] : [
         html("code", {}, `set_specs_at(model, "${layer}", &${specs}.resolve()?)?`), html("br"),
         html("code", {}, `--layer '${layer}=${best ?? "fp32"}'`)];
-      return [layer, `${worst.row.operand} of ${worst.product}`, decibel(sqnr(worst)),
+      return [html("span", {}, ...breakable(layer)), `${worst.row.operand} of ${worst.product}`, decibel(sqnr(worst)),
         error < 0 ? ABSENT : percent(error), html("span", {}, ...paste)];
     });
     return { name: run.name, lines };
@@ -94,9 +94,11 @@ function buildLayers() {
   for (const run of page.runs) {
     const lines = run.layers.map(layer => [html("span", {}, ...breakable(layer.name)), layer.op ?? ABSENT,
       html("code", {}, layer.specs ?? ABSENT)]);
+    const others = run.not_emulated.map(name => [html("span", {}, ...breakable(name)), ABSENT, "not emulated"]);
     byId("layers").append(
-      html("details", {}, html("summary", {}, `Layers and specs of ${run.name}: ${lines.length}`),
-        html("div", { class: "scroll" }, table([["Layer"], ["Operation"], ["Specs"]], [{ lines }]))),
+      html("details", {}, html("summary", {}, `Layers and specs of ${run.name}: ${lines.length}` +
+        (others.length ? `, and ${others.length} without emulation` : "")),
+        html("div", { class: "scroll" }, table([["Layer"], ["Operation"], ["Specs"]], [{ lines: [...lines, ...others] }]))),
       html("details", {}, html("summary", {}, `Configuration of the recorder of ${run.name}`),
         html("pre", { tabindex: 0 }, JSON.stringify(run.config ?? null, null, 2))));
   }
