@@ -1,10 +1,11 @@
-//! The page of the book that is generated: the fields of the specs.
+//! The pages of the book that are generated: the fields of the specs, the datasheets of formats.
 //!
-//! `MX_WRITE_BOOK=1 cargo test --release --test suite book::` writes the page anew.
+//! `MX_WRITE_BOOK=1 cargo test --release --test suite book::` writes the pages anew.
 
 use std::path::Path;
 
-use burn_mx::{MxSpecs, SpecsField};
+use burn_mx::cost::Tables;
+use burn_mx::{BlockFormat, MxSpecs, ScaleFormat, SpecsField};
 
 const BEFORE: &str = "\
 # Fields of the specs
@@ -61,14 +62,86 @@ fn table(beyond: bool) -> String {
 #[test]
 fn the_page_of_fields_is_that_of_the_table() {
     let page = [BEFORE, &table(false), BEYOND, &table(true)].concat();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/src/fields.md");
+    check("docs/src/fields.md", &page);
+}
+
+/// Checks a page, or writes it anew.
+fn check(file: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     if std::env::var_os("MX_WRITE_BOOK").is_some() {
-        std::fs::write(&path, &page).expect("the page can be written");
+        std::fs::write(&path, page).expect("the page can be written");
     }
     let written = std::fs::read_to_string(&path).expect("the page is there");
     assert!(
         written == page,
-        "docs/src/fields.md is out of date: run `MX_WRITE_BOOK=1 cargo test --release --test suite book::`"
+        "{file} is out of date: run `MX_WRITE_BOOK=1 cargo test --release --test suite book::`"
+    );
+}
+
+const DATASHEETS: &str = "\
+# Datasheets of formats
+
+<!-- Generated from the formats themselves: see tests/suite/book.rs. -->
+
+Every block format with a name. `microscaling formats NAME` prints the datasheet of any format, also of one with parameters such as
+`block(element=e2m1,scale=ue6m2,block_size=32)`; in Python `Format(text).datasheet()` has it. In a program it is
+`BlockFormat::datasheet`, and with area and energy `burn_mx::cost::Tables::datasheet`.
+
+* amax is the largest magnitude of a block. A number that is too large for its element becomes the largest element.
+* *Area* counts the gates of a lane of a multiply-accumulate unit, *energy* is that of a product of two operands in the format with a float32
+  sum, in 45 nm. Both are [models](cost.md).
+* `subnormal_scales=false` makes the smallest normal number of a float scale its smallest one. `specials` of a `float(…)` names the codes
+  without a number: `none`; `nan`, where all bits but the sign are set; `ieee`, NaN and Inf where all exponent bits are set; `fnuz`, the code of
+  −0. A scale needs a code for NaN, `nan` or `ieee`.
+* `eden=true` makes stochastic rounding MS-EDEN (arXiv 2601.22813): elements round half to even. Then the scales of 128 elements are
+  corrected, and rounded stochastically.
+
+## Scales that are floats
+
+| scale | exponent bits | bias | mantissa bits | smallest | largest | NaN |
+| --- | ---: | ---: | ---: | ---: | ---: | --- |
+";
+
+/// A row for each float that a scale may be.
+fn scales() -> String {
+    let rows = ScaleFormat::NAMES.map(|name| {
+        let format = format!("block(element=e2m1,scale={name},block_size=16)");
+        let sheet = format.parse::<BlockFormat>().expect("a format").datasheet();
+        let value = |property| {
+            let mut rows = sheet.iter();
+            let row = rows.find(|(known, _)| *known == property);
+            &*row.expect("every float scale has it").1
+        };
+        let scale: ScaleFormat = name.parse().expect("a name");
+        let [exponent, bias] = match scale.float() {
+            Some(float) => [float.exponent_bits() as i32, 1 - float.emin()],
+            None => [8, 127],
+        };
+        let (smallest, largest) = value("scale values").split_once(" to ").expect("a range");
+        let largest = largest.trim_end_matches(", subnormal numbers included");
+        let codes = value("scale codes without a number");
+        let mantissa = scale.mantissa_bits();
+        format!(
+            "| `{name}` | {exponent} | {bias} | {mantissa} | {smallest} | {largest} | {codes} |\n"
+        )
+    });
+    rows.concat()
+}
+
+#[test]
+fn the_page_of_datasheets_is_that_of_the_formats() {
+    let tables = Tables::default();
+    let sheets = BlockFormat::NAMES.map(|name| {
+        let format: BlockFormat = name.parse().expect("a name");
+        let rows = tables.datasheet(format).into_iter();
+        let rows: String = rows
+            .map(|(property, value)| format!("| {property} | {} |\n", value.replace('|', "\\|")))
+            .collect();
+        format!("\n## `{name}`\n\n| | |\n| --- | --- |\n{rows}")
+    });
+    check(
+        "docs/src/datasheets.md",
+        &[DATASHEETS, &scales(), &sheets.concat()].concat(),
     );
 }
 

@@ -27,6 +27,7 @@ mod accumulator;
 mod chip;
 mod choice;
 mod cost;
+mod datasheet;
 mod error;
 mod gates;
 mod numbers;

@@ -9,7 +9,7 @@ use microscaling::{BlockFormat, Dialect, Packed};
 /// Show the block formats, the tools whose bytes can be written, and the layouts of files
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these block formats, each with the values of its elements: `mxfp4`, `mx(element=int4,block_size=16)`
+    /// Only these block formats, each with its datasheet and the values of its elements: `mxfp4`, `mx(element=int4,block_size=16)`
     formats: Vec<BlockFormat>,
 }
 
@@ -48,6 +48,10 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     }
     let mut done = Done::default();
     done.table("formats", formats);
+    if !args.formats.is_empty() {
+        done.text("\n");
+        done.table("datasheet", datasheets(&args.formats));
+    }
     let mut elements = serde_json::Map::new();
     for format in &args.formats {
         let Some(element) = format.element().filter(|element| element.bits() <= 8) else {
@@ -90,6 +94,42 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         done.fact("elements", elements);
     }
     Ok(done)
+}
+
+/// The datasheets of formats side by side: a row for each property that one of them has.
+fn datasheets(formats: &[BlockFormat]) -> Table {
+    let sheets: Vec<_> = formats.iter().map(datasheet).collect();
+    let mut properties: Vec<&str> = Vec::new();
+    for sheet in &sheets {
+        let mut at = 0;
+        for (property, _) in sheet {
+            match properties.iter().position(|known| known == property) {
+                Some(known) => at = known + 1,
+                None => {
+                    properties.insert(at, property);
+                    at += 1;
+                }
+            }
+        }
+    }
+    let names = formats.iter().map(BlockFormat::to_string);
+    let mut table = Table::new();
+    table
+        .load_preset(ASCII_MARKDOWN)
+        .set_header(std::iter::once("Property".to_owned()).chain(names));
+    for property in properties {
+        let values = sheets.iter().map(|sheet| {
+            let own = sheet.iter().find(|(known, _)| *known == property);
+            own.map_or("-", |(_, value)| value.as_str())
+        });
+        table.add_row(std::iter::once(property).chain(values));
+    }
+    table
+}
+
+/// The datasheet of a format, with its cost by the tables of `burn-mx-cost`.
+pub fn datasheet(format: &BlockFormat) -> Vec<(&'static str, String)> {
+    burn_mx_cost::Tables::default().datasheet(*format)
 }
 
 fn element(format: &BlockFormat) -> String {

@@ -14,7 +14,7 @@ mod quantize;
 use clap::{CommandFactory, Parser, Subcommand};
 use done::{Done, Form};
 use error::Error;
-pub use formats::describe;
+pub use formats::{datasheet, describe};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 

@@ -346,6 +346,25 @@ fn results_as_json_and_as_csv() {
     let elements = &json("formats mxfp4 --json")["elements"]["mxfp4"];
     assert_eq!(elements[7], "6");
 
+    // What AMD says of UE5M3: a bias of 15, values up to 1.75 · 2^16, one code for NaN.
+    let sheets = &json("formats amdfp4 mxfp4 --json")["datasheet"];
+    let value = |property: &str, format: &str| {
+        let mut rows = sheets.as_array().unwrap().iter();
+        let row = rows.find(|row| row["property"] == property);
+        row.unwrap_or_else(|| panic!("{property}: {sheets}"))[format].clone()
+    };
+    let scale = "ue5m3: no sign, 5 exponent bits (bias 15), 3 mantissa bits";
+    assert_eq!(value("scale", "amdfp4"), scale);
+    let values = "2^-17 to 114688, subnormal numbers included";
+    assert_eq!(value("scale values", "amdfp4"), values);
+    assert_eq!(value("scale codes without a number", "amdfp4"), "NaN 0xff");
+    assert_eq!(value("scale values", "mxfp4"), "2^-127 to 2^127");
+    assert_eq!(
+        value("element values", "mxfp4"),
+        "± 0, 0.5, 1, 1.5, 2, 3, 4, 6"
+    );
+    assert_eq!(value("area", "mxfp4"), "0.38 of a lane of MXFP8 E4M3");
+
     let csv = succeed(folder, "inspect packed.safetensors --csv");
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines[0], "Packed weight,Layout,Format,Shape,Axis,Bytes");

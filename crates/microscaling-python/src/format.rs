@@ -5,6 +5,7 @@ use microscaling::{BlockFormat, ElementFormat, ScaleFormat};
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 
 /// Types of NumPy and ml_dtypes, each with the element format that has the same codes.
 const TYPES: [(&str, &str); 12] = [
@@ -60,6 +61,12 @@ impl Format {
         microscaling_cli::describe(&self.0)
     }
 
+    /// The datasheet of the format, a dict from properties to their values as text: elements, scales, the rule of the scale, codes
+    /// without a number, area and energy. `microscaling formats NAME` prints the same.
+    fn datasheet<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        microscaling_cli::datasheet(&self.0).into_py_dict(py)
+    }
+
     /// Bits per element in a full block, including the element's part of the block's scale.
     #[getter]
     fn bits(&self) -> f64 {
@@ -106,7 +113,7 @@ impl Format {
     }
 
     /// The NumPy or ml_dtypes type whose codes equal the scales' codes, if there is one:
-    /// `packed.scales.view(format.scale_dtype)`.
+    /// `packed.scales.view(format.scale_dtype)`. UE5M3, UE3M3 and UE6M2 have none: see `scale_values`.
     #[getter]
     fn scale_dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let name = match (&self.0, self.0.float_scale()) {
@@ -124,6 +131,14 @@ impl Format {
             _ => None,
         };
         name.map(|name| dtype(py, name)).transpose()
+    }
+
+    /// The values of the blocks' scales by code, without any other scale: float32 `[256]`, so that
+    /// `format.scale_values()[packed.scales]` has the scale of each block. None if the scale of a block takes more than a byte, or if
+    /// the format has shifts, sub-scales or an outer scale.
+    fn scale_values<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<f32>>> {
+        let values = self.0.scale_values()?;
+        Some(PyArray1::from_vec(py, values))
     }
 
     /// The values of the elements by code, without any scale: float32 `[2 ** element_bits]`. With several tables the

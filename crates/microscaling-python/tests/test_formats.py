@@ -66,6 +66,45 @@ def test_text():
         ms.Format("mxfp5")
 
 
+@pytest.mark.parametrize("format", ["mxfp4", "nvfp4", "bfp16"])
+def test_scale_values_are_those_of_their_type(format):
+    format = ms.Format(format)
+    codes = np.arange(256, dtype=np.uint8)
+    with np.errstate(invalid="ignore"):
+        expected = codes.view(format.scale_dtype).astype(np.float32)
+    np.testing.assert_array_equal(format.scale_values(), expected)
+
+
+def test_scales_that_no_type_has():
+    """UE5M3 is E5M3 without a sign: a bias of 15, and NaN where all bits are set."""
+    format = ms.Format("amdfp4")
+    assert format.scale_dtype is None
+    codes = np.arange(256)
+    exponents, mantissas = codes >> 3, codes & 7
+    normal = np.ldexp(1 + mantissas / 8, exponents - 15)
+    expected = np.where(exponents == 0, np.ldexp(mantissas / 8, -14), normal).astype(np.float32)
+    expected[255] = np.nan
+    np.testing.assert_array_equal(format.scale_values(), expected)
+    x = np.geomspace(1e-3, 1e5, 160, dtype=np.float32).reshape(10, 16)
+    packed = ms.pack(x, format)
+    scales = format.scale_values()[packed.scales]
+    values = format.values()[packed.codes()] * np.repeat(scales, 16, axis=-1)
+    np.testing.assert_array_equal(values, packed.unpack())
+    # A bit above the scale names the block's table.
+    tables = ms.Format("if4").scale_values()
+    np.testing.assert_array_equal(tables[:128], tables[128:])
+    assert ms.Format("nf4").scale_values() is None and ms.Format("mx9").scale_values() is None
+
+
+def test_datasheets():
+    sheet = ms.Format("amdfp4").datasheet()
+    assert sheet["scale"] == "ue5m3: no sign, 5 exponent bits (bias 15), 3 mantissa bits"
+    assert sheet["scale values"] == "2^-17 to 114688, subnormal numbers included"
+    assert sheet["scale codes without a number"] == "NaN 0xff"
+    for name in ms.Format.names():
+        assert {"element", "block", "scale", "scale rule", "NaN and Inf", "area", "energy"} <= set(ms.Format(name).datasheet())
+
+
 def test_records_that_are_more_than_a_scale_have_no_type():
     for text in ["mx9", "hif4", "block(element=e2m1,scale=ue4m3,block_size=64,sub_scales=8/4)"]:
         assert ms.Format(text).scale_dtype is None

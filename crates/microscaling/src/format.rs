@@ -1,6 +1,7 @@
 //! Number formats: their parameters, their limits, their names.
 
 mod block;
+mod datasheet;
 pub(crate) mod element;
 mod error;
 mod float;

@@ -1,9 +1,35 @@
 //! Scales of blocks from their codes.
 
-use crate::format::BlockFormat;
+use crate::format::{BlockFormat, FloatScaleFormat};
 use crate::pack::plan::scale_bytes;
 use crate::quantize::rules::FloatScaleRule;
 use crate::round::bits::pow2;
+use alloc::vec::Vec;
+
+impl BlockFormat {
+    /// The scales of blocks by their codes, which are the bytes of [`Packed::scales`](crate::Packed::scales): 256 numbers, with NaN or
+    /// Inf for a code that has no number. A bit that names the block's table does not change the scale. `None` if a scale takes more
+    /// than a byte, or if the byte also has shifts or sub-scales, or the format an outer scale.
+    ///
+    /// ```
+    /// use microscaling::{BlockFormat, Packed, Rounder};
+    ///
+    /// let amdfp4: BlockFormat = "amdfp4".parse()?;
+    /// let packed = Packed::encode(amdfp4, &[60.0], &[1], 0, Rounder::NearestEven)?;
+    /// let scales = amdfp4.scale_values().unwrap();
+    /// assert_eq!(scales[usize::from(packed.scales()[0])], 10.0);
+    /// assert_eq!(scales[0xfe], 114688.0);
+    /// assert!(scales[0xff].is_nan());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scale_values(&self) -> Option<Vec<f32>> {
+        let is_alone =
+            |format: FloatScaleFormat| format.sub_scales.is_none() && format.outer.is_none();
+        let codes = ScaleCodes::of(self)?;
+        let is_alone = self.float_scale().is_none_or(is_alone) && codes.bytes == 1;
+        is_alone.then(|| (0..=u8::MAX).map(|code| codes.number(&[code])).collect())
+    }
+}
 
 /// The codes of scales that are one number for a block.
 pub(crate) struct ScaleCodes {
@@ -16,7 +42,7 @@ impl ScaleCodes {
     /// `None` for formats with other scales.
     pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
         let float = match format {
-            BlockFormat::Mx(_) => None,
+            BlockFormat::Mx(_) | BlockFormat::Bfp(_) => None,
             format => Some(FloatScaleRule::of(&format.float_scale()?, 1.0)),
         };
         Some(Self {
@@ -37,7 +63,7 @@ impl ScaleCodes {
             .rev()
             .fold(0, |code, byte| code << 8 | u64::from(*byte));
         match &self.float {
-            Some(rule) => f32::from_bits(rule.scale.decode(code as u32)),
+            Some(rule) => f32::from_bits(rule.scale.decode(rule.split(code).0)),
             None if code == 0xff => f32::NAN,
             None => f32::from_bits(pow2(code as i32 - 127)),
         }

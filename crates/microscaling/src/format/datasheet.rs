@@ -1,0 +1,356 @@
+//! What a block format is, in words and numbers.
+
+use super::{
+    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
+    ScaleMode, SharedExpMethod,
+};
+use crate::round::bits;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Elements of up to so many bits have all of their numbers on the datasheet.
+const LISTED_BITS: u32 = 6;
+
+impl BlockFormat {
+    /// The datasheet of the format: bits, elements, scales, the rule of the scale, codes without a number. Each row is a property
+    /// with its value. A property that a format lacks, such as a tensor scale, has no row.
+    ///
+    /// The format must be [valid](Self::validate).
+    ///
+    /// ```
+    /// use microscaling::BlockFormat;
+    ///
+    /// let amdfp4: BlockFormat = "amdfp4".parse()?;
+    /// let sheet = amdfp4.datasheet();
+    /// let row = |name| sheet.iter().find(|(property, _)| *property == name).unwrap();
+    /// assert_eq!(row("scale values").1, "2^-17 to 114688, subnormal numbers included");
+    /// assert_eq!(row("scale codes without a number").1, "NaN 0xff");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn datasheet(&self) -> Vec<(&'static str, String)> {
+        let mut rows = Vec::new();
+        let bits = format!(
+            "{}, of which the element's code has {}",
+            self.bits_per_element(),
+            self.element_bits()
+        );
+        rows.push(("bits of an element", bits));
+        match self.element() {
+            Some(element) => element.rows(&mut rows),
+            None => rows.push((
+                "element",
+                format!(
+                    "a sign and a magnitude of {} bits, in steps that the scale fixes; every code is a number",
+                    self.element_bits() - 1
+                ),
+            )),
+        }
+        let block = match (self.scale_block_size(), self.is_square()) {
+            (0, _) => "the whole axis".to_string(),
+            (size, false) => format!("{} along the axis", counted(size, "element")),
+            (size, true) => format!("{size} × {size} elements"),
+        };
+        rows.push(("block", block));
+        match self {
+            Self::Mx(format) => format.rows(&mut rows),
+            Self::Microexponent(format) => format.rows(&mut rows),
+            Self::Bfp(format) => format.rows(&mut rows),
+            Self::Nvfp4(format) => FloatScaleFormat::from(*format).rows(&mut rows),
+            Self::FloatScale(format) => format.rows(&mut rows),
+        }
+        rows
+    }
+}
+
+impl ElementFormat {
+    fn rows(self, rows: &mut Vec<(&'static str, String)>) {
+        let tables = self.table_numbers();
+        let name = self.to_string();
+        let what = if !tables.is_empty() {
+            // The text of a table without a name has its numbers.
+            let name = if name.contains(' ') { "table" } else { &name };
+            let each = match tables.len() {
+                1 => "a table".to_string(),
+                several => format!("{several} tables, the better one for each block,"),
+            };
+            format!("{name}: {each} of {} numbers", tables[0].len())
+        } else if self.is_integer() {
+            let fraction_bits = -bits::exponent(self.min_subnormal().to_bits());
+            format!(
+                "{name}: two's complement of {} bits, {fraction_bits} of them fraction bits",
+                self.bits()
+            )
+        } else {
+            format!("{name}: a sign, {}", fields(self))
+        };
+        rows.push(("element", what));
+        let values = if !tables.is_empty() {
+            let lists = tables.iter().map(|numbers| list(numbers.iter().copied()));
+            lists.collect::<Vec<_>>().join(" | ")
+        } else {
+            let magnitudes = (0..1 << (self.bits() - 1)).map(|code| self.decode(code));
+            let magnitudes = magnitudes.filter(|value| value.is_finite());
+            match self.bits() <= LISTED_BITS {
+                true => format!("± {}", list(magnitudes)),
+                false => {
+                    let [min, max] = [self.min_subnormal(), self.max()].map(number);
+                    let normal = number(f32::from_bits(bits::pow2(self.emin())));
+                    match self.is_integer() {
+                        true => format!("±{max} in steps of {min}"),
+                        false => format!("±{min} (subnormal), ±{normal} (normal) to ±{max}"),
+                    }
+                }
+            }
+        };
+        rows.push(("element values", values));
+        let codes = match tables.is_empty() {
+            true => without_number(self, self.bits()),
+            false => "none".to_string(),
+        };
+        rows.push(("element codes without a number", codes));
+    }
+}
+
+impl MxFormat {
+    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
+        let max = number(self.element.max());
+        let emax = match self.element.emax() {
+            0 => String::new(),
+            emax @ ..0 => format!(" + {}", -emax),
+            emax => format!(" − {emax}"),
+        };
+        let largest = (1 << (self.scale_bits - 1)) - 1;
+        let name = if self.scale_bits == 8 { "e8m0: " } else { "" };
+        rows.push((
+            "scale",
+            format!(
+                "{name}2^s, {}, stored as the byte s + 127",
+                counted(self.scale_bits as usize, "bit")
+            ),
+        ));
+        rows.push(("scale values", format!("2^-{largest} to 2^{largest}")));
+        rows.push(("scale codes without a number", "NaN 0xff".to_string()));
+        let h = match self.headroom.is_none() {
+            true => String::new(),
+            false => format!("{} · ", self.headroom),
+        };
+        let rule = match self.scale_mode {
+            ScaleMode::Floor => format!(
+                "s = floor(log2({h}amax)){emax} (`floor`, OCP MX v1.0); larger elements saturate"
+            ),
+            ScaleMode::Ceil => format!("s = ceil(log2({h}amax)){emax} (`ceil`)"),
+            ScaleMode::Even => format!(
+                "s = floor(log2(amax')){emax} (`even`), where amax' is {h}amax, rounded half up to {} mantissa bits",
+                self.element.mantissa_bits()
+            ),
+            ScaleMode::Rceil => format!("s = ceil(log2({h}amax / {max})) (`rceil`)"),
+            ScaleMode::Rms => format!(
+                "s = floor(log2({h}0.487 · root mean square)) (`rms`, Quartet); larger elements saturate"
+            ),
+        };
+        let rule = match self.shared_exp_method {
+            SharedExpMethod::Max => rule,
+            SharedExpMethod::None => format!("{rule}; of each element alone"),
+        };
+        rows.push(("scale rule", rule));
+        if self.flush_fp32_subnorms {
+            let text = "a block of float32 subnormals becomes zero";
+            rows.push(("float32 subnormals", text.to_string()));
+        }
+        rows.push(nan_blocks());
+    }
+}
+
+impl MicroexponentFormat {
+    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
+        let largest = (1 << self.shift_bits) - 1;
+        rows.push(("scale", EXPONENT.to_string()));
+        rows.push((
+            "sub-scales",
+            format!(
+                "a shift of 0 to {largest}, {}, for each {}",
+                counted(self.shift_bits as usize, "bit"),
+                counted(self.sub_block_size, "element")
+            ),
+        ));
+        rows.push((
+            "scale rule",
+            "the exponent of amax; a shift is the distance to the exponent of the sub-block's amax"
+                .to_string(),
+        ));
+        rows.push(("float32 subnormals", "count as zero".to_string()));
+        rows.push(nan_blocks());
+    }
+}
+
+impl BfpFormat {
+    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
+        rows.push(("scale", EXPONENT.to_string()));
+        let rule = "the exponent of the largest finite magnitude";
+        rows.push(("scale rule", rule.to_string()));
+        rows.push((
+            "NaN and Inf",
+            "pass unchanged; there is no code for them".to_string(),
+        ));
+    }
+}
+
+/// The scale of block floating point and microexponents.
+const EXPONENT: &str = "the biased exponent of a float32, a byte";
+
+/// The row of formats whose blocks become NaN.
+fn nan_blocks() -> (&'static str, String) {
+    let text = "make every element of their block NaN";
+    ("NaN and Inf", text.to_string())
+}
+
+impl FloatScaleFormat {
+    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
+        let scale = self.scale;
+        let (what, codes) = match scale.float() {
+            Some(float) => {
+                let what = format!("{scale}: no sign, {}", fields(float));
+                (what, without_number(float, scale.bits()))
+            }
+            None => (scale.to_string(), "NaN, as float32 has them".to_string()),
+        };
+        let selector_bits = self.scale_bits() - scale.bits();
+        let selector = match selector_bits {
+            0 => String::new(),
+            bits => format!(
+                "; {} above it: the number of the block's table",
+                counted(bits as usize, "bit")
+            ),
+        };
+        let subnormal = match (scale.float(), self.subnormal_scales) {
+            (Some(_), true) => ", subnormal numbers included",
+            (Some(_), false) => ", without subnormal numbers",
+            (None, _) => "",
+        };
+        let [min, max] = [self.scale_min(), scale.max()].map(number);
+        rows.push(("scale", format!("{what}{selector}")));
+        rows.push(("scale values", format!("{min} to {max}{subnormal}")));
+        rows.push(("scale codes without a number", codes));
+        let largest = number(self.largest_unit());
+        let h = match self.headroom.is_none() {
+            true => String::new(),
+            false => format!(" · {}", self.headroom),
+        };
+        let t = match (self.tensor_scale, self.outer) {
+            (true, _) => " / tensor scale",
+            (false, Some(_)) => " / outer scale",
+            (false, None) => "",
+        };
+        let rounded = match scale.float() {
+            Some(_) => ", limited to the scale's values and rounded half to even",
+            None => "",
+        };
+        let second = match self.four_over_six {
+            true => ", or 1.5 times as much where the squared error is less (`four_over_six`)",
+            false => "",
+        };
+        rows.push((
+            "scale rule",
+            format!("amax / {largest}{t}{h}{second}{rounded}"),
+        ));
+        if let Some(sub_scales) = self.sub_scales {
+            let [first, second] = sub_scales.block_sizes();
+            let text = format!(
+                "a bit for each {first} elements and a bit for each {second} of these double the scale"
+            );
+            rows.push(("sub-scales", text));
+        }
+        let of_part = number(self.tensor_max());
+        if self.tensor_scale {
+            let text = format!("float32, amax of the tensor / {of_part}{h}");
+            rows.push(("tensor scale", text));
+        }
+        if let Some(outer) = self.outer {
+            let part = match outer.size {
+                0 => "the whole axis".to_string(),
+                size => format!("each {size} elements"),
+            };
+            let text = format!("{} for {part}: amax of these / {of_part}{h}", outer.scale);
+            rows.push(("outer scale", text));
+        }
+        if self.eden {
+            let text = "stochastic rounding is MS-EDEN: elements half to even, corrected scales stochastically";
+            rows.push(("stochastic rounding", text.to_string()));
+        }
+        rows.push(match (self.tensor_scale, self.outer) {
+            (true, _) => {
+                let text = "make every element of the tensor NaN";
+                ("NaN and Inf", text.to_string())
+            }
+            (false, Some(_)) => {
+                let text = "make every element of the outer scale's part NaN";
+                ("NaN and Inf", text.to_string())
+            }
+            (false, None) => nan_blocks(),
+        });
+    }
+}
+
+/// A number of things.
+fn counted(count: usize, name: &str) -> String {
+    match count {
+        1 => format!("1 {name}"),
+        _ => format!("{count} {name}s"),
+    }
+}
+
+/// The fields of a float behind its sign.
+fn fields(float: ElementFormat) -> String {
+    let [exponent, mantissa] = [float.exponent_bits(), float.mantissa_bits()];
+    let bias = 1 - float.emin();
+    let [exponent, mantissa] = [(exponent, "exponent bit"), (mantissa, "mantissa bit")]
+        .map(|(count, name)| counted(count as usize, name));
+    format!("{exponent} (bias {bias}), {mantissa}")
+}
+
+/// The codes of this number of bits that are NaN or Inf.
+fn without_number(element: ElementFormat, bits: u32) -> String {
+    let width = 2 + bits.div_ceil(4) as usize;
+    let mut found: Vec<String> = Vec::new();
+    for (name, is_it) in [
+        ("Inf", f32::is_infinite as fn(f32) -> bool),
+        ("NaN", f32::is_nan),
+    ] {
+        let mut runs: Vec<[u32; 2]> = Vec::new();
+        for code in (0..1 << bits).filter(|code| is_it(element.decode(*code))) {
+            match runs.last_mut() {
+                Some([_, last]) if *last + 1 == code => *last = code,
+                _ => runs.push([code, code]),
+            }
+        }
+        let runs = runs.into_iter().map(|[first, last]| match first == last {
+            true => format!("{first:#0width$x}"),
+            false => format!("{first:#0width$x} to {last:#0width$x}"),
+        });
+        let runs: Vec<String> = runs.collect();
+        if !runs.is_empty() {
+            found.push(format!("{name} {}", runs.join(", ")));
+        }
+    }
+    match found.is_empty() {
+        true => "none".to_string(),
+        false => found.join("; "),
+    }
+}
+
+fn list(numbers: impl Iterator<Item = f32>) -> String {
+    let numbers = numbers.map(|value| value.to_string());
+    numbers.collect::<Vec<_>>().join(", ")
+}
+
+/// A number as people write it: small and large powers of two as such.
+fn number(value: f32) -> String {
+    let exponent = bits::exponent(value.to_bits());
+    let is_power = bits::parts(value.to_bits()).0.is_power_of_two();
+    match value {
+        _ if is_power && !(-3..=12).contains(&exponent) => format!("2^{exponent}"),
+        _ if value >= 1e7 => format!("{value:.2e}"),
+        _ => value.to_string(),
+    }
+}
