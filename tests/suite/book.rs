@@ -88,11 +88,11 @@ Every block format with a name. `microscaling formats NAME` prints the datasheet
 `BlockFormat::datasheet`, and with area and energy `burn_mx::cost::Tables::datasheet`.
 
 * amax is the largest magnitude of a block. A number that is too large for its element becomes the largest element.
-* *Area* counts the gates of a lane of a multiply-accumulate unit, *energy* is that of a product of two operands in the format with a float32
-  sum, in 45 nm. Both are [models](cost.md).
+* *Area* counts the gates of a lane of a multiply-accumulate unit. *Energy* is of a product of two operands in the format with a float32 sum, in
+  45 nm. Both are [models](cost.md).
 * `subnormal_scales=false` makes the smallest normal number of a float scale its smallest one. `specials` of a `float(…)` names the codes
-  without a number: `none`; `nan`, where all bits but the sign are set; `ieee`, NaN and Inf where all exponent bits are set; `fnuz`, the code of
-  −0. A scale needs a code for NaN, `nan` or `ieee`.
+  without a number. `none` has no such code. `nan` is NaN where all bits but the sign are set. `ieee` is NaN or Inf where all exponent bits are
+  set. `fnuz` is NaN in place of −0. A scale needs `nan` or `ieee`.
 * `eden=true` makes stochastic rounding MS-EDEN (arXiv 2601.22813): elements round half to even. Then the scales of 128 elements are
   corrected, and rounded stochastically.
 

@@ -1,4 +1,4 @@
-//! What a block format is, in words and numbers.
+//! Datasheets: block formats in words and numbers.
 
 use super::{
     BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Elements of up to so many bits have all of their numbers on the datasheet.
+/// The most bits of an element whose numbers all stand on the datasheet.
 const LISTED_BITS: u32 = 6;
 
 impl BlockFormat {
