@@ -1,6 +1,7 @@
 //! The files of a checkpoint that is read.
 
 use crate::error::Error;
+use crate::npy::{self, Bytes};
 use memmap2::Mmap;
 use microscaling::safetensors::{CheckpointLayout, PackedFile, PackedFiles};
 use serde_json::Value;
@@ -11,18 +12,18 @@ use std::path::{Path, PathBuf};
 /// The ending of an index of several files.
 pub(crate) const INDEX: &str = ".safetensors.index.json";
 
-/// A checkpoint, mapped: one safetensors file, or those that an index names.
+/// A checkpoint, mapped: one safetensors file, those that an index names, or an array of NumPy.
 pub(crate) struct Checkpoint {
     /// The path that the user gave.
     pub(crate) path: PathBuf,
     /// The name of the index, if there is one.
     pub(crate) index: Option<String>,
     pub(crate) files: Vec<PathBuf>,
-    maps: Vec<Mmap>,
+    maps: Vec<Bytes>,
 }
 
 impl Checkpoint {
-    /// Opens a safetensors file, the index of several, or a folder with one of either.
+    /// Opens a safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let found = match path.is_dir() {
             true => in_folder(path)?,
@@ -54,11 +55,15 @@ impl Checkpoint {
     }
 }
 
-fn map(path: &Path) -> Result<Mmap, Error> {
+fn map(path: &Path) -> Result<Bytes, Error> {
     let file = File::open(path).map_err(|source| Error::io(path, source))?;
     // SAFETY: the file must not be changed while it is mapped. This program replaces files by new ones and changes none; nobody
     // else may, as with every program that maps files.
-    unsafe { Mmap::map(&file) }.map_err(|source| Error::io(path, source))
+    let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::io(path, source))?;
+    match path.extension().is_some_and(|end| end == npy::ENDING) {
+        true => npy::as_safetensors(path, &map),
+        false => Ok(Bytes::Mapped(map)),
+    }
 }
 
 /// The index in a folder, or else its only safetensors file.

@@ -12,8 +12,11 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// A safetensors file, the index of several, or a folder with one of either
     input: PathBuf,
-    /// The file to write, or the folder if the input has several files
+    /// The file to write, or the folder: for an input that is a folder or an index
     output: PathBuf,
+    /// Replace files of the output that exist; an input is never replaced
+    #[arg(long)]
+    force: bool,
     /// The layout to write, see `formats`
     #[arg(long)]
     to: CheckpointLayout,
@@ -41,6 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         read: &read,
         path: &args.output,
         layout: args.to,
+        force: args.force,
     };
     let (files, bytes) = output.write(&planned, |name| {
         let packed = read.packed(name).expect("it is one of the weights");

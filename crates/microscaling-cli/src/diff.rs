@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// floats by values, and all other tensors by bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A safetensors file, the index of several, or a folder with one of either
+    /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
     one: PathBuf,
     /// Another checkpoint
     other: PathBuf,

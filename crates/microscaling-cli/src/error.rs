@@ -28,6 +28,10 @@ pub(crate) enum Error {
         path: PathBuf,
         source: Box<WeightLayoutError>,
     },
+    #[error("{} is {}, which is read; allowed: another file", .path.display(), .input.display())]
+    Input { path: PathBuf, input: PathBuf },
+    #[error("{} exists; `--force` replaces it", .path.display())]
+    Exists { path: PathBuf },
     #[error("{}: two tensors would have the name `{name}`; allowed: names that differ", .path.display())]
     SameName { path: PathBuf, name: String },
     #[error(

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Show the contents of a checkpoint: its packed weights, which are read and checked, and all other tensors
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A safetensors file, the index of several, or a folder with one of either
+    /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
     input: PathBuf,
     /// The layout; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]

@@ -2,14 +2,15 @@
 
 use crate::checkpoint::{Checkpoint, INDEX};
 use crate::error::Error;
+use crate::files::{Partial, check_targets};
+use crate::npy;
 use microscaling::safetensors::{self, CheckpointLayout, METADATA_KEY, PackedFiles};
 use microscaling::{NameError, Packed};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The key of the metadata in burn-mx's checkpoints, JSON: the layout, the specs and static scales of packed weights, and whose
@@ -33,6 +34,8 @@ pub(crate) struct Output<'a> {
     pub(crate) read: &'a PackedFiles<'a>,
     pub(crate) path: &'a Path,
     pub(crate) layout: CheckpointLayout,
+    /// Whether files that exist are replaced.
+    pub(crate) force: bool,
 }
 
 /// A tensor as a file has it.
@@ -53,6 +56,7 @@ impl Output<'_> {
     ) -> Result<(Vec<PathBuf>, u64), Error> {
         let replaced = planned.iter().flat_map(|weight| &weight.replaces);
         let replaced: BTreeSet<&str> = replaced.map(String::as_str).collect();
+        check_targets(&self.targets(&replaced), &self.inputs(), self.force)?;
         let mut partial = Vec::new();
         let mut weight_map = BTreeMap::new();
         let mut bytes = 0;
@@ -87,8 +91,23 @@ impl Output<'_> {
             partial.push(Partial::of_json(self.path.join(index), &text)?);
         }
         partial.extend(self.config(&replaced)?);
-        let paths = partial.into_iter().map(Partial::put);
-        Ok((paths.collect::<Result<_, _>>()?, bytes))
+        Ok((Partial::put(partial, self.force)?, bytes))
+    }
+
+    /// The files to write.
+    fn targets(&self, replaced: &BTreeSet<&str>) -> Vec<PathBuf> {
+        let files = (0..self.input.files.len()).map(|number| self.path_of(number));
+        let index = self.input.index.iter().map(|name| self.path.join(name));
+        let config = self.quantization_config(replaced).map(|(path, _)| path);
+        files.chain(index).chain(config).collect()
+    }
+
+    /// The files of the input, which stay as they are.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let files = &self.input.files;
+        let index = self.input.index.iter();
+        let index = index.map(|name| files[0].with_file_name(name));
+        index.chain(files.iter().cloned()).collect()
     }
 
     /// The tensors that a packed weight becomes.
@@ -186,8 +205,14 @@ impl Output<'_> {
 
     /// The `quantization_config` of a model's `config.json`, in a file beside, where the layout has one.
     fn config(&self, replaced: &BTreeSet<&str>) -> Result<Option<Partial>, Error> {
+        let config = self.quantization_config(replaced);
+        let config = config.map(|(path, config)| Partial::of_json(path, &config));
+        config.transpose()
+    }
+
+    fn quantization_config(&self, replaced: &BTreeSet<&str>) -> Option<(PathBuf, Value)> {
         let CheckpointLayout::Weights(layout) = self.layout else {
-            return Ok(None);
+            return None;
         };
         // The file does not say which of the other matrices belong to linear layers. Names of other layers do no harm.
         let ignored = self.read.others().iter().filter(|name| {
@@ -197,73 +222,37 @@ impl Output<'_> {
         let ignored: Vec<&str> = ignored
             .filter_map(|name| name.strip_suffix(".weight"))
             .collect();
-        let Some(config) = layout.quantization_config(&ignored) else {
-            return Ok(None);
-        };
+        let config = layout.quantization_config(&ignored)?;
         let path = match &self.input.index {
-            None => self.path.with_extension("config.json"),
+            None => self.path_of(0).with_extension("config.json"),
             Some(index) => {
                 let stem = index.strip_suffix(INDEX).unwrap_or(index);
                 self.path.join(format!("{stem}.config.json"))
             }
         };
-        Partial::of_json(path, &json!({ "quantization_config": config })).map(Some)
+        Some((path, json!({ "quantization_config": config })))
     }
 
     fn path_of(&self, number: usize) -> PathBuf {
-        match self.input.index {
-            None => self.path.to_owned(),
-            Some(_) => self
-                .path
-                .join(self.input.files[number].file_name().unwrap_or_default()),
+        let input = &self.input.files[number];
+        match self.is_folder() {
+            true if input.extension().is_some_and(|end| end == npy::ENDING) => {
+                let name = input.with_extension("safetensors");
+                self.path.join(name.file_name().unwrap_or_default())
+            }
+            true => self.path.join(input.file_name().unwrap_or_default()),
+            false => self.path.to_owned(),
         }
     }
-}
 
-/// A file that is whole, but does not have its name yet. Dropped, it is gone.
-struct Partial {
-    from: PathBuf,
-    to: PathBuf,
-}
-
-impl Partial {
-    fn write(
-        to: PathBuf,
-        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-    ) -> Result<Self, Error> {
-        let mut from = to.clone().into_os_string();
-        from.push(".partial");
-        let partial = Self {
-            from: from.into(),
-            to,
-        };
-        let written = || {
-            if let Some(folder) = partial.to.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            let mut file = BufWriter::new(File::create(&partial.from)?);
-            write(&mut file)?;
-            file.into_inner()?.sync_all()
-        };
-        written().map_err(|source| Error::io(&partial.to, source))?;
-        Ok(partial)
-    }
-
-    fn of_json(to: PathBuf, json: &Value) -> Result<Self, Error> {
-        Self::write(to, |file| Ok(serde_json::to_writer_pretty(file, json)?))
-    }
-
-    /// Gives the file its name. A file that had the name before is replaced.
-    fn put(self) -> Result<PathBuf, Error> {
-        fs::rename(&self.from, &self.to).map_err(|source| Error::io(&self.to, source))?;
-        Ok(self.to.clone())
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // After `put` nothing of this name is there.
-        let _ = fs::remove_file(&self.from);
+    /// Whether the output is a folder: of several files, of an input that is a folder, or one that is there. A folder's only
+    /// file may also become a file, by a name that ends as safetensors files do.
+    fn is_folder(&self) -> bool {
+        let is_file = self
+            .path
+            .extension()
+            .is_some_and(|end| end == "safetensors");
+        self.input.index.is_some() || self.path.is_dir() || self.input.path.is_dir() && !is_file
     }
 }
 

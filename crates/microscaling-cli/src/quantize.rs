@@ -9,15 +9,19 @@ use crate::output::{Output, Planned};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
 use microscaling::{BlockFormat, Comparison, Dialect, Packed, RandomStream, Rounding, Statistics};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// Pack the weights of a checkpoint: its tensors of floats (F32, F16, BF16) with two axes or more
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A safetensors file, the index of several, or a folder with one of either
+    /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
     input: PathBuf,
-    /// The file to write, or the folder if the input has several files
+    /// The file to write, or the folder: for an input that is a folder or an index
     output: PathBuf,
+    /// Replace files of the output that exist; an input is never replaced
+    #[arg(long)]
+    force: bool,
     /// The block format, such as `mxfp4` [default: the layout's own]
     #[arg(long)]
     format: Option<BlockFormat>,
@@ -30,7 +34,7 @@ pub(crate) struct Args {
     /// How numbers are rounded: `even` (ties to even), `nearest` (ties away from zero), `floor` (toward zero), `stochastic`
     #[arg(long, default_value_t = Rounding::NearestEven)]
     rounding: Rounding,
-    /// The seed of stochastic rounding
+    /// The seed of stochastic rounding; other roundings draw no random numbers
     #[arg(long)]
     seed: Option<u64>,
     /// Pack by the rules of this tool, which fix rounding and scales: see `formats`
@@ -54,10 +58,20 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
             ));
         }
     };
-    if (args.rounding == Rounding::Stochastic) != args.seed.is_some() {
-        return Err(Error::Arguments(
-            "`--rounding stochastic` and `--seed` go together: only stochastic rounding draws random numbers".into(),
-        ));
+    match (args.rounding, args.seed) {
+        (Rounding::Stochastic, None) => {
+            return Err(Error::Arguments(
+                "`--rounding stochastic` draws random numbers: `--seed` has to say which".into(),
+            ));
+        }
+        (Rounding::Stochastic, Some(_)) | (_, None) => {}
+        // On the standard error, as results are read by programs. A loop over roundings may give all of them a seed.
+        (rounding, Some(seed)) => {
+            let _ = writeln!(
+                io::stderr(),
+                "microscaling: `--seed {seed}` has no effect: rounding `{rounding}` draws no random numbers"
+            );
+        }
     }
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
@@ -74,8 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         read: &read,
         path: &args.output,
         layout: args.layout,
+        force: args.force,
     };
-    let mut rows = table(["Weight", "Shape", "Bytes", "SQNR in dB"]);
+    let mut rows = table(["Weight", "Shape", "Bytes", "SQNR in dB", "NaN or Inf"]);
+    let mut not_finite = 0;
     let (files, bytes) = output.write(&planned, |name| {
         let tensor = read.tensor(name).expect("it is one of them");
         let (data, shape) = (floats(&tensor).expect("they are floats"), &tensor.shape);
@@ -109,11 +125,14 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         let sqnr = statistics
             .sqnr()
             .map_or("-".into(), |sqnr| format!("{sqnr:.2}"));
+        let count = data.iter().filter(|x| !x.is_finite()).count();
+        not_finite += count;
         rows.add_row([
             name,
             &format!("{shape:?}"),
             &bytes_of(&weight.0).to_string(),
             &sqnr,
+            &count.to_string(),
         ]);
         Ok(weight)
     })?;
@@ -123,6 +142,12 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     done.text(format!(
         "{count} weights in {format}, {layout} layout; {bytes} bytes of tensors in\n"
     ));
+    if not_finite > 0 {
+        done.text(format!(
+            "{not_finite} elements of the input are NaN or Inf; SQNR leaves them out\n"
+        ));
+    }
+    done.fact("nan_or_inf", not_finite);
     done.fact("format", format.to_string());
     done.fact("layout", layout.name());
     done.fact("bytes", bytes);
