@@ -72,6 +72,8 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="items at a time (default: 32)")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
+    if args.output.exists() and any(args.output.samefile(path) for path in (args.model, args.data)):
+        parser.error(f"--output {args.output} is a file that is read; allowed: another file")
     # External data stay where they are: no message of protobuf may have 2 GB.
     model = onnx.load(args.model, load_external_data=False)
     layers = {}

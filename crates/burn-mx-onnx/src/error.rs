@@ -33,6 +33,14 @@ pub enum OnnxError {
         /// The output.
         path: PathBuf,
     },
+    /// The output is a file that is read.
+    #[error("{} is {}, which is read; allowed: another file", path.display(), input.display())]
+    Input {
+        /// The output.
+        path: PathBuf,
+        /// The model, its external data, or a file of an option.
+        input: PathBuf,
+    },
     /// The model has an operator set that this crate does not know.
     #[error("the operator set of {place} is {got}; allowed: {allowed}")]
     Opset {

@@ -166,8 +166,13 @@ struct DataFile {
 
 impl Output {
     /// # Errors
-    /// If the output exists and is not to be replaced, or its folder cannot be written to.
-    pub(crate) fn at(path: &Path, force: bool, is_external: bool) -> Result<Self, OnnxError> {
+    /// If the output is one of the files that are read, exists and is not to be replaced, or its folder cannot be written to.
+    pub(crate) fn at(
+        path: &Path,
+        force: bool,
+        is_external: bool,
+        inputs: &[PathBuf],
+    ) -> Result<Self, OnnxError> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
             _ => PathBuf::from("."),
@@ -189,7 +194,14 @@ impl Output {
                 let source = io::ErrorKind::IsADirectory.into();
                 return Err(OnnxError::Io { path, source });
             }
-            if !force && path.exists() {
+            // What does not exist is no input.
+            let is_same = |input: &&PathBuf| same_file::is_same_file(input, &path).unwrap_or(false);
+            if let Some(input) = inputs.iter().find(is_same) {
+                let input = input.clone();
+                return Err(OnnxError::Input { path, input });
+            }
+            // A link that leads nowhere is there, too.
+            if !force && path.symlink_metadata().is_ok() {
                 return Err(OnnxError::Exists { path });
             }
         }

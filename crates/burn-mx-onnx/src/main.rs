@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use burn_mx_onnx::{Configuration, Parts, QuantizeOptions, WeightTypes, quantize_with_progress};
+use burn_mx_onnx::{
+    Configuration, OnnxError, Parts, QuantizeOptions, WeightTypes, quantize_with_progress,
+};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use microscaling::Rounding;
@@ -67,7 +69,7 @@ struct Args {
     #[arg(long)]
     newest_types: bool,
 
-    /// Replace an output that exists
+    /// Replace an output that exists; a file that is read is never replaced
     #[arg(long)]
     force: bool,
 }
@@ -122,6 +124,10 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         .output
         .clone()
         .unwrap_or_else(|| with_format(&args.model, name));
+    if file.is_some() && same_file::is_same_file(&args.config, &output).unwrap_or(false) {
+        let (path, input) = (output, PathBuf::from(&args.config));
+        return Err(OnnxError::Input { path, input }.into());
+    }
     let began = Instant::now();
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
         "{bar:30} {pos}/{len} layers, {eta}",

@@ -37,7 +37,7 @@ pub struct QuantizeOptions {
     pub calibration: Option<PathBuf>,
     /// A safetensors file with weights and biases in place of those in the model, by the names of initializers.
     pub tuned: Option<PathBuf>,
-    /// Whether an output that exists is replaced.
+    /// Whether an output that exists is replaced. A file that is read is never replaced.
     pub force: bool,
 }
 

@@ -50,8 +50,8 @@ pub struct LeftLayer {
 ///
 /// # Errors
 /// The output is unchanged.
-/// * A file cannot be read or written, is not an ONNX model, or exists ([`OnnxError::Io`], [`OnnxError::Model`],
-///   [`OnnxError::Exists`]).
+/// * A file cannot be read or written, or is not an ONNX model ([`OnnxError::Io`], [`OnnxError::Model`]).
+/// * The output exists and is not to be replaced, or is a file that is read ([`OnnxError::Exists`], [`OnnxError::Input`]).
 /// * The operator set is not one of 13 to 26 ([`OnnxError::Opset`]).
 /// * The format cannot be used for weights or activations ([`OnnxError::Format`]).
 /// * A pattern matches no layer, or no layer is left ([`OnnxError::NoMatch`], [`OnnxError::NoLayers`],
@@ -124,14 +124,11 @@ pub fn quantize_with_progress(
             });
         }
     }
-    let is_external = model
-        .bodies
-        .iter()
-        .flat_map(|body| body.initializers.values());
-    let is_external = is_external
-        .clone()
-        .any(|tensor| matches!(tensor.data, Data::External { .. }));
-    let mut output_file = Output::at(output, options.force, is_external)?;
+    let mut inputs: Vec<PathBuf> = data_files(input, &model).into_iter().collect();
+    let is_external = !inputs.is_empty();
+    inputs.push(input.to_owned());
+    inputs.extend(options.tuned.iter().chain(&options.calibration).cloned());
+    let mut output_file = Output::at(output, options.force, is_external, &inputs)?;
     let tuned = options.tuned.as_deref().map(TensorFile::open).transpose()?;
     let calibration = options
         .calibration
@@ -279,21 +276,22 @@ fn replaced<'a>(
     Ok(replaced)
 }
 
+/// The files of a model's external data.
+fn data_files(input: &Path, model: &Model<'_>) -> BTreeSet<PathBuf> {
+    let bodies = model.bodies.iter();
+    let tensors = bodies.flat_map(|body| body.initializers.values());
+    let files = tensors.filter_map(|tensor| match tensor.data {
+        Data::External { location, .. } => Some(input.with_file_name(location)),
+        _ => None,
+    });
+    files.collect()
+}
+
 /// Bytes of a model and its external data.
 fn bytes_of(input: &Path, map: &[u8], model: &Model<'_>) -> Result<u64, OnnxError> {
-    let tensors = model
-        .bodies
-        .iter()
-        .flat_map(|body| body.initializers.values());
-    let files: BTreeSet<PathBuf> = tensors
-        .filter_map(|tensor| match tensor.data {
-            Data::External { location, .. } => Some(input.with_file_name(location)),
-            _ => None,
-        })
-        .collect();
-    let sizes = files
-        .iter()
-        .map(|file| fs::metadata(file).map_err(OnnxError::io(file)));
+    let sizes = data_files(input, model)
+        .into_iter()
+        .map(|file| fs::metadata(&file).map_err(OnnxError::io(&file)));
     let sizes: u64 = sizes
         .map(|metadata| Ok(metadata?.len()))
         .sum::<Result<_, OnnxError>>()?;
