@@ -13,7 +13,8 @@ const BEFORE: &str = "\
 <!-- Generated from the table in crates/burn-mx-core/src/specs/fields.rs: see tests/suite/book.rs. -->
 
 `MxSpecs` has these fields. A field has the same name in Rust and in JSON. The flag is what [`MxArgs`](formats.md#specs) (feature `clap`)
-adds to a program; a flag without a value switches the field from its default. [Formats](formats.md) lists what a FORMAT may be, and
+adds to a program; a flag without a value switches the field from its default. `--round-mx ROUNDING` sets the six `round_mx_*` fields, and
+no elementwise rounding. [Formats](formats.md) lists what a FORMAT may be, and
 [Accumulators](accumulators.md) what an ACCUMULATOR may be.
 
 ## Fields of the reference

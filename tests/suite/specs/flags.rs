@@ -97,9 +97,49 @@ fn every_flag_in_both_spellings_sets_its_field_alone() {
             "mx_seed" => "seed",
             _ => id.strip_prefix("no_").unwrap_or(id),
         };
-        let has_no_effect = ["round_m", "custom_cuda"].contains(&id);
-        let expected: &[&str] = if has_no_effect { &[] } else { &[field] };
+        let expected: &[&str] = match id {
+            "round_m" | "custom_cuda" => &[],
+            // In the order of the alphabet, as JSON has them.
+            "round_mx" => &MX_ROUNDINGS,
+            _ => &[field],
+        };
         assert_eq!(changed, expected, "{long}");
+    }
+}
+
+const MX_ROUNDINGS: [&str; 6] = [
+    "round_mx_grad_output_grad_input",
+    "round_mx_grad_output_grad_weight",
+    "round_mx_input_grad_input",
+    "round_mx_input_grad_weight",
+    "round_mx_output",
+    "round_mx_weight_grad_input",
+];
+
+/// `--round-mx` rounds all blocks, and nothing else; the flag of one product wins.
+#[test]
+fn one_flag_for_all_mx_roundings() {
+    let args = parse(&["--round-mx-output", "floor", "--round-mx", "stochastic"]).unwrap();
+    let specs = args.specs(MxSpecs::mxfp4()).unwrap();
+    let (floor, stochastic) = (Rounding::TowardZero, Rounding::Stochastic);
+    assert_eq!(specs.round_mx_output(), floor);
+    for rounding in [
+        specs.round_mx_input_grad_input(),
+        specs.round_mx_weight_grad_input(),
+        specs.round_mx_grad_output_grad_input(),
+        specs.round_mx_input_grad_weight(),
+        specs.round_mx_grad_output_grad_weight(),
+    ] {
+        assert_eq!(rounding, stochastic);
+    }
+    for rounding in [
+        specs.round(),
+        specs.round_weight(),
+        specs.round_output(),
+        specs.round_grad_weight(),
+        specs.round_grad_input(),
+    ] {
+        assert_eq!(rounding, Rounding::NearestEven);
     }
 }
 

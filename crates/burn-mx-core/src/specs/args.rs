@@ -8,6 +8,14 @@ use crate::specs::{MxSpecs, ResolvedSpecs, SpecsError, SpecsField, WITHOUT_EFFEC
 const HEADING: &str = "MX specs";
 const GROUP: &str = "MxArgs";
 
+/// The flag of all fields whose names begin with it.
+const MX_ROUNDINGS: &str = "round_mx";
+
+fn mx_roundings() -> impl Iterator<Item = &'static SpecsField> {
+    let fields = MxSpecs::FIELDS.iter();
+    fields.filter(|field| field.name.starts_with(MX_ROUNDINGS))
+}
+
 /// The flags of the fields, and the reference's flags without a field.
 fn flags() -> impl Iterator<Item = &'static SpecsField> {
     MxSpecs::FIELDS.iter().chain(&WITHOUT_EFFECT)
@@ -20,6 +28,8 @@ fn flags() -> impl Iterator<Item = &'static SpecsField> {
 /// programs that train have their own `--seed`. A flag can switch a boolean from its default, not back to it. `none` unsets a
 /// format or a rounding, so that it takes its own default again. `--round-m` and `--custom-cuda` of the reference are read,
 /// dropped and reported once.
+///
+/// `--round-mx` sets the six MX roundings, and no elementwise one. The flag of one of the six wins over it.
 ///
 /// The flags stand under the heading "MX specs", or under the heading that `next_help_heading` sets.
 ///
@@ -88,21 +98,30 @@ impl Args for MxArgs {
                     .allow_negative_numbers(true)
                     .value_parser(move |text: &str| parse(field.name, value, text)),
             };
-            let arg = if has_heading {
-                arg
-            } else {
-                arg.help_heading(HEADING)
-            };
             if flag.contains('_') {
                 arg.alias(flag)
             } else {
                 arg
             }
         });
+        let (first, help) = (
+            mx_roundings().next(),
+            "All MX roundings, and no elementwise one",
+        );
+        let first = first.expect("there are six").name;
+        let round_mx = Arg::new(MX_ROUNDINGS)
+            .long("round-mx")
+            .alias(MX_ROUNDINGS)
+            .help(format!("{help}: nearest, even, floor or stochastic"))
+            .value_name("ROUNDING")
+            .value_parser(move |text: &str| parse(first, "ROUNDING", text));
+        let args = args.chain([round_mx]).map(|arg| match has_heading {
+            true => arg,
+            false => arg.help_heading(HEADING),
+        });
         let group = ArgGroup::new(GROUP).multiple(true);
-        command
-            .args(args)
-            .group(group.args(flags().map(|field| field.flag)))
+        let names = flags().map(|field| field.flag).chain([MX_ROUNDINGS]);
+        command.args(args).group(group.args(names))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -122,6 +141,10 @@ impl FromArgMatches for MxArgs {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        if let Some(rounding) = matches.get_one::<Value>(MX_ROUNDINGS) {
+            let fields = mx_roundings().map(|field| (field.name.to_owned(), rounding.clone()));
+            self.0.extend(fields);
+        }
         for field in flags() {
             let given = match field.value {
                 None => matches
