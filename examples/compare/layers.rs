@@ -10,9 +10,6 @@ use burn_mx::{
 use clap::Parser;
 use serde::{Serialize, Serializer};
 
-/// The name that stands for no emulation, beside the presets' names.
-const FP32: &str = "fp32";
-
 /// A preset's name with fields that differ, and the resulting specs.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerSpecs {
@@ -45,15 +42,12 @@ impl LayerSpecs {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = split_fields(text).into_iter();
         let name = parts.next().expect("a split text has a first part");
-        let preset = match name {
-            FP32 => MxSpecs::none(),
-            _ => MxSpecs::preset(name).map_err(|_| {
-                format!(
-                    "preset '{name}' is unknown; allowed: {FP32}, {}, or AMD Quark's name of a format",
-                    MxSpecs::PRESETS.join(", ")
-                )
-            })?,
-        };
+        let preset = MxSpecs::preset(name).map_err(|_| {
+            format!(
+                "preset '{name}' is unknown; allowed: fp32, bfloat16, {}, or AMD Quark's name of a format",
+                MxSpecs::PRESETS.join(", ")
+            )
+        })?;
         let flags = parts.flat_map(|field| match field.split_once('=') {
             Some((name, value)) => vec![format!("--{name}"), value.to_owned()],
             None => vec![format!("--{field}")],

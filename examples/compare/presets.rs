@@ -11,6 +11,9 @@ const LITERATURE: &str = "literature";
 /// The preset that emulates nothing.
 const NO_EMULATION: &str = "none";
 
+/// Names of formats without blocks, which `all` leaves out.
+const BEYOND: [&str; 1] = ["bfloat16"];
+
 /// The presets that `--preset` names: one preset, the recipes of the literature, or every preset that emulates something. Another name of a
 /// format, such as AMD Quark's, becomes the preset's own, so that a run is called, saved and found again by one name.
 #[derive(Debug, Clone)]
@@ -30,7 +33,8 @@ impl FromStr for Presets {
             return Ok(Self(MxSpecs::LITERATURE.to_vec()));
         }
         let specs = MxSpecs::preset(text)?;
-        let own = presets().filter(|own| MxSpecs::preset(own).as_ref() == Ok(&specs));
+        let own = presets().chain(BEYOND);
+        let own = own.filter(|own| MxSpecs::preset(own).as_ref() == Ok(&specs));
         Ok(Self(own.take(1).collect()))
     }
 }

@@ -23,6 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use cases::Figure;
 
 #[derive(Parser)]
+#[command(name = "published")]
 struct Args {
     /// Write the rows to this file
     #[arg(long, value_name = "FILE")]

@@ -277,4 +277,11 @@ fn as_text() {
         summary.contains("accumulator hopper_promote128"),
         "{summary}"
     );
+    // The text of an accumulator begins with the word, too: no repetition.
+    let own = "accumulator(order=exact,terms=16,output=f32_rne)";
+    let own = self::specs("mxfp8_e4m3", own)
+        .resolve()
+        .unwrap()
+        .to_string();
+    assert!(own.contains(", accumulator(order=exact,"), "{own}");
 }

@@ -195,13 +195,13 @@ pub enum CheckpointError {
         dtype: DType,
     },
     /// The model has tensors that the checkpoint does not have.
-    #[error("checkpoint: {}: tensors of the model are missing in the file: {missing}; the file has: {found}", .path.display())]
+    #[error("checkpoint: {}: tensors of the model are missing in the file: {missing}; the file has: {found}; `Checkpoint::partial` keeps the model's own values for those missing", .path.display())]
     Missing {
         /// The checkpoint.
         path: PathBuf,
-        /// Paths in the model, separated by commas.
+        /// Paths in the model, separated by commas: the first ten, and how many more.
         missing: String,
-        /// Names in the file, separated by commas.
+        /// Names in the file, separated by commas: the first ten, and how many more.
         found: String,
     },
     /// The specs of a packed weight do not resolve.

@@ -97,8 +97,8 @@ impl Checkpoint {
             let found: Vec<&str> = archive.names().collect();
             return Err(CheckpointError::Missing {
                 path: self.path.clone(),
-                missing: missing.join(", "),
-                found: found.join(", "),
+                missing: some(&missing),
+                found: some(&found),
             });
         }
         // burn-store takes a tensor that was found by its other name for one that nobody wants.
@@ -323,5 +323,15 @@ impl ModuleAdapter for AsInModel {
 
     fn clone_box(&self) -> Box<dyn ModuleAdapter> {
         Box::new(self.clone())
+    }
+}
+
+/// The first names, and how many more there are.
+fn some(names: &[impl AsRef<str>]) -> String {
+    const MOST: usize = 10;
+    let shown: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(MOST) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }

@@ -1,7 +1,7 @@
 //! `microscaling convert`.
 
 use crate::checkpoint::Checkpoint;
-use crate::done::Done;
+use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::output::{Output, Planned};
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
@@ -54,7 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     let (count, layout) = (planned.len(), args.to);
     let mut done = Done::default();
     done.text(format!(
-        "{count} weights in layout {layout}; {bytes} bytes of tensors in\n"
+        "{} in layout {layout}; {bytes} bytes of tensors in\n",
+        counted(count)
     ));
     done.fact("weights", count);
     done.fact("layout", layout.name());

@@ -72,6 +72,14 @@ impl Done {
     }
 }
 
+/// The number of weights, in words.
+pub(crate) fn counted(count: usize) -> String {
+    match count {
+        1 => "1 weight".into(),
+        count => format!("{count} weights"),
+    }
+}
+
 /// The texts of a row.
 fn cells(row: &Row) -> Vec<String> {
     row.cell_iter().map(|cell| cell.content()).collect()

@@ -52,7 +52,7 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// A file that is whole, but does not have its name yet. Dropped, it is gone. Its temporary name is no other file's.
+/// A file that is whole, but does not have its name yet. Dropped, it is gone. No other file has its temporary name.
 pub(crate) struct Partial {
     file: NamedTempFile,
     to: PathBuf,

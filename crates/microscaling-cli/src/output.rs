@@ -245,7 +245,7 @@ impl Output<'_> {
         }
     }
 
-    /// Whether the output is a folder: of several files, of an input that is a folder, or one that is there. A folder's only
+    /// Whether the output is a folder: of several files, of an input that is a folder, or one that exists. A folder's only
     /// file may also become a file, by a name that ends as safetensors files do.
     fn is_folder(&self) -> bool {
         let is_file = self

@@ -1,7 +1,7 @@
 //! `microscaling quantize`.
 
 use crate::checkpoint::Checkpoint;
-use crate::done::Done;
+use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
 use crate::numbers::floats;
@@ -140,7 +140,8 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     let mut done = Done::default();
     done.table("weights", rows);
     done.text(format!(
-        "{count} weights in {format}, {layout} layout; {bytes} bytes of tensors in\n"
+        "{} in {format}, {layout} layout; {bytes} bytes of tensors in\n",
+        counted(count)
     ));
     if not_finite > 0 {
         done.text(format!(

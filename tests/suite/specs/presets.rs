@@ -178,6 +178,17 @@ fn quarks_names() {
     }
 }
 
+/// One table of names for all programs: floats without blocks, too.
+#[test]
+fn floats_without_blocks() {
+    for name in ["fp32", "FP32", "float32", "none"] {
+        let specs = MxSpecs::preset(name).unwrap().resolve().unwrap();
+        assert!(specs.is_none(), "{name}");
+    }
+    let specs = MxSpecs::preset("bfloat16").unwrap().resolve().unwrap();
+    assert_eq!(specs.to_string(), "bfloat16, round even");
+}
+
 #[test]
 fn names_are_understood_in_any_case() {
     for name in MxSpecs::PRESETS
@@ -226,7 +237,7 @@ fn an_unknown_name_is_told_the_known_ones() {
         "preset `mxfp5` is unknown; nearest: mxfp4; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
          mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
          amdfp4_g32, nf4, if4, razer, hif4, mxfp4_sr_rht, mxfp8_pretraining, \
-         mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2"
+         mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2, fp32, bfloat16"
     );
 }
 
@@ -264,9 +275,9 @@ fn an_unknown_name_is_told_what_may_be_meant() {
         let error = MxSpecs::preset(name).unwrap_err().to_string();
         assert!(error.contains(hint), "{error}");
     }
-    let error = MxSpecs::preset("fp32").unwrap_err().to_string();
+    let error = MxSpecs::preset("fp64").unwrap_err().to_string();
     assert!(
-        error.starts_with("preset `fp32` is unknown; allowed: none,"),
+        error.starts_with("preset `fp64` is unknown; allowed: none,"),
         "{error}"
     );
 }

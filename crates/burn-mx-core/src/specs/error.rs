@@ -91,7 +91,7 @@ pub enum SpecsError {
         error: String,
     },
     /// No preset has this name.
-    #[error("preset `{name}` is unknown{}; allowed: {}", presets::hint(name), MxSpecs::PRESETS.join(", "))]
+    #[error("preset `{name}` is unknown{}; allowed: {}, fp32, bfloat16", presets::hint(name), MxSpecs::PRESETS.join(", "))]
     UnknownPreset {
         /// The name asked for.
         name: String,

@@ -46,6 +46,17 @@ const PRESETS: [Preset; 29] = [
     ("quartet2", MxSpecs::quartet2),
 ];
 
+/// Names of floats without blocks.
+const PLAIN: [Preset; 3] = [
+    ("fp32", MxSpecs::none),
+    ("float32", MxSpecs::none),
+    ("bfloat16", || MxSpecs {
+        bfloat: 16,
+        round: Rounding::NearestEven,
+        ..MxSpecs::none()
+    }),
+];
+
 impl MxSpecs {
     /// The names for [`preset`](Self::preset), which also takes AMD Quark's names of the formats.
     pub const PRESETS: &'static [&'static str] = &{
@@ -252,7 +263,9 @@ impl MxSpecs {
     }
 
     /// The specs of this name, one of [`PRESETS`](Self::PRESETS) in upper or lower case. The constructor of the same name
-    /// returns the same specs. AMD Quark's names of the formats (`MXFP8E4M3`, `MX6`, `BFP16`, …) are allowed, too.
+    /// returns the same specs. AMD Quark's names of the formats (`MXFP8E4M3`, `MX6`, `BFP16`, …) are allowed, too. So are `fp32` and
+    /// `float32`, which emulate nothing, and `bfloat16`, for elementwise operations and results of products in bfloat16 and operands
+    /// without blocks.
     ///
     /// # Errors
     /// [`SpecsError::UnknownPreset`].
@@ -262,9 +275,14 @@ impl MxSpecs {
             presets.find(|(known, _)| known.eq_ignore_ascii_case(name))
         };
         let alias = |name: &str| find(&name.parse::<BlockFormat>().ok()?.to_string());
+        let plain = || {
+            let mut plain = PLAIN.iter();
+            plain.find(|(known, _)| known.eq_ignore_ascii_case(name))
+        };
         find(name)
             .or_else(|| alias(name))
             .or_else(|| alias(&name.to_ascii_uppercase()))
+            .or_else(plain)
             .map(|(_, specs)| specs())
             .ok_or_else(|| SpecsError::UnknownPreset { name: name.into() })
     }

@@ -251,8 +251,8 @@ pub enum ParseFormatError {
         /// The family of the named format, with the given parameters.
         family: String,
     },
-    /// The family has no such parameter, or it is given twice.
-    #[error("{format}: unknown or repeated parameter `{field}`: expected one of {}", .allowed.join(", "))]
+    /// The family has no such parameter.
+    #[error("{format}: unknown parameter `{field}`: expected one of {}", .allowed.join(", "))]
     UnknownField {
         /// The family of formats.
         format: &'static str,
@@ -261,8 +261,8 @@ pub enum ParseFormatError {
         /// The parameters of the family.
         allowed: &'static [&'static str],
     },
-    /// The value of a parameter cannot be read.
-    #[error("{format}: {field} is `{value}`, expected {allowed}")]
+    /// The value of a parameter is missing (an empty text), cannot be read, is the second one, or has no effect beside the others.
+    #[error("{format}: {field} is {}, expected {allowed}", given(value))]
     FieldValue {
         /// The family of formats.
         format: &'static str,
@@ -276,6 +276,14 @@ pub enum ParseFormatError {
     /// A parameter is out of range.
     #[error(transparent)]
     Format(#[from] FormatError),
+}
+
+/// A parameter's value in an error.
+fn given(value: &str) -> String {
+    match value {
+        "" => "missing".into(),
+        value => format!("`{value}`"),
+    }
 }
 
 crate::error::debug_is_display!(FormatError, ParseFormatError);

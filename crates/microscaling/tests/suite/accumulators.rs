@@ -719,7 +719,7 @@ fn errors_say_what_is_wrong() {
         ),
         (
             "hopper(every=3)",
-            "hopper: unknown or repeated parameter `every`: expected one of promote_every, scale_at",
+            "hopper: unknown parameter `every`: expected one of promote_every, scale_at",
         ),
         (
             "hopper(scale_at=promotion)",
@@ -731,7 +731,7 @@ fn errors_say_what_is_wrong() {
         ),
         (
             "accumulator(order=joint,terms=32,fraction_bits=13)",
-            "accumulator: output is ``, expected a format, f32, f16, bf16 or e…m… of 2 to 8 exponent and 1 to 23 mantissa \
+            "accumulator: output is missing, expected a format, f32, f16, bf16 or e…m… of 2 to 8 exponent and 1 to 23 mantissa \
              bits, then _rz or _rne, as e8m13_rz",
         ),
         (
@@ -744,11 +744,11 @@ fn errors_say_what_is_wrong() {
         ),
         (
             "accumulator(order=fma,terms=3)",
-            "accumulator: unknown or repeated parameter `terms`: expected one of order, output, promote_every, scale_at",
+            "accumulator: unknown parameter `terms`: expected one of order, output, promote_every, scale_at",
         ),
         (
             "accumulator(order=integer,bits=24,scale_at=product)",
-            "accumulator: unknown or repeated parameter `scale_at`: expected one of order, bits, overflow, promote_every",
+            "accumulator: unknown parameter `scale_at`: expected one of order, bits, overflow, promote_every",
         ),
         (
             "accumulator(order=pairs,terms=6)",

@@ -67,7 +67,9 @@ macro_rules! specs_table {
                 let mut remarks = Vec::new();
                 $($(
                     if !$remark.is_empty() && self.$field != default.$field {
-                        remarks.push($remark.replace("{}", &self.$field.text()));
+                        let remark = $remark.replace("{}", &self.$field.text());
+                        // The text of some values begins with the word, too.
+                        remarks.push(remark.replace("accumulator accumulator(", "accumulator("));
                     }
                 )?)+
                 remarks

@@ -10,6 +10,8 @@ pub(crate) struct Parameters<'a> {
     format: &'static str,
     allowed: &'static [&'static str],
     fields: Vec<(&'a str, &'a str)>,
+    /// The parameters that were read.
+    read: Vec<&'static str>,
 }
 
 impl<'a> Parameters<'a> {
@@ -37,6 +39,7 @@ impl<'a> Parameters<'a> {
             format,
             allowed,
             fields,
+            read: Vec::new(),
         }))
     }
 
@@ -114,6 +117,7 @@ impl<'a> Parameters<'a> {
             return Ok(None);
         };
         let (_, value) = self.fields.remove(at);
+        self.read.push(field);
         let error = |_| ParseFormatError::FieldValue {
             format: self.format,
             field,
@@ -134,6 +138,7 @@ impl<'a> Parameters<'a> {
             return Ok(default);
         };
         let (_, value) = self.fields.remove(at);
+        self.read.push(field);
         value.parse().map_err(|error| match error {
             ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
                 format: self.format,
@@ -147,13 +152,24 @@ impl<'a> Parameters<'a> {
 
     /// That nothing is left.
     pub(crate) fn finish(self) -> Result<(), ParseFormatError> {
-        match self.fields.first() {
-            None => Ok(()),
-            Some((field, _)) => Err(ParseFormatError::UnknownField {
+        let Some(&(field, value)) = self.fields.first() else {
+            return Ok(());
+        };
+        let known = |names: &[&'static str]| names.iter().copied().find(|name| *name == field);
+        let without_effect = |field, allowed: &str| ParseFormatError::FieldValue {
+            format: self.format,
+            field,
+            value: value.to_string(),
+            allowed: allowed.to_string(),
+        };
+        Err(match (known(&self.read), known(self.allowed)) {
+            (Some(field), _) => without_effect(field, "no second value"),
+            (None, Some(field)) => without_effect(field, "nothing beside the other parameters"),
+            (None, None) => ParseFormatError::UnknownField {
                 format: self.format,
                 field: field.to_string(),
                 allowed: self.allowed,
-            }),
-        }
+            },
+        })
     }
 }
