@@ -140,6 +140,10 @@ fn a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not() {
             assert!(told.len() > 10);
             assert_eq!(fs::read(file).unwrap(), bytes, "it is replaced");
         }
+        // Each might be somebody's.
+        let kept =
+            |n: usize| fs::read(file.with_extension(format!("safetensors.kept-{n}"))).unwrap();
+        assert_eq!((kept(3), kept(4)), (b"{}".to_vec(), Vec::new()));
         let (_, other, _) = all(&quantizer(algorithm, 2), 90);
         let kept = quantizer(algorithm, 2).resumable(&folder).unwrap();
         let (told, again, _) = all(&kept, 90);

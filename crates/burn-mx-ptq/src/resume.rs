@@ -143,7 +143,8 @@ impl Folder {
         finished
     }
 
-    /// Saves a layer. The file is complete or absent: it is written under another name and renamed.
+    /// Saves a layer. The file is complete or absent: it is written under another name and renamed. Another file of the same name
+    /// is renamed, because somebody may need it.
     fn save(
         &self,
         place: Place<'_>,
@@ -174,6 +175,11 @@ impl Folder {
             safetensors::serialize_to_file(views, Some(metadata), file.path())
                 .map_err(std::io::Error::other)?;
             file.as_file().sync_all()?;
+            if path.exists() && !is_layer(&path) {
+                let kept = (1..).map(|n| path.with_extension(format!("safetensors.kept-{n}")));
+                let mut free = kept.filter(|kept| !kept.exists());
+                fs::rename(&path, free.next().expect("numbers do not end"))?;
+            }
             file.persist(&path).map_err(|error| error.error)
         });
         file.map(drop).map_err(|error| PtqError::Folder {
@@ -181,6 +187,12 @@ impl Folder {
             reason: error.to_string(),
         })
     }
+}
+
+/// Whether a file has a layer that was saved here.
+fn is_layer(path: &Path) -> bool {
+    let bytes = fs::read(path).unwrap_or_default();
+    PackedFile::read(&bytes).is_ok_and(|file| file.metadata(KEY).is_some())
 }
 
 /// A layer by `compute` from its input, or as the folder has it.

@@ -5,8 +5,8 @@ mod rows;
 mod table;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use burn_mx_cost::{Cost, Tables};
 
@@ -91,19 +91,40 @@ impl Report {
         page::html(&self.runs)
     }
 
-    /// Writes [`REPORT_HTML`] and [`REPORT_JSON`] to a folder. Creates the folder if it is missing.
+    /// Writes [`REPORT_HTML`] and [`REPORT_JSON`] to a folder. Creates the folder if it is missing. Replaces earlier reports,
+    /// and no other file.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be written to.
+    /// If the folder cannot be written to, or one of the two files exists and is not a report.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<(), RecordError> {
         let folder = folder.as_ref();
+        file::create_folder(folder)?;
+        let [html, json] = [REPORT_HTML, REPORT_JSON].map(|name| folder.join(name));
+        for path in [&html, &json] {
+            check_is_report(path).map_err(|error| RecordError::Io {
+                path: path.clone(),
+                error,
+            })?;
+        }
         let write = |path: PathBuf, text: String| {
             fs::write(&path, text).map_err(|error| RecordError::Io { path, error })
         };
-        file::create_folder(folder)?;
-        write(folder.join(REPORT_HTML), self.html())?;
-        write(folder.join(REPORT_JSON), self.json())
+        write(html, self.html())?;
+        write(json, self.json())
+    }
+}
+
+/// Checks that nothing is at the path, or a report: the page and the JSON have [`page::KEY`].
+fn check_is_report(path: &Path) -> io::Result<()> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(text) if String::from_utf8_lossy(&text).contains(page::KEY) => Ok(()),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the file is no report; allowed: another folder, because only reports are replaced",
+        )),
     }
 }
 

@@ -66,6 +66,9 @@ pub(super) fn data(runs: &[Run], shown: usize) -> String {
     serde_json::to_string(&data).expect("it has no maps but by text")
 }
 
+/// The field that every report has.
+pub(super) const KEY: &str = "burn_mx_report";
+
 #[derive(Serialize)]
 struct Data {
     burn_mx_report: u32,
