@@ -12,8 +12,11 @@ mod backends;
 mod drawing;
 #[path = "support/logarithmic.rs"]
 mod logarithmic;
+#[allow(dead_code, reason = "each program needs a part")]
+#[path = "support/own_files.rs"]
+mod own_files;
 
-use std::{error::Error, fmt, fs, path::Path, path::PathBuf, time::Instant};
+use std::{error::Error, fmt, fs, path::PathBuf, time::Instant};
 
 use backends::BackendName;
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
@@ -121,6 +124,7 @@ fn train<B: AutodiffBackend>(cli: &Cli, seed: u64, device: &B::Device) -> Traine
 
 /// Train a residual MLP on handwritten digits in FP32, then in Microscaling (MX) formats, and compare
 #[derive(Parser)]
+#[command(name = "ffn")]
 struct Cli {
     /// MX preset to train in, after FP32; repeat it for several. MX specs override its fields
     #[arg(long = "preset", value_name = "NAME", default_value = "mxfp6_e3m2")]
@@ -162,6 +166,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let specs = specs.unwrap_or_else(|error| refuse("--preset", name, error));
         formats.push((name, Some(specs)));
     }
+    fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
+    let plot = cli.out.join("ffn_loss.svg");
+    own_files::check(&plot).unwrap_or_else(|error| refuse("--out", &cli.out, error));
     let json = cli
         .json
         .as_ref()
@@ -169,7 +176,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut csv = cli.csv.as_ref().map(|path| {
         csv::Writer::from_path(path).unwrap_or_else(|error| refuse("--csv", path, error))
     });
-    fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
 
     println!("format        seed    loss  accuracy  time a step  overhead  specs");
     if let Some(csv) = &mut csv {
@@ -209,8 +215,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "bfloat16 instructions multiplies MX operands, which are exact in bfloat16, faster than float32."
     );
-    let plot = cli.out.join("ffn_loss.svg");
-    draw(&plot, &curves)?;
+    own_files::write(&plot, draw(&curves)?)?;
     println!("\nloss curves: {}", plot.display());
     if let Some(json) = json {
         serde_json::to_writer(json, &serde_json::json!({ "runs": runs }))?;
@@ -224,13 +229,13 @@ fn mean(values: &[f32]) -> f32 {
 
 /// The training loss of each format, averaged over neighbouring steps, on a logarithmic axis: the mean over the seeds, and a band from
 /// the lowest to the highest.
-fn draw(path: &Path, curves: &[(&str, Vec<Vec<f32>>)]) -> Result<(), Box<dyn Error>> {
+fn draw(curves: &[(&str, Vec<Vec<f32>>)]) -> Result<String, Box<dyn Error>> {
     let range = 1e-4..4.0;
     let smooth = |loss: &[f32]| -> Vec<f64> {
         let means = loss.windows(10).map(|loss| f64::from(mean(loss)));
         means.map(|loss| loss.clamp(1e-4, 4.0)).collect()
     };
-    let picture = svg((960, 600), |root| {
+    svg((960, 600), |root| {
         let y = range.clone().log_scale();
         let mut chart = ChartBuilder::on(root)
             .caption("Training loss", ("sans-serif", 22))
@@ -267,6 +272,5 @@ fn draw(path: &Path, curves: &[(&str, Vec<Vec<f32>>)]) -> Result<(), Box<dyn Err
             curve.label(label).legend(legend);
         }
         legend(&mut chart, SeriesLabelPosition::UpperRight)
-    })?;
-    Ok(fs::write(path, picture)?)
+    })
 }

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --example llama`, or with a number of steps for each printed loss, 50 by default.
 
-use std::{env, error::Error, fs, num::NonZeroU64, ops::Range, time::Instant};
+use std::{env, error::Error, fs, iter, num::NonZeroU64, ops::Range, path::Path, time::Instant};
 
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::module::{AutodiffModule, Initializer, Param};
@@ -204,9 +204,12 @@ fn mixed<B: MxTensorOps>(model: Llama<B>) -> Result<Llama<B>, Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let [middle, end] = [2, 3].map(|losses| losses * interval() + 1);
-    fs::remove_dir_all("out/llama").ok(); // from an earlier run
-    fs::create_dir_all("out/llama")?;
-    env::set_current_dir("out/llama")?;
+    // A new folder: what another run left stays.
+    let names = iter::once("out/llama".to_owned()).chain((2..).map(|n| format!("out/llama-{n}")));
+    let mut new = names.filter(|name| !Path::new(name).exists());
+    let folder = new.next().expect("there is no end of names");
+    fs::create_dir_all(&folder)?;
+    env::set_current_dir(&folder)?;
     let text: &[u8] = include_bytes!("../LICENSE-APACHE");
     let (text, rest) = text.split_at(text.len() - 1_500);
     Flex::seed(&FlexDevice, 0);
@@ -276,7 +279,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("  quantized: {:.4}", held_out(&quantized.model, rest));
     // ANCHOR_END: cast
     println!(
-        "out/llama/record/report.html: the record; {:.0?}",
+        "{folder}/record/report.html: the record; {:.0?}",
         began.elapsed()
     );
     Ok(())

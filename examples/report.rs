@@ -8,6 +8,9 @@
 
 #[path = "support/costing.rs"]
 mod costing;
+#[allow(dead_code, reason = "each program needs a part")]
+#[path = "support/own_files.rs"]
+mod own_files;
 #[path = "support/step_cost.rs"]
 mod step_cost;
 
@@ -51,6 +54,9 @@ fn main() -> ExitCode {
 
 fn report(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let costing = cli.cost.plan()?;
+    if let Some(path) = &cli.csv {
+        own_files::not_an_input("--csv", path, own_files::records(&cli.records))?;
+    }
     let report = Report::read(&cli.records)?;
     let out = cli.out.clone().unwrap_or_else(|| {
         let first = &cli.records[0];

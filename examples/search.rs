@@ -10,6 +10,9 @@
 
 #[path = "support/costing.rs"]
 mod costing;
+#[allow(dead_code, reason = "each program needs a part")]
+#[path = "support/own_files.rs"]
+mod own_files;
 
 use std::{
     error::Error,
@@ -163,6 +166,7 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
         pairs: cli.pairs.clone(),
         shared: cli.shared,
     };
+    let outputs = outputs(cli)?;
     let places = match &cli.scores {
         None => Report::read(&cli.records)?.sensitivities(cli.score)?,
         Some(file) => {
@@ -175,11 +179,9 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
     if cli.bits.is_none() {
         println!("\n{}", costing.legend());
     }
-    let stem = cli.out.file_stem().unwrap_or_default().to_string_lossy();
-    for seed in &cli.random {
+    for (seed, path) in cli.random.iter().zip(&outputs.random) {
         let random = search.random(places.clone(), *seed)?;
-        let path = cli.out.with_file_name(format!("{stem}_random_{seed}.json"));
-        write(&path, &random.recipe)?;
+        write(path, &random.recipe)?;
         println!(
             "random {seed}: {}: {}",
             random.total.text(random.unit),
@@ -215,10 +217,39 @@ fn search(cli: &Cli) -> Result<(), Box<dyn Error>> {
         }
         csv.flush()?;
     }
-    let map = cli.out.with_extension("svg");
-    fs::write(&map, found.map()?)?;
+    let map = outputs.map;
+    own_files::write(&map, found.map()?)?;
     println!("recipe: {}\nmap: {}", cli.out.display(), map.display());
     Ok(())
+}
+
+/// The files beside `--out`.
+struct Outputs {
+    map: PathBuf,
+    random: Vec<PathBuf>,
+}
+
+/// The outputs, none of which is an input or somebody else's file.
+fn outputs(cli: &Cli) -> Result<Outputs, String> {
+    let stem = cli.out.file_stem().unwrap_or_default().to_string_lossy();
+    let random = |seed| cli.out.with_file_name(format!("{stem}_random_{seed}.json"));
+    let outputs = Outputs {
+        map: cli.out.with_extension("svg"),
+        random: cli.random.iter().map(random).collect(),
+    };
+    let inputs: Vec<PathBuf> = own_files::records(&cli.records)
+        .chain(cli.scores.clone())
+        .collect();
+    for (option, path) in [("--json", &cli.json), ("--csv", &cli.csv)] {
+        if let Some(path) = path {
+            own_files::not_an_input(option, path, &inputs)?;
+        }
+    }
+    for path in outputs.random.iter().chain([&cli.out, &outputs.map]) {
+        own_files::not_an_input("--out", path, &inputs)?;
+        own_files::check(path).map_err(|error| format!("--out: {error}"))?;
+    }
+    Ok(outputs)
 }
 
 fn scores(file: &Path) -> Result<Vec<Sensitivity>, Box<dyn Error>> {
@@ -227,5 +258,5 @@ fn scores(file: &Path) -> Result<Vec<Sensitivity>, Box<dyn Error>> {
 
 fn write(path: &Path, recipe: &Recipe) -> Result<(), Box<dyn Error>> {
     let text = serde_json::to_string_pretty(recipe)?;
-    fs::write(path, text).map_err(|error| format!("--out '{}': {error}", path.display()).into())
+    Ok(own_files::write(path, text).map_err(|error| format!("--out: {error}"))?)
 }

@@ -41,6 +41,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use models::ModelName;
+use output::own_files;
 
 /// Sweep the width of an accumulator
 #[derive(Debug, Parser)]
@@ -156,6 +157,21 @@ impl Cli {
     }
 }
 
+impl Cli {
+    /// The names of the files in `--out`.
+    fn files(&self) -> Vec<String> {
+        let common = ["sums.csv", "sums.svg", "sweep.json"].map(|end| format!("accumulator_{end}"));
+        let models = self.models.iter().filter(|_| !self.sums);
+        let ends = [
+            "accumulator_gradients.csv",
+            "accumulators.csv",
+            "accumulators.svg",
+        ];
+        let of_models = models.flat_map(|model| ends.map(|end| format!("{}_{end}", model.name())));
+        common.into_iter().chain(of_models).collect()
+    }
+}
+
 /// The specs with an accumulator, or with float32 sums.
 pub(crate) fn with(specs: &MxSpecs, accumulator: Option<Accumulation>) -> MxSpecs {
     MxSpecs {
@@ -170,6 +186,9 @@ fn main() -> ExitCode {
         let specs = cli.specs(&units)?;
         fs::create_dir_all(&cli.out)
             .map_err(|error| format!("--out '{}': {error}", cli.out.display()))?;
+        for name in cli.files() {
+            own_files::check(&cli.out.join(name)).map_err(|error| format!("--out: {error}"))?;
+        }
         Ok((units, specs))
     });
     let (units, specs) = checked.unwrap_or_else(|message| {
@@ -189,11 +208,11 @@ fn run(cli: &Cli, units: &[Unit], specs: &MxSpecs) -> Result<(), Box<dyn Error>>
     let sums = sums::errors(cli, units, specs)?;
     let show = |table: &Table, name: &str| -> Result<(), Box<dyn Error>> {
         println!("{table}");
-        Ok(fs::write(cli.out.join(name), tables::csv(table)?)?)
+        Ok(own_files::write(&cli.out.join(name), tables::csv(table)?)?)
     };
     show(&sums::table(&sums), "accumulator_sums.csv")?;
     let chart = cli.out.join("accumulator_sums.svg");
-    fs::write(&chart, chart::sums(&sums.swept)?)?;
+    own_files::write(&chart, chart::sums(&sums.swept)?)?;
     println!("{}\n", chart.display());
     let mut trained = serde_json::Map::new();
     if !cli.sums {
@@ -210,7 +229,7 @@ fn run(cli: &Cli, units: &[Unit], specs: &MxSpecs) -> Result<(), Box<dyn Error>>
             let table = training::table(model, &runs);
             show(&table, &format!("{}_accumulators.csv", model.name()))?;
             let chart = cli.out.join(format!("{}_accumulators.svg", model.name()));
-            fs::write(&chart, chart::model(model, &gradients, &runs)?)?;
+            own_files::write(&chart, chart::model(model, &gradients, &runs)?)?;
             println!("{}\n", chart.display());
             let figures = json!({"gradients": gradients, "runs": runs});
             trained.insert(model.name().to_owned(), figures);
@@ -223,7 +242,7 @@ fn run(cli: &Cli, units: &[Unit], specs: &MxSpecs) -> Result<(), Box<dyn Error>>
         "named_sums": sums.named,
         "models": trained,
     });
-    fs::write(&file, serde_json::to_vec_pretty(&all)?)?;
+    own_files::write(&file, serde_json::to_vec_pretty(&all)?)?;
     println!("{}", file.display());
     Ok(())
 }

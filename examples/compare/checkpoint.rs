@@ -53,6 +53,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use epochs::Epochs;
 use models::{Model, ModelName, Sizes};
+use output::own_files;
 use tasks::{Batch, Split};
 
 type B = MxBackend<Flex>;
@@ -168,6 +169,13 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
     });
     fs::create_dir_all(&args.out)
         .map_err(|error| format!("--out '{}': {error}", args.out.display()))?;
+    let ways = ways(&args.out, format);
+    for way in &ways {
+        let path = way.checkpoint.path();
+        for path in [path, &path.with_extension("config.json")] {
+            own_files::check(path).map_err(|error| format!("--out: {error}"))?;
+        }
+    }
     let device = MxDevice::new(FlexDevice, &specs)?;
     let task = ModelName::Transformer.task();
     let split = task.load()?;
@@ -187,8 +195,13 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
     table.set_header(["Checkpoint", "Bytes", "of FP32", "Bits a weight", "Logits"]);
     let mut fp32 = None;
     let mut rows = Vec::new();
-    for way in ways(&args.out, format) {
-        let Saved { bytes, packed, .. } = way.checkpoint.save(&model)?;
+    for way in ways {
+        let saved = way.checkpoint.save(&model)?;
+        saved
+            .files
+            .iter()
+            .try_for_each(|path| own_files::note(path))?;
+        let Saved { bytes, packed, .. } = saved;
         let fp32 = *fp32.get_or_insert(bytes);
         let of_weights: u64 = packed.iter().map(|weight| weight.bytes).sum();
         let count: usize = packed

@@ -25,7 +25,7 @@ use super::{
     found::SearchArgs,
     layers::{Layer, LayerSpecs},
     models::{Architecture, ModelName, Sizes},
-    output::OutputFile,
+    output::{OutputFile, own_files},
     plan::{Format, Plan},
     presets::{self, Presets},
     progress::ProgressKind,
@@ -230,6 +230,7 @@ impl Cli {
         }
 
         let open = |option, path: &Path| {
+            own_files::not_an_input(option, path, self.inputs())?;
             OutputFile::open(path).map_err(|error| unwritable(option, path, &error))
         };
         let json = self.json.as_deref();
@@ -241,6 +242,9 @@ impl Cli {
                 .map_err(|error| unwritable("--tensorboard", folder, &error))?;
         }
         fs::create_dir_all(&self.out).map_err(|error| unwritable("--out", &self.out, &error))?;
+        let open_own = |path: &Path| {
+            OutputFile::open_own(path).map_err(|error| unwritable("--out", path, &error))
+        };
         let chart = |what: &str| self.out.join(format!("{}_{what}.svg", self.model.name()));
         let record = self.recording.plan(self.resume)?;
         let plan = Plan {
@@ -257,8 +261,8 @@ impl Cli {
             formats,
             saved: self.save.clone(),
             split,
-            plot: open("--out", &chart("loss"))?,
-            pareto: open("--out", &chart("pareto"))?,
+            plot: open_own(&chart("loss"))?,
+            pareto: open_own(&chart("pareto"))?,
             json,
             csv,
             tensorboard: self.tensorboard.clone(),
@@ -268,6 +272,12 @@ impl Cli {
         };
         plan.open_saved(self.resume)?;
         Ok(plan)
+    }
+
+    /// The files that are read.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let files = self.recipes.iter().chain(&self.schedules).cloned();
+        files.chain(self.search.records()).collect()
     }
 
     fn format(

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::{
     models::ModelName,
-    output::OutputFile,
+    output::{OutputFile, own_files},
     report::{Run, groups},
 };
 
@@ -56,6 +56,11 @@ pub(crate) struct Candidates {
 }
 
 impl SearchArgs {
+    /// The files that are read.
+    pub(crate) fn records(&self) -> impl Iterator<Item = PathBuf> {
+        own_files::records(&self.records)
+    }
+
     /// The recipes under the budget; `None` without `--search`.
     pub(crate) fn candidates(
         &self,
@@ -117,7 +122,8 @@ impl SearchArgs {
                 break;
             }
         }
-        let file = OutputFile::open(&self.found)
+        own_files::not_an_input("--found", &self.found, self.records())?;
+        let file = OutputFile::open_own(&self.found)
             .map_err(|error| format!("--found '{}': {error}", self.found.display()))?;
         Ok(Some(Candidates { recipes, file }))
     }

@@ -41,7 +41,7 @@ use serde::Serialize;
 
 use layers::Layer;
 use models::{Model, ModelName};
-use output::OutputFile;
+use output::{OutputFile, own_files};
 use presets::Presets;
 use tasks::Split;
 use warm_up::{B, items, trained};
@@ -115,6 +115,11 @@ impl Cli {
     fn recipes(&self) -> Result<Vec<(&'static str, Recipe)>, String> {
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("--out '{}': {error}", self.out.display()))?;
+        for name in &self.models {
+            for path in paths(&self.out, *name) {
+                own_files::check(&path).map_err(|error| format!("--out: {error}"))?;
+            }
+        }
         let names = presets::expand(&self.presets).into_iter();
         let recipe = |name| {
             let recipe = Recipe::preset(name).map_err(|error| error.to_string())?;
@@ -226,16 +231,20 @@ fn biases(
     Ok(biases)
 }
 
+/// The chart and the figures of a model.
+fn paths(folder: &Path, name: ModelName) -> [PathBuf; 2] {
+    ["svg", "json"].map(|ending| folder.join(format!("{}_gradient_bias.{ending}", name.name())))
+}
+
 fn save(
     folder: &Path,
     name: ModelName,
     found: &[(&'static str, Biases)],
 ) -> Result<(PathBuf, PathBuf), Box<dyn Error>> {
-    let path = |ending| folder.join(format!("{}_gradient_bias.{ending}", name.name()));
     let recipes: Vec<_> = found.iter().map(|(name, biases)| (*name, biases)).collect();
-    let (svg, json) = (path("svg"), path("json"));
-    fs::write(&svg, chart(&recipes)?)?;
+    let [svg, json] = paths(folder, name);
+    own_files::write(&svg, chart(&recipes)?)?;
     let by_recipe: std::collections::BTreeMap<_, _> = recipes.into_iter().collect();
-    fs::write(&json, serde_json::to_vec_pretty(&by_recipe)?)?;
+    own_files::write(&json, serde_json::to_vec_pretty(&by_recipe)?)?;
     Ok((svg, json))
 }

@@ -1,6 +1,10 @@
 //! Output files. Each file is tried before the work, so that an unusable path is an error at once. Each file is written
 //! after the work in one step, so that an interrupted run leaves an earlier result unchanged.
 
+#[allow(dead_code, reason = "each program needs a part")]
+#[path = "../support/own_files.rs"]
+pub(crate) mod own_files;
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
@@ -18,6 +22,8 @@ pub(crate) struct OutputFile {
 enum Target {
     /// A file beside `path`, which is to take its place.
     File(NamedTempFile),
+    /// A file in a folder of results, which is new or which a program here wrote.
+    Own,
     /// A pipe, a terminal or the like, of which there is nothing to replace.
     Stream(File),
 }
@@ -41,6 +47,21 @@ impl OutputFile {
         })
     }
 
+    /// Opens a file of a folder of results, without a change to it.
+    ///
+    /// # Errors
+    /// Also if something is there that no program here wrote.
+    pub(crate) fn open_own(path: &Path) -> io::Result<Self> {
+        own_files::check(path)
+            .map_err(|reason| io::Error::new(io::ErrorKind::AlreadyExists, reason))?;
+        let opened = Self::open(path)?;
+        let target = match opened.target {
+            Target::File(_) => Target::Own,
+            target => target,
+        };
+        Ok(Self { target, ..opened })
+    }
+
     /// Replaces the contents and returns the path, which an error names, too.
     pub(crate) fn replace(self, contents: &[u8]) -> io::Result<PathBuf> {
         let written = match self.target {
@@ -49,6 +70,7 @@ impl OutputFile {
                 let path = self.path.canonicalize().unwrap_or(self.path.clone());
                 Ok(file.persist(path).map(drop)?)
             }),
+            Target::Own => own_files::write(&self.path, contents).map_err(io::Error::other),
             Target::Stream(mut stream) => stream.write_all(contents),
         };
         match written {

@@ -2,12 +2,12 @@
 
 use std::{fs, path::PathBuf};
 
-use burn_mx::record::{RECORDS, REPORT_HTML, RecorderConfig};
+use burn_mx::record::{RECORDS, REPORT_HTML, REPORT_JSON, RecorderConfig};
 use clap::{Args, builder::RangedU64ValueParser};
 
 use super::{
     cli::unwritable,
-    output::{self, OutputFile},
+    output::{self, OutputFile, own_files},
 };
 
 /// Options of the records of MX runs.
@@ -59,6 +59,10 @@ impl RecordArgs {
                 "--record '{}' has records already; name another folder",
                 folder.display()
             ));
+        }
+        for name in [REPORT_HTML, REPORT_JSON] {
+            own_files::check_report(&folder.join(name))
+                .map_err(|error| format!("--record: {error}"))?;
         }
         fs::create_dir_all(folder)
             .and_then(|()| OutputFile::open(&folder.join(REPORT_HTML)).map(drop))

@@ -73,6 +73,15 @@ impl SavedRun {
         let path = self.settings();
         let unusable = |error: io::Error| format!("'{}': {error}", path.display());
         if !self.exists() {
+            let entries = ["checkpoint", "history", "model.mpk"];
+            let mut entries = entries.map(|name| self.folder.join(name)).into_iter();
+            // Nothing of somebody else is replaced.
+            if let Some(entry) = entries.find(|entry| entry.exists()) {
+                return Err(format!(
+                    "'{}' is there, and no run.json: no run wrote it; name another folder",
+                    entry.display()
+                ));
+            }
             fs::create_dir_all(&self.folder).map_err(unusable)?;
             return fs::write(&path, format!("{settings:#}")).map_err(unusable);
         }
@@ -114,8 +123,11 @@ impl SavedRun {
             let part = |part| self.checkpoint(part, epoch);
             let model = Recorder::<B>::load::<M>(&recorder, part("model"), device).map(drop);
             let optimizer = Recorder::<B>::load::<O>(&recorder, part("optim"), device).map(drop);
+            // Of a constant learning rate, which has no state. A missing file would end in a backtrace of burn-train.
+            let scheduler = Recorder::<B>::load::<()>(&recorder, part("scheduler"), device);
             let whole = model
                 .and(optimizer)
+                .and(scheduler)
                 .map_err(io::Error::other)
                 .and_then(|()| EpochHistory::read(&self.history(), epoch));
             match whole {

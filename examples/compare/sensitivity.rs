@@ -40,6 +40,7 @@ use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use models::ModelName;
+use output::own_files;
 
 /// Quantize one operand at a time, and compare the effect with the scores of a search
 #[derive(Debug, Parser)]
@@ -110,6 +111,14 @@ pub(crate) struct Correlation {
     pub(crate) places: f64,
 }
 
+/// The endings of a model's files.
+const ENDINGS: [&str; 4] = [
+    "sensitivity.svg",
+    "sensitivity.json",
+    "sensitivity.csv",
+    "scores.json",
+];
+
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -124,24 +133,29 @@ fn run(cli: &Cli) -> Result<(), Box<dyn Error>> {
     let specs = MxSpecs::preset(&cli.preset)?;
     fs::create_dir_all(&cli.out)
         .map_err(|error| format!("--out '{}': {error}", cli.out.display()))?;
+    let path = |name: ModelName, ending: &str| cli.out.join(format!("{}_{ending}", name.name()));
+    for &name in &cli.models {
+        for ending in ENDINGS {
+            own_files::check(&path(name, ending)).map_err(|error| format!("--out: {error}"))?;
+        }
+    }
     for &name in &cli.models {
         let (rows, outputs) = measured::rows(cli, &specs, name)?;
         let mut correlations = correlations(cli, &rows);
         correlations.extend(of_weights(cli, &rows, &outputs));
         let (rows_table, summary) = (table(&rows), summary(&correlations));
         println!("{}\n{rows_table}\n\n{summary}\n", name.name());
-        let path = |ending: &str| cli.out.join(format!("{}_{ending}", name.name()));
         let json = serde_json::json!({"rows": rows, "correlations": correlations});
-        let files = [
-            ("sensitivity.svg", chart::scatter(name, &rows)?),
-            ("sensitivity.json", serde_json::to_string_pretty(&json)?),
-            ("sensitivity.csv", csv(&rows)?),
-            ("scores.json", serde_json::to_string_pretty(&outputs)?),
+        let texts = [
+            chart::scatter(name, &rows)?,
+            serde_json::to_string_pretty(&json)?,
+            csv(&rows)?,
+            serde_json::to_string_pretty(&outputs)?,
         ];
-        for (ending, text) in files {
-            fs::write(path(ending), text)
-                .map_err(|error| format!("{}: {error}", path(ending).display()))?;
-            println!("{}", path(ending).display());
+        for (ending, text) in ENDINGS.iter().zip(texts) {
+            let path = path(name, ending);
+            own_files::write(&path, text)?;
+            println!("{}", path.display());
         }
     }
     Ok(())

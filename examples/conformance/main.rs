@@ -20,6 +20,9 @@
 #[path = "../support/backends.rs"]
 mod backends;
 mod checks;
+#[allow(dead_code, reason = "each program needs a part")]
+#[path = "../support/own_files.rs"]
+mod own_files;
 
 use std::{
     fs, io,
@@ -79,6 +82,10 @@ fn main() -> ExitCode {
 
 /// Whether everything agrees, or why nothing could be said.
 fn run(cli: &Cli) -> Result<bool, String> {
+    if let Some(path) = &cli.json {
+        let entries = cli.dirs.iter().flat_map(fs::read_dir).flatten().flatten();
+        own_files::not_an_input("--json", path, entries.map(|entry| entry.path()))?;
+    }
     let known = FILES.concat();
     let mut backends = BackendName::value_variants().to_vec();
     backends.retain(|backend| cli.backend.is_empty() || cli.backend.contains(backend));

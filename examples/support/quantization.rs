@@ -22,7 +22,10 @@ use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::{output::OutputFile, tables};
+use crate::{
+    output::{OutputFile, own_files},
+    tables,
+};
 
 #[path = "quantized_chart.rs"]
 mod chart;
@@ -162,9 +165,16 @@ impl Options {
         }
         fs::create_dir_all(&self.out).map_err(|error| unusable("--out", &self.out, error))?;
         let svg = self.out.join(format!("{model}_quantized.svg"));
-        let svg = OutputFile::open(&svg).map_err(|error| unusable("--out", &svg, error))?;
+        let names = configs.iter().map(|config| config.name.as_str());
+        for name in names.chain([FLOAT]) {
+            for path in checkpoints(&self.out, model, name) {
+                own_files::check(&path).map_err(|error| format!("--out: {error}"))?;
+            }
+        }
+        let svg = OutputFile::open_own(&svg).map_err(|error| unusable("--out", &svg, error))?;
         let open = |option, path: &Option<PathBuf>| {
             let open = |path: &PathBuf| {
+                own_files::not_an_input(option, path, self.inputs())?;
                 OutputFile::open(path).map_err(|error| unusable(option, path, error))
             };
             path.as_ref().map(open).transpose()
@@ -177,6 +187,16 @@ impl Options {
             json: open("--json", &self.json)?,
             csv: open("--csv", &self.csv)?,
         })
+    }
+
+    /// The files that the configurations are read from.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let recipes = self
+            .recipes
+            .iter()
+            .filter_map(|text| recipe_option::file(text));
+        let configs = self.configs.iter().map(PathBuf::from);
+        configs.chain(recipes).collect()
     }
 
     fn named(&self, name: &str, epsilon: f64) -> Result<Named, String> {
@@ -245,6 +265,12 @@ impl Options {
     }
 }
 
+/// The checkpoint of a configuration, and the file of its tuned weights.
+fn checkpoints(folder: &Path, model: &str, config: &str) -> [PathBuf; 2] {
+    let file = |end: &str| folder.join(format!("{model}-{}{end}.safetensors", file_stem(config)));
+    [file(""), file("-tuned")]
+}
+
 impl Plan {
     /// The model out of the checkpoint that it is saved in, and the bytes of that file.
     pub(crate) fn saved_and_loaded<M: Module<B>>(
@@ -253,9 +279,13 @@ impl Plan {
         model: M,
         fresh: M,
     ) -> Result<(M, u64), Box<dyn Error>> {
-        let name = format!("{}-{}.safetensors", self.model, file_stem(config));
-        let checkpoint = Checkpoint::new(self.out.join(name));
-        checkpoint.save(&model)?;
+        let [path, _] = checkpoints(&self.out, &self.model, config);
+        let checkpoint = Checkpoint::new(path);
+        let saved = checkpoint.save(&model)?;
+        saved
+            .files
+            .iter()
+            .try_for_each(|path| own_files::note(path))?;
         let bytes = fs::metadata(checkpoint.path())?.len();
         Ok((checkpoint.load(fresh)?.model, bytes))
     }
@@ -289,12 +319,11 @@ impl Plan {
                 },
             )?;
             bar.finish_and_clear();
-            let tuned = self.out.join(format!(
-                "{}-{}-tuned.safetensors",
-                self.model,
-                file_stem(name)
-            ));
+            let [_, tuned] = checkpoints(&self.out, &self.model, name);
             subject.keep_tuned(&tuned, &model, &quantized.model)?;
+            if tuned.exists() {
+                own_files::note(&tuned)?;
+            }
             let (model, bytes) = self.saved_and_loaded(name, quantized.model, subject.fresh())?;
             let outputs = subject.outputs(&model);
             rows.push(Row {

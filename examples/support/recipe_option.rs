@@ -1,12 +1,23 @@
 //! `--recipe FILE[_METHOD]` of the programs that quantize trained models.
 
-use std::{error::Error, fs, path::Path};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use burn_mx::ptq::QuantConfig;
 
+const ENDING: &str = ".json";
+
+/// The file that a text names.
+pub(crate) fn file(text: &str) -> Option<PathBuf> {
+    let end = text.rfind(ENDING)?;
+    Some(PathBuf::from(&text[..end + ENDING.len()]))
+}
+
 /// The configuration of a recipe in a file, and its name. A method may follow the file's name: `found.json_GPTQ`.
 pub(crate) fn read(text: &str) -> Result<(String, QuantConfig), Box<dyn Error>> {
-    const ENDING: &str = ".json";
     let end = text.rfind(ENDING).ok_or(
         "expected a file's name that ends in .json, with a method behind it or without, as in found.json_GPTQ",
     )?;

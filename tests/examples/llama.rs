@@ -5,6 +5,9 @@ use super::Place;
 #[test]
 fn losses_fall_and_a_resumed_run_has_the_same() {
     let place = Place::new();
+    // Of an earlier run, or anybody's.
+    std::fs::create_dir_all(place.path("out/llama")).expect("it can be made");
+    std::fs::write(place.path("out/llama/fp32.bin"), "mine").expect("it can be written");
     let output = place.command("llama", &["30"]);
     let text = String::from_utf8(output.stdout).expect("it is text");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -38,5 +41,7 @@ fn losses_fall_and_a_resumed_run_has_the_same() {
     let of = |name: &str| number(&text, name);
     let [cast, quantized] = [of("cast to mxfp4: "), of("quantized: ")];
     assert!(fp32 < quantized && quantized < cast, "{text}");
-    assert!(place.path("out/llama/record/report.html").exists());
+    assert!(place.path("out/llama-2/record/report.html").exists());
+    let mine = std::fs::read(place.path("out/llama/fp32.bin")).expect("it is there");
+    assert_eq!(mine, b"mine");
 }

@@ -14,6 +14,7 @@ mod llama;
 #[path = "../shared/noise.rs"]
 mod noise;
 mod oracle;
+mod outputs;
 mod program;
 mod quantize;
 mod record;
@@ -206,6 +207,12 @@ fn a_checkpoint_that_was_broken_off_is_passed_over() {
     let (resumed, _) =
         place.compare(&[&options("3")[..], &["--save", "saved", "--resume"]].concat());
     assert_same_results(&through, &resumed, "from the epoch before");
+    // And where a part is missing: epoch 3 is trained again.
+    let missing = place.path("saved/fp32/seed-0/checkpoint/scheduler-3.mpk");
+    std::fs::remove_file(missing).expect("there is a checkpoint");
+    let (resumed, _) =
+        place.compare(&[&options("3")[..], &["--save", "saved", "--resume"]].concat());
+    assert_same_results(&through, &resumed, "without a part");
 }
 
 #[test]
