@@ -6,6 +6,9 @@ mod evaluate;
 mod export;
 mod generate;
 mod model;
+#[allow(dead_code, reason = "each program needs a part")]
+#[path = "../../support/own_files.rs"]
+mod own_files;
 mod plot;
 mod quantize;
 #[path = "../../support/recipe_option.rs"]

@@ -11,7 +11,7 @@ use burn_mx::module::{MxTensorOps, set_specs};
 use burn_store::{BurnToPyTorchAdapter, PyTorchToBurnAdapter};
 use tokenizers::Tokenizer;
 
-use crate::{Decoder, DecoderConfig, Error, text};
+use crate::{Decoder, DecoderConfig, Error, export::COMPANIONS, text};
 
 /// A model out of a folder.
 #[derive(Debug)]
@@ -46,6 +46,19 @@ impl Folder {
     /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The files of the model, which are read.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let is_own = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let weights = [".safetensors", ".safetensors.index.json"];
+            ["config.json", "tokenizer.json"].contains(&&*name)
+                || COMPANIONS.contains(&&*name)
+                || weights.iter().any(|end| name.ends_with(end))
+        };
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(is_own).collect()
     }
 
     /// The model with the folder's weights.
@@ -103,27 +116,24 @@ pub fn checkpoint(path: &Path) -> Result<Checkpoint, Error> {
         .rename(r"norm\.gamma$", "norm.weight")?)
 }
 
-/// Writes config and tokenizer, which all kinds of folders have.
+/// The files beside the weights that all kinds of folders have.
+pub(crate) const DESCRIPTION: [&str; 3] =
+    ["config.json", "tokenizer.json", "tokenizer_config.json"];
+
+/// The texts of [`DESCRIPTION`].
 ///
 /// # Errors
 ///
-/// If a file cannot be written.
-pub fn save_description(
-    path: &Path,
+/// If the tokenizer cannot be written as JSON.
+pub(crate) fn description(
     config: &serde_json::Value,
     tokenizer: &Tokenizer,
-) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(Error::io(path))?;
-    let file = path.join("config.json");
-    fs::write(&file, format!("{config:#}\n")).map_err(Error::io(file))?;
-    let file = path.join("tokenizer.json");
+) -> Result<[String; 3], Error> {
     let json = tokenizer.to_string(true);
     let json = json.map_err(|error| Error::Other(error.to_string()))?;
-    fs::write(&file, json).map_err(Error::io(file))?;
     // transformers' class for any tokenizer.json.
-    let file = path.join("tokenizer_config.json");
     let class = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
-    fs::write(&file, class).map_err(Error::io(file))
+    Ok([format!("{config:#}\n"), json, class.to_owned()])
 }
 
 /// Writes a model as a folder that [`Folder::open`] and transformers read. Weights are float32 for every format of the
@@ -138,7 +148,12 @@ pub fn save<B: MxTensorOps>(
     tokenizer: &Tokenizer,
     model: &Decoder<B>,
 ) -> Result<(), Error> {
-    save_description(path, &config.to_json(), tokenizer)?;
+    fs::create_dir_all(path).map_err(Error::io(path))?;
+    let texts = description(&config.to_json(), tokenizer)?;
+    for (name, text) in DESCRIPTION.iter().zip(texts) {
+        let file = path.join(name);
+        fs::write(&file, text).map_err(Error::io(file))?;
+    }
     // Weights with a format would be packed, and so lose what training goes on with.
     let float = set_specs(model.clone(), &MxSpecs::none().resolve()?);
     checkpoint(path)?.save(&float)?;

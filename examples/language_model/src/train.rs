@@ -66,25 +66,14 @@ impl Format {
         {
             return Self::of_file(option, path);
         }
-        let specs = |specs| Recipe {
-            specs,
-            ..Recipe::default()
-        };
-        let recipe = match name {
-            "fp32" => specs(MxSpecs::none()),
-            "bfloat16" => specs(MxSpecs {
-                bfloat: 16,
-                ..MxSpecs::none()
-            }),
-            preset => Recipe::preset(preset).map_err(|_| Error::Option {
-                option,
-                value: name.to_owned(),
-                allowed: format!(
-                    "fp32, bfloat16, {}, or a recipe's file, whose name ends with .json",
-                    MxSpecs::PRESETS.join(", ")
-                ),
-            })?,
-        };
+        let recipe = Recipe::preset(name).map_err(|_| Error::Option {
+            option,
+            value: name.to_owned(),
+            allowed: format!(
+                "fp32, bfloat16, {}, or a recipe's file, whose name ends with .json",
+                MxSpecs::PRESETS.join(", ")
+            ),
+        })?;
         recipe.specs.resolve()?;
         Ok(Self {
             name: name.to_owned(),
@@ -331,6 +320,19 @@ impl Saved {
         let file = path.join("run.json");
         match fs::read(&file) {
             Err(_) => {
+                let names = ["progress.json", "model.safetensors"];
+                let names = names.into_iter().chain(folder::DESCRIPTION);
+                let mut files = names.map(|name| path.join(name));
+                // Nothing of somebody else is replaced.
+                if let Some(file) = files.find(|file| file.exists()) {
+                    return Err(Error::Option {
+                        option: "--out",
+                        value: file.display().to_string(),
+                        allowed:
+                            "a new folder, or one of a run; there is no run.json beside this file"
+                                .into(),
+                    });
+                }
                 fs::write(&file, format!("{settings:#}\n")).map_err(Error::io(&file))?;
             }
             Ok(text) if serde_json::from_slice::<Value>(&text).ok() == Some(settings) => {}

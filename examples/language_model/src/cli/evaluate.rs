@@ -15,6 +15,8 @@ use language_model::{
     train::Format,
 };
 
+use super::own_files;
+
 pub(super) type B = MxBackend<Flex>;
 
 /// Measure how well a model predicts the last tenth of a text
@@ -119,6 +121,9 @@ pub(super) fn validation(
 impl Evaluate {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = Folder::open(&self.model)?;
+        if let Some(path) = &self.logits {
+            own_files::not_an_input("--logits", path, folder.files().iter().chain(&self.text))?;
+        }
         let format = Format::named("--format", &self.format)?;
         let stored = self.cache.stored()?;
         let (tokens, context) = validation(&folder, &self.text, self.context)?;

@@ -6,7 +6,7 @@ use burn_mx::Slot;
 use clap::ValueEnum;
 use language_model::{
     Folder,
-    export::{Engine, export},
+    export::{Engine, check_output, export},
     quantize,
     train::Format,
 };
@@ -66,6 +66,7 @@ impl Export {
             .block_format(Slot::W)
             .expect("each configuration has one");
         let layout = engine.layout(format)?;
+        check_output(&self.out, &folder, layout)?;
         let texts = self.options.texts(&folder)?;
         let bar = super::bar(&self.config, 1)?;
         let device = Format::named("--format", "fp32")?.device()?;

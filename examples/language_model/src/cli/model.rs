@@ -87,6 +87,7 @@ impl Model {
             has_output_bias: false,
             has_qk_norm: false,
             windows: vec![None; self.layers],
+            special_tokens: DecoderConfig::no_special_tokens(),
         };
         DecoderConfig::from_json(&config.to_json().to_string())
     }

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::{
     evaluate::{B, CacheOptions, validation},
-    recipe_option,
+    own_files, recipe_option,
 };
 
 /// Quantize a trained model by named configurations, and measure the results
@@ -197,6 +197,14 @@ impl Quantize {
         let configs = named
             .chain(recipes)
             .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+        if let Some(path) = &self.json {
+            let recipes = self
+                .recipes
+                .iter()
+                .filter_map(|text| recipe_option::file(text));
+            let inputs = folder.files().into_iter().chain(recipes);
+            own_files::not_an_input("--json", path, inputs.chain(self.options.text.clone()))?;
+        }
         let stored = self.cache.stored()?;
         let texts = self.options.texts(&folder)?;
         let (tokens, context) = (&texts.validating, texts.context);

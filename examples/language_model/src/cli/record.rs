@@ -1,13 +1,15 @@
 //! `record`
 
-use std::{error::Error, fs, path::PathBuf};
+use std::{error::Error, path::PathBuf};
 
 use burn::backend::{Flex, flex::FlexDevice};
 use burn::tensor::{Int, Tensor};
 use burn_mx::module::label_parameters;
-use burn_mx::record::{Recorder, RecorderConfig, output_sensitivities};
+use burn_mx::record::{REPORT_HTML, REPORT_JSON, Recorder, RecorderConfig, output_sensitivities};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
 use language_model::{Decoder, Folder, text, text::Tokens};
+
+use super::own_files;
 
 type Train = MxAutodiff<Flex>;
 
@@ -61,6 +63,12 @@ impl Record {
             .validate()
             .map_err(|error| format!("--what-if: {error}"))?;
         let folder = Folder::open(&self.model)?;
+        for name in [REPORT_HTML, REPORT_JSON] {
+            own_files::check_report(&self.out.join(name))
+                .map_err(|error| format!("--out: {error}"))?;
+        }
+        let scores = self.out.join("scores.json");
+        own_files::check(&scores).map_err(|error| format!("--out: {error}"))?;
         let longest = folder.config.context;
         let context = self.context.unwrap_or(longest);
         if context > longest || context == 0 {
@@ -104,9 +112,8 @@ impl Record {
             },
         )?;
         bar.finish_and_clear();
-        let file = self.out.join("scores.json");
-        fs::write(&file, serde_json::to_string_pretty(&places)?)?;
-        println!("scores by ModelOpt's formula: {}", file.display());
+        own_files::write(&scores, serde_json::to_string_pretty(&places)?)?;
+        println!("scores by ModelOpt's formula: {}", scores.display());
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use language_model::{
     train::{Curve, Format, Training},
 };
 
-use super::{model::Model, plot};
+use super::{model::Model, own_files, plot};
 
 /// Train a model in one or more formats, from the same weights on the same batches
 #[derive(Debug, clap::Args)]
@@ -52,6 +52,10 @@ impl Train {
         let data = corpus.data();
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("--out '{}': {error}", self.out.display()))?;
+        let [chart, losses] = ["loss.svg", "loss.json"].map(|name| self.out.join(name));
+        for file in [&chart, &losses] {
+            own_files::check(file).map_err(|error| format!("--out: {error}"))?;
+        }
         let settings = Training {
             batch: self.model.batch,
             steps: self.steps,
@@ -109,17 +113,13 @@ impl Train {
             .map(|(name, curve)| (name.as_str(), &curve.validation[..]))
             .collect();
         let svg = plot::curves("Validation loss while training", &named)?;
-        let file = self.out.join("loss.svg");
-        fs::write(&file, svg)?;
+        own_files::write(&chart, svg)?;
         let curves: BTreeMap<_, _> = curves.into_iter().collect();
-        fs::write(
-            self.out.join("loss.json"),
-            serde_json::to_vec_pretty(&curves)?,
-        )?;
+        own_files::write(&losses, serde_json::to_vec_pretty(&curves)?)?;
         println!(
             "models: {}/*; curves: {}",
             self.out.display(),
-            file.display()
+            chart.display()
         );
         Ok(())
     }

@@ -10,12 +10,13 @@
 //! A text is its length (u64) and UTF-8. A description is the name, the number of axes (u32), the length
 //! of each (u64), the fastest first, the type (u32), and the place of the bytes (u64).
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use tokenizers::Tokenizer;
 
-use crate::{DecoderConfig, Error, RotaryScaling};
+use super::special::Special;
+use crate::{DecoderConfig, Error, Folder, RotaryScaling, own_files};
 
 const ALIGNMENT: usize = 32;
 
@@ -100,6 +101,7 @@ fn check(config: &DecoderConfig) -> Result<(), Error> {
 fn keys(
     config: &DecoderConfig,
     tokenizer: &Tokenizer,
+    special: Special,
     is_packed: bool,
 ) -> Result<Vec<(String, Value)>, Error> {
     let json = serde_json::to_value(tokenizer).map_err(|error| Error::Other(error.to_string()))?;
@@ -122,6 +124,15 @@ fn keys(
         tokens[token as usize] = name;
         types[token as usize] = 1;
     }
+    // ggml's types of tokens that a text does not contain (control), and of other tokens that were added.
+    for added in json["added_tokens"].as_array().into_iter().flatten() {
+        let place = added["id"]
+            .as_u64()
+            .and_then(|token| types.get_mut(token as usize));
+        if let Some(kind) = place {
+            *kind = if added["special"] == true { 3 } else { 4 };
+        }
+    }
     let merge = |pair: &serde_json::Value| match pair {
         serde_json::Value::String(pair) => pair.clone(),
         pair => format!(
@@ -137,7 +148,7 @@ fn keys(
     let llama = |key: &str| format!("llama.{key}");
     let general = |key: &str| format!("general.{key}");
     let ggml = |key: &str| format!("tokenizer.ggml.{key}");
-    Ok(vec![
+    let mut keys = vec![
         (general("architecture"), Value::Text("llama".into())),
         (general("name"), Value::Text("burn-mx".into())),
         // ggml's numbers of "mostly MXFP4" and "all F32".
@@ -169,10 +180,19 @@ fn keys(
         (ggml("tokens"), Value::Texts(tokens)),
         (ggml("token_type"), Value::I32s(types)),
         (ggml("merges"), Value::Texts(merges.unwrap_or_default())),
-        (ggml("bos_token_id"), number(0)),
-        (ggml("eos_token_id"), number(0)),
-        (ggml("add_bos_token"), Value::Bool(false)),
-    ])
+        // Without the key, llama.cpp takes GPT-2's token 11.
+        (ggml("bos_token_id"), Value::U32(special.bos.unwrap_or(0))),
+        (ggml("eos_token_id"), Value::U32(special.eos.unwrap_or(0))),
+        (ggml("add_bos_token"), Value::Bool(special.adds_bos)),
+    ];
+    keys.extend(
+        special
+            .pad
+            .map(|pad| (ggml("padding_token_id"), Value::U32(pad))),
+    );
+    let template = special.chat_template.map(Value::Text);
+    keys.extend(template.map(|template| ("tokenizer.chat_template".to_owned(), template)));
+    Ok(keys)
 }
 
 /// llama.cpp's name of a tensor, and the heads that its rows have to be in another order for.
@@ -265,7 +285,7 @@ pub(super) fn write(
     file: &Path,
     tensors: &SafeTensors<'_>,
     config: &DecoderConfig,
-    tokenizer: &Tokenizer,
+    source: &Folder,
 ) -> Result<(), Error> {
     check(config)?;
     let mut all = Vec::new();
@@ -274,7 +294,8 @@ pub(super) fn write(
     }
     let keys = keys(
         config,
-        tokenizer,
+        &source.tokenizer,
+        Special::of(source),
         all.iter().any(|tensor| tensor.kind == MXFP4),
     )?;
     let mut bytes = b"GGUF".to_vec();
@@ -300,7 +321,7 @@ pub(super) fn write(
         bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
         bytes.extend(tensor.bytes);
     }
-    fs::write(file, bytes).map_err(Error::io(file))
+    own_files::write(file, bytes).map_err(Error::Other)
 }
 
 #[cfg(test)]

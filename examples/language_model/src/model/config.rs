@@ -1,7 +1,7 @@
 //! `config.json` of a Hugging Face folder: which decoder a model is.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::Error;
 
@@ -46,6 +46,8 @@ pub struct DecoderConfig {
     pub has_qk_norm: bool,
     /// For each layer the number of positions that a query sees, its own included. `None`: all before it.
     pub windows: Vec<Option<usize>>,
+    /// `bos_token_id`, `eos_token_id` and `pad_token_id` of `config.json`, as far as it has them: a token, several, or null.
+    pub special_tokens: Map<String, Value>,
 }
 
 /// The frequencies by which positions rotate queries and keys.
@@ -107,6 +109,8 @@ struct Fields {
 const THETA: f64 = 10_000.0;
 const MISTRAL_WINDOW: usize = 4096;
 
+const SPECIAL_TOKENS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
 fn field(field: &str, value: impl ToString, allowed: impl ToString) -> Error {
     Error::Config {
         field: field.to_owned(),
@@ -116,6 +120,12 @@ fn field(field: &str, value: impl ToString, allowed: impl ToString) -> Error {
 }
 
 impl DecoderConfig {
+    /// The special tokens of a model that has none.
+    pub fn no_special_tokens() -> Map<String, Value> {
+        let none = |name: &&str| ((*name).to_owned(), Value::Null);
+        SPECIAL_TOKENS[..2].iter().map(none).collect()
+    }
+
     /// Reads the text of a `config.json`.
     ///
     /// # Errors
@@ -132,9 +142,14 @@ impl DecoderConfig {
         if model_type == "mistral" && json.get("sliding_window").is_none() {
             json["sliding_window"] = json!(MISTRAL_WINDOW);
         }
+        let special_tokens = SPECIAL_TOKENS.iter().filter_map(|name| {
+            let value = json.get(name)?.clone();
+            Some(((*name).to_owned(), value))
+        });
+        let special_tokens = special_tokens.collect();
         let fields: Fields = serde_json::from_value(json)
             .map_err(|error| field("config.json", error, "the fields of its architecture"))?;
-        fields.check()?.config()
+        fields.check()?.config(special_tokens)
     }
 
     /// The text of a `config.json` that transformers loads.
@@ -159,9 +174,10 @@ impl DecoderConfig {
             "tie_word_embeddings": self.is_tied,
             "hidden_act": "silu",
             "torch_dtype": "float32",
-            "bos_token_id": null,
-            "eos_token_id": null,
         });
+        for (name, token) in &self.special_tokens {
+            json[name] = token.clone();
+        }
         match self.rotary.scaling {
             RotaryScaling::None => {}
             RotaryScaling::Linear(factor) => {
@@ -232,7 +248,7 @@ impl Fields {
         Ok(self)
     }
 
-    fn config(self) -> Result<DecoderConfig, Error> {
+    fn config(self, special_tokens: Map<String, Value>) -> Result<DecoderConfig, Error> {
         let heads = self.num_attention_heads;
         let kv_heads = self.num_key_value_heads.unwrap_or(heads);
         if !heads.is_multiple_of(kv_heads) {
@@ -266,6 +282,7 @@ impl Fields {
             has_output_bias: has_bias,
             has_qk_norm: self.model_type == "qwen3",
             windows: self.windows()?,
+            special_tokens,
             model_type: self.model_type,
         })
     }

@@ -45,6 +45,7 @@ fn config() -> DecoderConfig {
         has_output_bias: false,
         has_qk_norm: false,
         windows: vec![None; 2],
+        special_tokens: DecoderConfig::no_special_tokens(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod broken;
 mod end_to_end;
+mod exports;
 mod recipes;
 mod rotations;
 mod transformers;
