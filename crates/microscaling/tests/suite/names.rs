@@ -478,11 +478,19 @@ fn errors() {
         error("mx(element=int8,scale_mode=up)"),
         "mx: scale_mode is `up`, expected one of floor, ceil, even, rceil, rms"
     );
-    for headroom in ["2", "1/3", "4/3/2", "1/0", "65536/65535", "", "1.5"] {
+    for (headroom, given) in [
+        ("2", "`2`"),
+        ("1/3", "`1/3`"),
+        ("4/3/2", "`4/3/2`"),
+        ("1/0", "`1/0`"),
+        ("65536/65535", "`65536/65535`"),
+        ("", "missing"),
+        ("1.5", "`1.5`"),
+    ] {
         assert_eq!(
             error(&format!("mx(element=int8,headroom={headroom})")),
             format!(
-                "mx: headroom is `{headroom}`, expected 1, or a fraction of at least 1/2 and less than 2 of whole \
+                "mx: headroom is {given}, expected 1, or a fraction of at least 1/2 and less than 2 of whole \
                  numbers up to 65535, such as 4/3"
             )
         );
