@@ -2,7 +2,7 @@
 //! and rounding of its slot, and Burn alone run on them.
 //!
 //! The product that gives a gradient is Burn's own autodiff through the plain op, whose other operand is the one
-//! quantized for it. NUMERICS §5 is the source of slots and axes.
+//! quantized for it. The section "Products" of `docs/src/semantics.md` has slots and axes.
 
 use burn::backend::{Autodiff, Flex, NdArray};
 use burn::tensor::module::{

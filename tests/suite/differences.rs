@@ -3,7 +3,7 @@
 //!
 //! Elementwise bfloat16, ties to even, on Flex, which repeats bit for bit. A step is 2^-7 of the largest term of the element:
 //! twice the largest error of one rounding. The formulas are written here in scalar code with `half`'s rounding, after
-//! NUMERICS §4, or are the ones that the golden files hold.
+//! the reference's source, or are the ones that the golden files hold.
 
 use burn::module::Param;
 use burn::nn::{BatchNormConfig, GroupNormConfig, InstanceNormConfig, RmsNormConfig, SwiGluConfig};

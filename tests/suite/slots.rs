@@ -1,7 +1,7 @@
 //! Which format and which rounding acts where: each field changes exactly the results that it should.
 //!
 //! The gradient of the output is fed exactly and does not depend on the output, so what a field changes, it
-//! changes by itself. NUMERICS §5 is the source of the tables.
+//! changes by itself. The source of the tables is the section "Products" of `docs/src/semantics.md`.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation;

@@ -1,4 +1,4 @@
-//! When a computed tensor agrees with a golden one: the rules of NUMERICS section 7.
+//! When a computed tensor agrees with a golden one.
 
 use std::fmt;
 
