@@ -62,7 +62,7 @@ mod warnings;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use backend::portable::Portable;
-pub use backend::tensor_ops::{Function, MxTensorOps, Packing, TensorChange};
+pub use backend::tensor_ops::{Function, MxModelOps, MxTensorOps, Packing, TensorChange};
 pub use kernels::{MxKernels, from_f32, to_f32};
 #[cfg(feature = "clap")]
 pub use specs::args::MxArgs;

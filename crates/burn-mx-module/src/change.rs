@@ -1,10 +1,10 @@
 //! Changes of a tensor's role, specs or marks.
 
 use burn_core::tensor::{Tensor, TensorPrimitive};
-use burn_mx_core::{MxTensorOps, TensorChange};
+use burn_mx_core::{MxModelOps, TensorChange};
 
 /// The tensor with this change.
-pub fn change<B: MxTensorOps, const D: usize>(
+pub fn change<B: MxModelOps, const D: usize>(
     tensor: Tensor<B, D>,
     change: TensorChange,
 ) -> Tensor<B, D> {

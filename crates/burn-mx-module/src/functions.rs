@@ -2,21 +2,23 @@
 
 use burn_core::tensor::{Tensor, TensorPrimitive};
 
-use burn_mx_core::{Function, MxTensorOps};
+use burn_mx_core::{Function, MxModelOps};
 
-fn apply<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>, function: Function) -> Tensor<B, D> {
+use super::pieces::full_precision;
+
+fn apply<B: MxModelOps, const D: usize>(tensor: Tensor<B, D>, function: Function) -> Tensor<B, D> {
     let primitive = B::apply(tensor.into_primitive().tensor(), function);
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
 /// `x · sigmoid(x)` by the reference's formula, gradient included. Burn composes its own silu of a sigmoid and a product, so
 /// its gradient is rounded at other places.
-pub fn silu<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+pub fn silu<B: MxModelOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     apply(x, Function::Silu)
 }
 
 /// `x · sigmoid(1.702 x)`, the reference's first-order gelu, by its formula, gradient included.
-pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+pub fn gelu_first_order<B: MxModelOps, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     apply(x, Function::GeluFirstOrder)
 }
 
@@ -41,7 +43,7 @@ pub fn gelu_first_order<B: MxTensorOps, const D: usize>(x: Tensor<B, D>) -> Tens
 /// # Panics
 ///
 /// If `gamma` or `beta` does not have as many elements as the last axis of `x`.
-pub fn rms_norm<B: MxTensorOps, const D: usize>(
+pub fn rms_norm<B: MxModelOps, const D: usize>(
     x: Tensor<B, D>,
     gamma: Tensor<B, 1>,
     beta: Option<Tensor<B, 1>>,
@@ -64,4 +66,36 @@ pub fn rms_norm<B: MxTensorOps, const D: usize>(
         epsilon,
     );
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// `log(sum(exp x))` over axis `dim`, which keeps its place with length 1, in [full precision](full_precision) as `log_softmax`
+/// is. Losses need this function where they have a term beside `log_softmax`: composed of tensor ops on the logits, such a term
+/// is emulated.
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
+/// # use burn_mx::{MxAutodiff, MxDevice, module::log_sum_exp};
+/// # use burn_core::tensor::Tensor;
+/// # use burn_flex::{Flex, FlexDevice};
+/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
+/// let logits = Tensor::<MxAutodiff<Flex>, 2>::from_floats([[0.0, 0.0, 0.0]], &device).require_grad();
+/// let z_loss = log_sum_exp(logits, 1).square().mean();
+/// assert!((z_loss.into_scalar() - 3.0_f32.ln().powi(2)).abs() < 1e-6); // 1.2069; in bfloat16: 1.2109
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// If `dim` is not less than `D`.
+pub fn log_sum_exp<B: MxModelOps, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
+    assert!(
+        dim < D,
+        "burn-mx: log_sum_exp: `dim` is {dim}; allowed: 0 to {}",
+        D - 1
+    );
+    let x = full_precision(x);
+    // Any number may be taken out of the sum. The largest one keeps it finite, unless it is infinite itself.
+    let largest = x.clone().detach().max_dim(dim);
+    let largest = largest.clone().mask_fill(largest.is_inf(), 0.0);
+    (x - largest.clone()).exp().sum_dim(dim).log() + largest
 }

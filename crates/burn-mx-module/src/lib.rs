@@ -1,7 +1,8 @@
 //! Helpers of [burn-mx](https://docs.rs/burn-mx) for modules and tensors: specs by parameter path, full-precision pieces,
 //! roles.
 //!
-//! All functions work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`].
+//! All functions work on both sides of the decorator, `MxBackend<B>` and `MxAutodiff<B>`, through [`MxTensorOps`]. Functions that
+//! models and losses call ask for [`MxModelOps`] only, and also run on plain backends, where they change nothing.
 
 mod by_path;
 mod change;
@@ -16,13 +17,13 @@ mod pattern;
 mod pieces;
 mod schedule;
 
-pub use burn_mx_core::MxTensorOps;
+pub use burn_mx_core::{MxModelOps, MxTensorOps};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use change::change;
 pub use exempt::{
     ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
 };
-pub use functions::{gelu_first_order, rms_norm, silu};
+pub use functions::{gelu_first_order, log_sum_exp, rms_norm, silu};
 pub use initialize::initialize;
 pub use layers::{LayerKind, layers, parameter_of};
 pub use masters::{LerpError, lerp, master};

@@ -8,7 +8,7 @@ use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorPrimitive};
 use thiserror::Error;
 
-use burn_mx_core::{MxTensorOps, TensorChange};
+use burn_mx_core::{MxModelOps, TensorChange};
 
 use super::change::change;
 
@@ -31,7 +31,7 @@ use super::change::change;
 /// assert_eq!((master(weight) + 0.001).into_scalar(), 1.001);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn master<B: MxTensorOps, const D: usize>(parameter: Tensor<B, D>) -> Tensor<B, D> {
+pub fn master<B: MxModelOps, const D: usize>(parameter: Tensor<B, D>) -> Tensor<B, D> {
     change(parameter, TensorChange::Master)
 }
 
@@ -87,7 +87,7 @@ microscaling::debug_is_display!(LerpError);
 /// # Errors
 ///
 /// If the modules' parameters differ in number or shape.
-pub fn lerp<B: MxTensorOps, M: Module<B>>(
+pub fn lerp<B: MxModelOps, M: Module<B>>(
     target: M,
     online: &M,
     weight: f64,
@@ -120,13 +120,13 @@ pub fn lerp<B: MxTensorOps, M: Module<B>>(
 }
 
 /// The float parameters of a module, in its order.
-struct Parameters<B: MxTensorOps> {
+struct Parameters<B: MxModelOps> {
     path: Vec<String>,
     paths: Vec<String>,
     values: VecDeque<FloatTensor<B>>,
 }
 
-impl<B: MxTensorOps> Default for Parameters<B> {
+impl<B: MxModelOps> Default for Parameters<B> {
     fn default() -> Self {
         Self {
             path: Vec::new(),
@@ -136,7 +136,7 @@ impl<B: MxTensorOps> Default for Parameters<B> {
     }
 }
 
-impl<B: MxTensorOps> ModuleVisitor<B> for Parameters<B> {
+impl<B: MxModelOps> ModuleVisitor<B> for Parameters<B> {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
     }
@@ -151,12 +151,12 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Parameters<B> {
     }
 }
 
-struct Average<'a, B: MxTensorOps> {
+struct Average<'a, B: MxModelOps> {
     online: &'a mut VecDeque<FloatTensor<B>>,
     weight: f64,
 }
 
-impl<B: MxTensorOps> ModuleMapper<B> for Average<'_, B> {
+impl<B: MxModelOps> ModuleMapper<B> for Average<'_, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let online = self.online.pop_front();
         let online = online.expect("the modules have as many parameters");

@@ -2,7 +2,7 @@
 
 use burn_core::tensor::Tensor;
 
-use burn_mx_core::{MxTensorOps, TensorChange};
+use burn_mx_core::{MxModelOps, MxTensorOps, TensorChange};
 
 use super::change::change;
 use burn_mx_core::hooks::SharedSpecs;
@@ -10,6 +10,8 @@ use burn_mx_core::{AsResolvedSpecs, ResolvedSpecs};
 
 /// The tensor, from here on computed in full precision, with all later ops. Use it for a loss, for example. Gradients are
 /// emulated again where they leave the piece, at this call.
+///
+/// On a plain backend, such as `Autodiff<Flex>` or `Flex`, the tensor is returned unchanged.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -24,12 +26,12 @@ use burn_mx_core::{AsResolvedSpecs, ResolvedSpecs};
 /// assert_eq!(rounded.into_data().to_vec::<f32>()?[0], 3.03125);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn full_precision<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+pub fn full_precision<B: MxModelOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, TensorChange::FullPrecision(true))
 }
 
 /// The tensor, from here on emulated again by its specs. Ends a [`full_precision`] piece.
-pub fn emulated<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+pub fn emulated<B: MxModelOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, TensorChange::FullPrecision(false))
 }
 
@@ -56,12 +58,12 @@ pub fn label_of<B: MxTensorOps, const D: usize>(tensor: &Tensor<B, D>) -> Option
 
 /// The tensor in the role of a weight. Matrix products use the `w` formats for a weight, and gradients from several uses are
 /// summed in plain `f32`. Leaves that require gradients are weights already.
-pub fn as_weight<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+pub fn as_weight<B: MxModelOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, TensorChange::Weight(true))
 }
 
 /// The tensor in the role of an activation. Matrix products use the `a` formats for an activation, and emulated additions sum
 /// gradients from several uses. Use it for an input whose gradient you want; without it, the input would count as a weight.
-pub fn as_activation<B: MxTensorOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+pub fn as_activation<B: MxModelOps, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     change(tensor, TensorChange::Weight(false))
 }

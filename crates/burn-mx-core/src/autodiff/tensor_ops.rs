@@ -1,7 +1,7 @@
 //! The functions beside Burn's ops, in training.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn_backend::ops::{ActivationOps, FloatTensorOps};
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{PackError, Packed, PackedView};
 
@@ -9,14 +9,16 @@ use super::backward::elementwise::UnaryRule;
 use super::backward::{self, Tracked, boundary, elementwise};
 use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
-use crate::backend::tensor_ops::{Function, MxTensorOps, Packing, TensorChange, sealed};
+use crate::backend::tensor_ops::{
+    Function, MxModelOps, MxTensorOps, Packing, TensorChange, sealed,
+};
 use crate::kernels::{MxKernels, Norm};
 use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
 
 impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 
-impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
+impl<B: MxKernels, C: CheckpointStrategy> MxModelOps for MxAutodiff<B, C> {
     fn change(mut tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
         match change {
             // Gradients go back by the rules from before the change.
@@ -39,12 +41,7 @@ impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
                 elementwise::unary::<B, C>(tensor, UnaryRule::GeluFirstOrder)
             }
             (Function::Silu, true) => elementwise::unary::<B, C>(tensor, UnaryRule::Silu),
-            (Function::GeluFirstOrder, false) => {
-                let slope = activation::GELU_SLOPE.into();
-                let gate = Self::sigmoid(Self::float_mul_scalar(tensor.clone(), slope));
-                Self::float_mul(tensor, gate)
-            }
-            (Function::Silu, false) => Self::float_mul(tensor.clone(), Self::sigmoid(tensor)),
+            (function, false) => function.composed::<Self>(tensor),
         }
     }
 
@@ -68,7 +65,9 @@ impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
         let values = MxBackend::<B>::lerp(target.primitive, online.primitive, weight);
         Self::float_set_require_grad(tracked::<B>(values), require_grad)
     }
+}
 
+impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
         MxBackend::<B>::specs_of(&tensor.primitive)
     }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
 use microscaling::{
@@ -21,14 +23,23 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// The two backends whose tensors carry specs, [`MxBackend`] and [`MxAutodiff`](crate::MxAutodiff), and their functions
-/// beside Burn's ops. `burn_mx::module` has the same for tensors and modules.
-pub trait MxTensorOps: Backend + sealed::Sealed {
-    /// The tensor with a changed role or exemption in the emulation.
-    fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self>;
+/// Backends on which the code of a model and of a loss runs: the two that emulate, [`MxBackend`] and
+/// [`MxAutodiff`](crate::MxAutodiff), and plain backends. A plain backend is any backend that burn-mx wraps, and burn's
+/// `Autodiff` of one. Its tensors carry no specs, so the defaults of this trait, plain arithmetic, are its methods. A router or a
+/// remote session counts as plain, too: these functions do not reach a backend behind it that emulates.
+///
+/// `burn_mx::module` has the same for tensors and modules.
+pub trait MxModelOps: Backend {
+    /// The tensor with a changed role or exemption in the emulation. Without emulation, this is the tensor.
+    fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
+        let _ = change;
+        tensor
+    }
 
     /// A function of the tensor.
-    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self>;
+    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
+        function.composed::<Self>(tensor)
+    }
 
     /// `γ x / sqrt(mean x² + ε) + β` over the last axis: `x` `[.., D]`, `gamma` and `beta` `[D]`.
     fn rms_norm(
@@ -36,12 +47,31 @@ pub trait MxTensorOps: Backend + sealed::Sealed {
         gamma: FloatTensor<Self>,
         beta: Option<FloatTensor<Self>>,
         epsilon: f64,
-    ) -> FloatTensor<Self>;
+    ) -> FloatTensor<Self> {
+        norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
+    }
 
     /// `target · (1 − weight) + online · weight` in plain `f32`, as what `target` is to the emulation.
-    fn lerp(target: FloatTensor<Self>, online: FloatTensor<Self>, weight: f64)
-    -> FloatTensor<Self>;
+    fn lerp(
+        target: FloatTensor<Self>,
+        online: FloatTensor<Self>,
+        weight: f64,
+    ) -> FloatTensor<Self> {
+        let require_grad = Self::float_is_require_grad(&target);
+        let kept = Self::float_mul_scalar(target, (1.0 - weight).into());
+        let new = Self::float_mul_scalar(online, weight.into());
+        let leaf = Self::float_detach(Self::float_add(kept, new));
+        Self::float_set_require_grad(leaf, require_grad)
+    }
+}
 
+impl<B: MxKernels> MxModelOps for B {}
+
+impl<B: MxKernels, C: CheckpointStrategy> MxModelOps for Autodiff<B, C> {}
+
+/// The two backends whose tensors carry specs, [`MxBackend`] and [`MxAutodiff`](crate::MxAutodiff), and their functions
+/// beside Burn's ops. `burn_mx::module` has the same for tensors and modules.
+pub trait MxTensorOps: MxModelOps + sealed::Sealed {
     /// The specs that the tensor carries.
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs>;
 
@@ -152,9 +182,22 @@ pub enum Function {
     Silu,
 }
 
+impl Function {
+    /// The function as Burn's ops.
+    pub(crate) fn composed<B: Backend>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        let gate = match self {
+            Self::GeluFirstOrder => {
+                B::float_mul_scalar(tensor.clone(), activation::GELU_SLOPE.into())
+            }
+            Self::Silu => tensor.clone(),
+        };
+        B::float_mul(tensor, B::sigmoid(gate))
+    }
+}
+
 impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
 
-impl<B: MxKernels> MxTensorOps for MxBackend<B> {
+impl<B: MxKernels> MxModelOps for MxBackend<B> {
     fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
         change.apply_to(tensor)
     }
@@ -192,7 +235,9 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
             false => values,
         }
     }
+}
 
+impl<B: MxKernels> MxTensorOps for MxBackend<B> {
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
         tensor.meta.specs.map(|interned| &interned.specs)
     }
