@@ -44,6 +44,7 @@ mod suite {
     mod roles;
     mod saving;
     mod slots;
+    mod staged_learner;
     mod stochastic;
     mod support;
     mod training;

@@ -60,7 +60,8 @@ pub(crate) struct Batch<B: Backend> {
     targets: Tensor<B, 2>,
 }
 
-struct Stack;
+#[derive(Clone, Debug)]
+pub(crate) struct Stack;
 
 impl<B: Backend> Batcher<B, [f32; 9], Batch<B>> for Stack {
     fn batch(&self, items: Vec<[f32; 9]>, device: &B::Device) -> Batch<B> {
@@ -98,6 +99,15 @@ pub(crate) fn loader<B: Backend>(
     seed: u64,
     device: &B::Device,
 ) -> Arc<dyn DataLoader<B, Batch<B>>> {
+    loader_of(Stack, seed, device)
+}
+
+/// The same by another batcher.
+pub(crate) fn loader_of<B: Backend, T: Batcher<B, [f32; 9], Batch<B>> + 'static>(
+    batcher: T,
+    seed: u64,
+    device: &B::Device,
+) -> Arc<dyn DataLoader<B, Batch<B>>> {
     let rows = noise(8 * 64, seed);
     let rows = rows.chunks_exact(8).map(|x| {
         let target = 0.5 * x[0] - 0.3 * x[1] + 0.2 * x[2] * x[3];
@@ -105,7 +115,7 @@ pub(crate) fn loader<B: Backend>(
         row[..8].copy_from_slice(x);
         row
     });
-    let builder = DataLoaderBuilder::new(Stack)
+    let builder = DataLoaderBuilder::new(batcher)
         .batch_size(16)
         .set_device(device.clone());
     builder.build(InMemDataset::new(rows.collect()))

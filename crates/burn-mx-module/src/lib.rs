@@ -16,6 +16,7 @@ mod packing;
 mod pattern;
 mod pieces;
 mod schedule;
+mod stages;
 
 pub use burn_mx_core::{MxModelOps, MxTensorOps};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
@@ -34,3 +35,4 @@ pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
 };
 pub use schedule::{Limit, Phase, Schedule, ScheduleError, Stage};
+pub use stages::Stages;

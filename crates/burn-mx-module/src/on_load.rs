@@ -37,6 +37,14 @@ pub fn set_specs_of<B: MxTensorOps, const D: usize>(
     Update::Specs(Some(specs)).apply(param, path)
 }
 
+/// The specs of a parameter that were set by path.
+pub(crate) fn specs_by_path<B: MxTensorOps, const D: usize>(
+    param: &Param<Tensor<B, D>>,
+) -> Option<&'static SharedSpecs> {
+    let (_, tensor, mapper) = param.clone().consume();
+    OnLoad::of(&mapper, &tensor).settings.specs
+}
+
 /// All settings of a parameter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::exempt::ExemptError;
 use super::pattern::{PathError, Pattern, nearest};
 use burn_mx_core::{MxSpecs, Recipe, SpecsError};
 
@@ -24,8 +25,7 @@ use burn_mx_core::{MxSpecs, Recipe, SpecsError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A program sets the specs of a stage between two steps, by [`set_specs`](super::set_specs) with `stage.recipe.specs` and
-/// [`set_recipe_layers`](super::set_recipe_layers), and moves its batches to a device with `stage.recipe.specs`.
+/// [`Stages`](super::Stages) sets the specs of a stage between two steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Phase>", into = "Vec<Phase>")]
 pub struct Schedule(Vec<Phase>);
@@ -110,6 +110,18 @@ pub enum ScheduleError {
     /// A pattern of a recipe is not valid, or matches no layer.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// The layers of the model could not be found.
+    #[error(transparent)]
+    Layers(#[from] ExemptError),
+    /// Every parameter of the model has specs by path.
+    #[error(
+        "all {parameters} parameters of the model have specs by path, which a schedule does not change; allowed: at least one \
+         without (`clear_specs_at`)"
+    )]
+    NothingToChange {
+        /// The number of parameters.
+        parameters: usize,
+    },
     /// Specs do not resolve.
     #[error("phase {phase}: {error}")]
     Specs {

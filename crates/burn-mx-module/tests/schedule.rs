@@ -1,7 +1,12 @@
 //! Schedules: their stages, and phases that form none.
 
-use burn_mx_core::MxSpecs;
-use burn_mx_module::{Limit, Schedule, Stage};
+use burn_core::module::Param;
+use burn_core::tensor::Tensor;
+use burn_flex::{Flex, FlexDevice};
+use burn_mx_core::{MxBackend, MxDevice, MxSpecs};
+use burn_mx_module::{
+    Limit, Schedule, Stage, Stages, label_parameters, set_specs, set_specs_at, specs_of,
+};
 
 const LAYERS: [&str; 4] = ["embed", "blocks.0.up", "blocks.0.down", "head"];
 
@@ -115,4 +120,106 @@ fn the_last_phase_may_wait_for_a_limit() {
     );
     let middle = r#"[{"from": 0, "preset": "none"}, {"from": 5, "when": {"sqnr": 1.0}, "preset": "mxfp4"}, {"from": 9, "preset": "none"}]"#;
     assert!(error(middle).contains("phase 1: `when`"));
+}
+
+type B = MxBackend<Flex>;
+
+fn model(count: usize) -> (Vec<Param<Tensor<B, 2>>>, MxDevice<FlexDevice>) {
+    let device = MxDevice::new(FlexDevice, "mxfp8_e4m3").expect("a preset");
+    let weight = |_| Param::from_tensor(Tensor::ones([2, 2], &device));
+    ((0..count).map(weight).collect(), device)
+}
+
+fn run(model: &Vec<Param<Tensor<B, 2>>>) {
+    let x = Tensor::ones([2, 2], &MxDevice::from(FlexDevice));
+    model.iter().fold(x, |x, weight| x.matmul(weight.val()));
+}
+
+fn weight_formats(model: &[Param<Tensor<B, 2>>]) -> String {
+    let format = |param: &Param<Tensor<B, 2>>| {
+        let specs = specs_of(&param.val()).expect("the device has specs");
+        let format = specs.specs().w_elem_format;
+        format.map_or("-".into(), |format| format.to_string())
+    };
+    let formats: Vec<String> = model.iter().map(format).collect();
+    formats.join(" ")
+}
+
+/// A stage changes what has no specs of its own, also where the specs of its own were set beside labels.
+#[test]
+fn stages_keep_specs_by_path() {
+    let text = r#"[
+        {"from": 0, "preset": "mxfp8_e4m3"},
+        {"from": 2, "ramp": 3, "preset": "mxfp4"},
+        {"from": 6, "recipe": {"specs": {"w_elem_format": "fp6_e2m3"}, "layers": {"2": {"w_elem_format": "int8"}}}}
+    ]"#;
+    let (parameters, device) = model(4);
+    let parameters = label_parameters(parameters);
+    let none = MxSpecs::none().resolve().unwrap();
+    let parameters = set_specs_at(parameters, "1", &none).unwrap();
+    let schedule = schedule(text).unwrap();
+    let stages = Stages::new(&schedule, &parameters, run).unwrap();
+    let mut trained = stages.start(parameters.clone(), 0);
+    let mut found = vec![weight_formats(&trained)];
+    let mut batches = vec![stages.device(&device)];
+    for _ in 0..7 {
+        trained = stages.step(trained);
+        found.push(weight_formats(&trained));
+        batches.push(stages.device(&device));
+    }
+    let expected = [
+        "fp8_e4m3 - fp8_e4m3 fp8_e4m3",
+        "fp8_e4m3 - fp8_e4m3 fp8_e4m3",
+        "fp4_e2m1 - fp8_e4m3 fp8_e4m3",
+        "fp4_e2m1 - fp4_e2m1 fp8_e4m3",
+        "fp4_e2m1 - fp4_e2m1 fp4_e2m1",
+        "fp4_e2m1 - fp4_e2m1 fp4_e2m1",
+        "fp6_e2m3 - int8 fp6_e2m3",
+        "fp6_e2m3 - int8 fp6_e2m3",
+    ];
+    assert_eq!(found, expected);
+    let batches = batches.iter().map(|device| {
+        let specs = device.specs().expect("a stage has specs").specs();
+        specs
+            .w_elem_format
+            .expect("all stages have one")
+            .to_string()
+    });
+    let batches: Vec<_> = batches.collect();
+    let (fp8, fp4, fp6) = ("fp8_e4m3", "fp4_e2m1", "fp6_e2m3");
+    assert_eq!(batches, [fp8, fp8, fp8, fp8, fp4, fp4, fp6, fp6]);
+
+    // A run that resumes begins with the specs of its step.
+    for (done, expected) in expected.iter().enumerate() {
+        let resumed = stages.start(parameters.clone(), done as u64);
+        assert_eq!(weight_formats(&resumed), *expected, "{done}");
+        assert_eq!(stages.done(), done as u64);
+    }
+}
+
+#[test]
+fn a_model_that_no_stage_can_change_is_refused() {
+    let (parameters, _) = model(2);
+    let new = |parameters: &Vec<_>, text: &str| {
+        let stages = Stages::new(&schedule(text).unwrap(), parameters, run);
+        stages.map(|_| ()).unwrap_err().to_string()
+    };
+    let phases = r#"[{"from": 0, "preset": "none"}, {"from": 5, "preset": "mxfp4"}]"#;
+    let all = set_specs(parameters.clone(), &MxSpecs::mxfp4().resolve().unwrap());
+    let error = new(&all, phases);
+    assert!(
+        error.contains("all 2 parameters") && error.contains("clear_specs_at"),
+        "{error}"
+    );
+    let limit =
+        r#"[{"from": 0, "preset": "none"}, {"from": 5, "when": {"sqnr": 9.0}, "preset": "mxfp4"}]"#;
+    let error = new(&parameters, limit);
+    assert!(
+        error.contains("phase 1: `when` is Sqnr(9.0), expected none"),
+        "{error}"
+    );
+    let layer = r#"[{"from": 0, "recipe": {"specs": {}, "layers": {"head": {}}}}]"#;
+    assert!(new(&parameters, layer).contains("`head` matches no parameter"));
+    let none = Stages::new(&schedule(phases).unwrap(), &parameters, |_| ());
+    assert!(none.unwrap_err().to_string().contains("ran no product"));
 }

@@ -54,6 +54,8 @@ mod products;
 mod recorder;
 mod report;
 mod search;
+#[cfg(feature = "train")]
+mod staged;
 mod tensorboard;
 #[cfg(feature = "train")]
 mod train;
@@ -73,6 +75,8 @@ pub use report::{REPORT_HTML, REPORT_JSON, Report};
 pub use search::{
     Budget, Found, FoundPlace, Score, Search, SearchError, Sensitivity, Total, output_sensitivities,
 };
+#[cfg(feature = "train")]
+pub use staged::{StagedBatcher, StagedOptimizer};
 pub use tensorboard::TensorBoard;
 #[cfg(feature = "train")]
 pub use train::{MxSaturation, MxSqnr, MxUnderflow, TensorBoardLogger};
