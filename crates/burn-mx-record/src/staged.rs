@@ -7,13 +7,13 @@ use burn_mx_core::{MxDevice, MxTensorOps};
 use burn_mx_module::Stages;
 use burn_optim::{GradientsParams, LearningRate, MultiGradientsParams, Optimizer};
 
-/// An optimizer for burn-train's learner that goes through the stages of a schedule: after each step of the optimizer it counts
-/// the step, and gives the model the specs of the next one.
+/// An optimizer for burn-train's learner that goes through the stages of a schedule. After each step, it gives the model the
+/// specs of the next step.
 ///
 /// The learner's checkpoints hold the number of steps. A run that resumes calls
 /// [`Stages::start`](burn_mx_module::Stages::start) with the number of steps before the checkpoint.
 ///
-/// Not for `ExecutionStrategy::ddp`, where each device has an optimizer of its own.
+/// Not for `ExecutionStrategy::ddp`, where each device has its own optimizer.
 ///
 /// # Panics
 ///
