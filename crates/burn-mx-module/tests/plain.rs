@@ -5,7 +5,7 @@ use burn_core::module::Param;
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::{ElementConversion, Tensor, activation};
 use burn_flex::{Flex, FlexDevice};
-use burn_mx_core::{MxAutodiff, MxDevice, Portable};
+use burn_mx_core::{ElementwiseScope, MxAutodiff, MxDevice, MxSpecs, Portable};
 use burn_mx_module::{
     MxModelOps, as_activation, as_weight, emulated, full_precision, gelu_first_order, lerp,
     log_sum_exp, master, rms_norm, silu,
@@ -16,6 +16,15 @@ const X: [[f32; 3]; 2] = [[1.01, -2.02, 0.3], [0.7, 3.3, -0.01]];
 
 fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().into_vec().expect("f32")
+}
+
+/// A device on which ops on data alone are emulated, too.
+fn emulated_everywhere() -> MxDevice<FlexDevice> {
+    let specs = MxSpecs {
+        elementwise_scope: ElementwiseScope::All,
+        ..MxSpecs::mxfp8_e4m3()
+    };
+    MxDevice::new(FlexDevice, specs).expect("sound specs")
 }
 
 /// A loss and its gradient by a model's code, and inference.
@@ -65,8 +74,7 @@ fn a_models_code_runs_on_plain_burn() {
     let ndarray = NdArrayDevice::Cpu;
     assert_near(&trained::<Autodiff<NdArray>>(&ndarray), &expected);
     assert_near(&trained::<Autodiff<NdArray<f64>>>(&ndarray), &expected);
-    let emulated = MxDevice::new(FlexDevice, "mxfp8_e4m3").expect("a preset");
-    let emulated = trained::<MxAutodiff<Flex>>(&emulated);
+    let emulated = trained::<MxAutodiff<Flex>>(&emulated_everywhere());
     let errors = emulated[2].iter().zip(&expected[2]);
     let largest = errors
         .map(|(found, exact)| (found - exact).abs())
@@ -116,8 +124,12 @@ fn a_z_loss_is_in_full_precision() {
     let nll = first - f64::from(X[0][2]) + second - f64::from(X[1][1]);
     let loss = (nll + 0.1 * (first * first + second * second)) / 2.0;
     assert!((f64::from(expected[0][0]) - loss).abs() < 1e-6);
-    let device = MxDevice::new(FlexDevice, "mxfp8_e4m3").expect("a preset");
+    let device = emulated_everywhere();
     assert_eq!(z_loss::<MxAutodiff<Flex>>(&device), expected);
+    // The same of ops on the logits is rounded.
+    let logits = Tensor::<MxAutodiff<Flex>, 2>::from_floats(X, &device);
+    let rounded = values(logits.clone().exp().sum_dim(1).log());
+    assert_ne!(rounded, values(log_sum_exp(logits, 1)));
 }
 
 /// The largest element may be infinite, as a mask's are.
