@@ -132,9 +132,13 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod specs;
     #[cfg(test_backend = "flex")]
+    mod specs_at_steps;
+    #[cfg(test_backend = "flex")]
     mod specs_by_path;
     #[cfg(test_backend = "flex")]
     mod square;
+    #[cfg(test_backend = "flex")]
+    mod straight_through;
     #[cfg(test_backend = "flex")]
     mod threads;
     #[cfg(test_backend = "flex")]

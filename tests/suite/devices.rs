@@ -33,6 +33,42 @@ fn other_device() -> MxDevice<FlexDevice> {
     mx_device(&MxSpecs::mxint8())
 }
 
+/// Burn prints a tensor with its device.
+#[test]
+fn a_device_prints_as_one_short_line() {
+    let device = mx_device(&MxSpecs::mxfp4());
+    // Flex's own name for it.
+    assert_eq!(format!("{device:?}"), "MxDevice(Cpu, mxfp4)");
+    let none = MxDevice::<FlexDevice>::default();
+    assert_eq!(format!("{none:?}"), "MxDevice(Cpu, no specs)");
+    let own = mx_device(&MxSpecs {
+        seed: 3,
+        bfloat: 0,
+        ..MxSpecs::mxfp4()
+    });
+    let line = format!("{own:?}");
+    let summary = own.specs().expect("it has specs");
+    assert_eq!(line, format!("MxDevice(Cpu, {summary})"));
+    assert!(line.len() < 100 && !line.contains('\n'), "{line}");
+    let all = format!("{device:#?}");
+    assert!(all.contains("w_elem_format") && all.contains('\n'), "{all}");
+
+    let tensor = Tensor::<Mx, 1>::from_floats([1.0, 2.0], &device);
+    let printed = format!("{tensor}");
+    assert!(
+        printed.len() < 300,
+        "{} characters: {printed}",
+        printed.len()
+    );
+    assert!(printed.contains("MxDevice(Cpu, mxfp4)"), "{printed}");
+    let parameter = format!("{:?}", Param::from_tensor(tensor));
+    assert!(
+        parameter.len() < 1000,
+        "{} characters: {parameter}",
+        parameter.len()
+    );
+}
+
 /// An MLP on a device with specs, its head with others.
 fn pinned_mlp() -> MlpModel<Mx> {
     let mlp = model::<Mlp, Mx>(&mx_device(&MxSpecs::mxfp8_e4m3()));
@@ -393,14 +429,15 @@ fn a_tensors_device_carries_its_specs() {
     );
 }
 
+/// Specs set by path stay with the parameter: an optimizer's state, which follows from gradients, outlives them.
 #[test]
-fn gradients_name_the_specs_of_their_parameter() {
+fn gradients_have_the_specs_of_their_parameters_device() {
     let mlp = pinned_mlp();
     let mut grads = some_gradients(&mlp);
     let weight = grads
         .remove::<MxBackend<Flex>, 2>(mlp.head.weight.id)
         .expect("it has a gradient");
-    assert_eq!(specs_of(&weight), Some(pinned()));
+    assert_eq!(specs_of(&weight), Some(on_device()));
     let weight = grads
         .remove::<MxBackend<Flex>, 2>(mlp.up.weight.id)
         .expect("it has a gradient");

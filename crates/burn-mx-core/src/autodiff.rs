@@ -211,13 +211,13 @@ where
 }
 
 /// A gradient that leaves autodiff. Every op on the gradient is an optimizer's arithmetic, and the gradient has the
-/// specs of its parameter.
+/// specs of its parameter's device. Specs set by name and the label stay with the parameter: an optimizer's state, which
+/// follows from gradients, outlives both.
 fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTensor<P> {
+    let parameter = parameter.unpin();
     let meta = Meta {
         specs: parameter.specs,
-        flags: (parameter.flags & Flags::PINNED) | Flags::OPTIMIZER_GRADIENT,
-        home: parameter.home,
-        label: parameter.label,
+        flags: Flags::OPTIMIZER_GRADIENT,
         rounded: grad.meta.rounded,
         ..Meta::default()
     };

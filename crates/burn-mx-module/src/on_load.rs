@@ -58,10 +58,8 @@ impl Settings {
             Some(label) => change(tensor, TensorChange::Label(label)),
             None => tensor,
         };
-        match self.specs {
-            Some(specs) => change(tensor, TensorChange::Pin(Some(specs))),
-            None => tensor,
-        }
+        // A record that was never written to bytes has another module's tensors, with the specs set for them.
+        change(tensor, TensorChange::Pin(self.specs))
     }
 }
 

@@ -9,9 +9,20 @@ use microscaling::{
 };
 
 use super::suggestion;
-use super::{ElementwiseScope, MxSpecs, SpecsError};
+use super::{ElementwiseScope, MxSpecs, ResolvedSpecs, SpecsError};
 
 type Preset = (&'static str, fn() -> MxSpecs);
+
+impl ResolvedSpecs {
+    /// The name of the preset that these specs are.
+    pub(crate) fn preset(&self) -> Option<&'static str> {
+        let is_preset = |specs: fn() -> MxSpecs| specs().resolve().as_ref() == Ok(self);
+        let mut presets = PRESETS.iter();
+        presets
+            .find(|(_, specs)| is_preset(*specs))
+            .map(|(name, _)| *name)
+    }
+}
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
 const PRESETS: [Preset; 29] = [

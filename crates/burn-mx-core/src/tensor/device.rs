@@ -1,5 +1,7 @@
 //! The device of the decorated backend.
 
+use core::fmt::{self, Debug};
+
 use burn_backend::{Device, DeviceId, DeviceOps, TensorMetadata};
 
 use super::shared_specs::SharedSpecs;
@@ -16,7 +18,10 @@ use crate::tensor::{Meta, MxTensor};
 /// The device of a tensor has the tensor's specs, also if the tensor itself is exempt from the emulation. If the
 /// tensor's specs were set by path, its device has the specs that the tensor would have otherwise. `to_device` gives a
 /// tensor the specs of the target device. If the target has no specs, the tensor keeps its own.
-#[derive(Clone, Debug, Default)]
+///
+/// `{:?}` is one short line, because Burn prints a tensor with its device: the wrapped device, and the specs' preset or
+/// summary. `{:#?}` has every field of the specs.
+#[derive(Clone, Default)]
 pub struct MxDevice<D> {
     pub(crate) inner: D,
     pub(crate) meta: Meta,
@@ -57,6 +62,25 @@ impl<D> MxDevice<D> {
     pub(crate) fn of_tensor<P: TensorMetadata>(inner: D, tensor: &MxTensor<P>) -> Self {
         let meta = tensor.meta_for_device();
         Self { inner, meta }
+    }
+}
+
+impl<D: Debug> Debug for MxDevice<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let specs = self.specs();
+        if f.alternate() {
+            let mut device = f.debug_struct("MxDevice");
+            device.field("inner", &self.inner).field("specs", &specs);
+            return device.finish();
+        }
+        write!(f, "MxDevice({:?}, ", self.inner)?;
+        match specs {
+            None => f.write_str("no specs)"),
+            Some(specs) => match specs.preset() {
+                Some(preset) => write!(f, "{preset})"),
+                None => write!(f, "{specs})"),
+            },
+        }
     }
 }
 

@@ -151,14 +151,15 @@ impl Meta {
     }
 
     /// Meta of integers or booleans. They are exact, so no exemption from the emulation passes through them to the
-    /// tensors that they index, count or mask. The mark of an optimizer's tensor comes out weak, like the mark of its
-    /// device.
+    /// tensors that they index, count or mask. Nor are they a parameter's values, which alone keep its label and the specs set
+    /// for it by name. The mark of an optimizer's tensor comes out weak, like the mark of its device.
     pub(super) fn of_indices(mut self) -> Self {
         let of_optimizer = self.flags.intersects(Flags::OPTIMIZER);
         self.flags
             .remove(Flags::EXEMPT | Flags::OPTIMIZER_GRADIENT | Flags::WEIGHT);
         self.flags.set(Flags::OPTIMIZER_PARAMETER, of_optimizer);
-        self
+        self.label = None;
+        self.unpin()
     }
 
     /// Meta of an operand that is exempt from the emulation where one of these other operands is.
@@ -312,6 +313,9 @@ impl Meta {
     ///
     /// On the device of a constant a tensor is data. Burn loads batch norm's statistics as if they were parameters, and moves
     /// them to the device of the statistics that they replace.
+    ///
+    /// An optimizer's state keeps no specs and no label of its own. Weight decay adds the parameter to its gradient, so the state
+    /// has what the parameter had in the last step. Burn moves the state before each step.
     pub(crate) fn on_device(mut self, device: Meta) -> Self {
         if device.flags.contains(Flags::CONSTANT) {
             let of_parameter = Flags::WEIGHT | Flags::PARAMETER | Flags::OF_PARAMETERS;
@@ -321,6 +325,10 @@ impl Meta {
         let takes_mark = !self.is_weight() || self.flags.contains(Flags::OPTIMIZER_PARAMETER);
         self.flags
             .set(Flags::OPTIMIZER_PARAMETER, marked && takes_mark);
+        if self.flags.contains(Flags::OPTIMIZER_GRADIENT) && !self.is_weight() {
+            self.flags.remove(Flags::PINNED | Flags::CHOSEN);
+            (self.specs, self.home, self.label) = (None, None, None);
+        }
         if device.flags.contains(Flags::LITERAL) {
             self.flags &= device.flags | !Flags::EXEMPT;
         }

@@ -71,6 +71,7 @@ impl OpContext {
                 Some(interned) => any_emulated |= !interned.specs.is_none(),
                 None => any_unset = true,
             }
+            let is_first_weight = meta.is_weight() && !any_weight;
             any_weight |= meta.is_weight();
             bare_activation |= !meta.is_weight() && meta.specs.is_none();
             let role = if meta.is_weight() {
@@ -81,9 +82,15 @@ impl OpContext {
             if role.is_none() && meta.specs.is_some() {
                 *role = Some(meta);
             }
-            label = label.or(meta.label);
-            if meta.flags.contains(Flags::PINNED) {
-                pinned = pinned.or(Some(meta));
+            if is_first_weight {
+                // The parameter itself knows its name and its specs. What was computed from it may know old ones.
+                (pinned, label) = (None, None);
+            }
+            if meta.is_weight() || !any_weight {
+                label = label.or(meta.label);
+                if meta.flags.contains(Flags::PINNED) {
+                    pinned = pinned.or(Some(meta));
+                }
             }
             if let Some(specs) = meta.specs_of_device() {
                 let first = *by_device.get_or_insert(specs);

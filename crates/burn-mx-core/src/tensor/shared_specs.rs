@@ -2,6 +2,7 @@
 //! so that a tensor carries each as one pointer.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Debug};
 use std::sync::{LazyLock, Mutex, RwLock};
 
 use super::random_streams::{Draws, OpNumber, OpNumbers};
@@ -9,7 +10,6 @@ use crate::specs::{ElementwiseScope, ResolvedSpecs};
 
 /// Resolved specs that tensors share, and the state of their random numbers. There is one for each distinct
 /// [`ResolvedSpecs`], for the life of the process.
-#[derive(Debug)]
 pub struct SharedSpecs {
     pub(crate) specs: ResolvedSpecs,
     ops: OpNumbers,
@@ -19,6 +19,13 @@ static INTERNED: LazyLock<Mutex<HashMap<ResolvedSpecs, &'static SharedSpecs>>> =
     LazyLock::new(Default::default);
 static LABELS: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Default::default);
 static DEFAULT: RwLock<Option<&'static SharedSpecs>> = RwLock::new(None);
+
+/// The summary of the specs, because every tensor prints its shared specs.
+impl Debug for SharedSpecs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedSpecs({})", self.specs)
+    }
+}
 
 impl SharedSpecs {
     /// The shared specs of tensors with these specs.
