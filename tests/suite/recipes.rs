@@ -14,24 +14,24 @@ use super::support::*;
 
 /// A matrix, row by row.
 #[derive(Clone, Debug)]
-struct Matrix {
-    rows: Vec<Vec<f64>>,
+pub(crate) struct Matrix {
+    pub(crate) rows: Vec<Vec<f64>>,
 }
 
 impl Matrix {
-    fn new(values: &[f32], columns: usize) -> Self {
+    pub(crate) fn new(values: &[f32], columns: usize) -> Self {
         let row = |row: &[f32]| row.iter().copied().map(f64::from).collect();
         let rows = values.chunks(columns).map(row).collect();
         Self { rows }
     }
 
-    fn transposed(&self) -> Self {
+    pub(crate) fn transposed(&self) -> Self {
         let column = |j: usize| self.rows.iter().map(|row| row[j]).collect();
         let rows = (0..self.rows[0].len()).map(column).collect();
         Self { rows }
     }
 
-    fn times(&self, other: &Self) -> Self {
+    pub(crate) fn times(&self, other: &Self) -> Self {
         let columns = other.transposed().rows;
         let dot = |row: &[f64], column: &[f64]| row.iter().zip(column).map(|(a, b)| a * b).sum();
         let product = |row: &Vec<f64>| columns.iter().map(|column| dot(row, column)).collect();
@@ -46,7 +46,7 @@ impl Matrix {
     }
 
     /// Each row in blocks.
-    fn in_blocks(&self, size: usize, f: impl Fn(&[f64]) -> Vec<f64>) -> Self {
+    pub(crate) fn in_blocks(&self, size: usize, f: impl Fn(&[f64]) -> Vec<f64>) -> Self {
         self.by_row(|row| row.chunks(size).flat_map(&f).collect())
     }
 
@@ -55,7 +55,7 @@ impl Matrix {
     }
 
     /// Zero where the mask is.
-    fn masked(&self, mask: &Self) -> Self {
+    pub(crate) fn masked(&self, mask: &Self) -> Self {
         let row = |(row, mask): (&Vec<f64>, &Vec<f64>)| {
             row.iter().zip(mask).map(|(x, m)| x * m).collect()
         };
@@ -64,7 +64,7 @@ impl Matrix {
     }
 
     #[track_caller]
-    fn assert_close(&self, got: &[f32], what: &str) {
+    pub(crate) fn assert_close(&self, got: &[f32], what: &str) {
         let largest = self
             .rows
             .iter()
@@ -84,7 +84,7 @@ impl Matrix {
 }
 
 /// The Hadamard transform of a block by signs, one bit an element: H[i][j] = (-1)^popcount(i & j) / √n.
-fn hadamard(block: &[f64], signs: u128) -> Vec<f64> {
+pub(crate) fn hadamard(block: &[f64], signs: u128) -> Vec<f64> {
     let n = block.len();
     let sign = |negative: u32| f64::from(1 - 2 * (negative as i32 % 2));
     let element = |i: usize| -> f64 {
@@ -98,7 +98,7 @@ fn hadamard(block: &[f64], signs: u128) -> Vec<f64> {
 }
 
 /// The transposed matrix.
-fn inverse_hadamard(block: &[f64], signs: u128) -> Vec<f64> {
+pub(crate) fn inverse_hadamard(block: &[f64], signs: u128) -> Vec<f64> {
     let plain = hadamard(block, 0).into_iter().enumerate();
     plain
         .map(|(j, x)| if (signs >> j) % 2 == 1 { -x } else { x })
@@ -141,20 +141,20 @@ fn rms_scale(block: &[f64], headroom: f64) -> f64 {
     scale.log2().floor().exp2()
 }
 
-fn by_rms(block: &[f64], headroom: f64) -> Vec<f64> {
+pub(crate) fn by_rms(block: &[f64], headroom: f64) -> Vec<f64> {
     let scale = rms_scale(block, headroom);
     block.iter().map(|x| fp4(x / scale) * scale).collect()
 }
 
-fn kept_by_rms(block: &[f64], headroom: f64) -> Vec<f64> {
+pub(crate) fn kept_by_rms(block: &[f64], headroom: f64) -> Vec<f64> {
     let scale = rms_scale(block, headroom);
     let kept = |x: &f64| f64::from(u8::from((x / scale).abs() < 6.0));
     block.iter().map(kept).collect()
 }
 
-const M: usize = 64;
-const K: usize = 96;
-const N: usize = 128;
+pub(crate) const M: usize = 64;
+pub(crate) const K: usize = 96;
+pub(crate) const N: usize = 128;
 
 /// x, w and the output's gradient; some numbers are much larger than others.
 fn operands() -> [Vec<f32>; 3] {
@@ -174,7 +174,7 @@ fn tensor<const D: usize>(
 }
 
 /// `x · w`, and the gradients of x and w.
-fn layer(specs: &MxSpecs) -> [Vec<f32>; 3] {
+pub(crate) fn layer(specs: &MxSpecs) -> [Vec<f32>; 3] {
     let device = mx_device(specs);
     let [x, w, g] = operands();
     let x = tensor(&x, [M, K], &device).require_grad();
@@ -185,13 +185,13 @@ fn layer(specs: &MxSpecs) -> [Vec<f32>; 3] {
     [values(y), gradient(x), gradient(w)]
 }
 
-fn matrices() -> [Matrix; 3] {
+pub(crate) fn matrices() -> [Matrix; 3] {
     let [x, w, g] = operands();
     [Matrix::new(&x, K), Matrix::new(&w, N), Matrix::new(&g, N)]
 }
 
 /// A preset without elementwise rounding, whose drawn transforms have given signs and which rounds to nearest.
-fn reproducible(preset: MxSpecs, input_grad: u128, weight_grad: u128) -> MxSpecs {
+pub(crate) fn reproducible(preset: MxSpecs, input_grad: u128, weight_grad: u128) -> MxSpecs {
     let given = |transform: Option<Hadamard>, signs| {
         transform.map(|transform| transform.with_signs(HadamardSigns::Given(signs)))
     };

@@ -68,10 +68,10 @@ fn a_hadamard_transform_needs_a_backward_format() {
     assert_eq!(resolved.hadamard_weight_grad(), Some(Hadamard::new(32)));
     assert_eq!(resolved.hadamard_forward(), None);
     assert_eq!(resolved.to_string(), "w_bp fp4_e2m1, block 32, Hadamard 32");
-    specs.quantize_backprop = false;
-    let forward_only = specs.resolve().unwrap();
-    assert_eq!(forward_only.hadamard_input_grad(), None);
-    assert_eq!(forward_only.hadamard_weight_grad(), None);
+    specs.w_elem_format_bp = None;
+    let without = specs.resolve().unwrap();
+    assert_eq!(without.hadamard_input_grad(), None);
+    assert_eq!(without.hadamard_weight_grad(), None);
 }
 
 #[test]

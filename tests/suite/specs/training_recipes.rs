@@ -58,10 +58,59 @@ fn what_a_recipe_says_needs_what_it_speaks_of() {
         "`hadamard_input_grad` is 20, but this is not a transform of one block; allowed: a block size of 16, 32, 64 or 128 \
          and signs of one block"
     );
-    // Without a backward pass to quantize nothing of it is refused, as no backward format is.
+}
+
+/// Backward formats and gradient roundings are ignored there, as in the reference.
+#[test]
+fn without_quantize_backprop_fields_of_gradient_products_are_refused() {
+    let needs = "quantize_backprop is false, so gradient products are plain float32";
+    for (json, field, value, allowed) in [
+        (r#""headroom_bp": "4/3""#, "headroom_bp", "4/3", "1"),
+        (
+            r#""hadamard_block_size": 32"#,
+            "hadamard_block_size",
+            "32",
+            "0",
+        ),
+        (
+            r#""hadamard_input_grad": "32:step""#,
+            "hadamard_input_grad",
+            "32:step",
+            "none",
+        ),
+        (
+            r#""hadamard_weight_grad": "16""#,
+            "hadamard_weight_grad",
+            "16",
+            "none",
+        ),
+        (
+            r#""accumulator_input_grad": "hopper""#,
+            "accumulator_input_grad",
+            "hopper",
+            "none",
+        ),
+        (
+            r#""accumulator_weight_grad": "volta""#,
+            "accumulator_weight_grad",
+            "volta",
+            "none",
+        ),
+    ] {
+        let json = format!(
+            r#"{{ "w_elem_format": "mxfp4", "a_elem_format": "mxfp4", "quantize_backprop": false, {json} }}"#
+        );
+        let error = MxSpecs::from_json(&json).unwrap().resolve().unwrap_err();
+        let expected = format!("`{field}` is {value}, but {needs}; allowed: {allowed}");
+        assert_eq!(error.to_string(), expected);
+    }
     for name in MxSpecs::PRESETS {
         let specs = MxSpecs {
             quantize_backprop: false,
+            headroom_bp: Default::default(),
+            hadamard_block_size: 0,
+            hadamard_input_grad: None,
+            hadamard_weight_grad: None,
             ..MxSpecs::preset(name).unwrap()
         };
         assert!(specs.resolve().is_ok(), "{name}");

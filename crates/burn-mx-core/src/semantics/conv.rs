@@ -10,7 +10,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::linear::sum_of_gradient;
-use super::product::{Along, Product, quantize_backward};
+use super::product::{Along, Operands, Product, quantize_backward};
 use crate::hooks;
 use crate::kernels::{ConvolutionProduct, MxKernels, are_float32, same_type};
 use crate::specs::{ProductKind, ProductOp, Slot};
@@ -118,20 +118,25 @@ pub(crate) fn x_backward<B: MxKernels>(
 ) -> Float<B> {
     let context = context::<B>([x, Some(&grad)], &weight, None);
     let emulation = context.emulation();
-    let Some(interned) =
-        emulation.filter(|interned| quantize_backward(interned, "conv_x_backward"))
-    else {
-        let x = x.map(|x| x.shape());
-        let in_float32 = emulation
-            .filter(|_| are_float32::<B>([&weight.inner, &grad.inner]))
-            .and_then(|_| {
-                geometry.input_gradient::<B>(x, &weight.inner, &grad.inner, f32::MANTISSA_DIGITS)
-            });
-        let gradient = in_float32.unwrap_or_else(|| op(weight.inner, grad.inner));
-        return MxTensor::new(gradient, context.result);
+    let Some(interned) = emulation else {
+        return MxTensor::new(op(weight.inner, grad.inner), context.result);
     };
-    let product = input_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
+    if x.is_none() && interned.specs.mask_clipped() {
+        warnings::warn_unmasked();
+    }
+    if !quantize_backward(interned, "conv_x_backward") {
+        let product = in_float32::<B>(ProductKind::InputGradient, interned);
+        let weight = product.float_operand(product.saved(of_weight, weight));
+        let grad = product.float_operand(grad);
+        let own = are_float32::<B>([&weight, &grad]).then(|| {
+            let x = x.map(|x| x.shape());
+            geometry.input_gradient::<B>(x, &weight, &grad, f32::MANTISSA_DIGITS)
+        });
+        let gradient = own.flatten().unwrap_or_else(|| op(weight, grad));
+        return product.finish_float(of_x, x.cloned(), gradient, context.result);
+    }
+    let product = input_gradient::<B>(interned, weight.meta);
     let weight = product.saved(of_weight, weight);
     let groups = geometry.convolution.groups;
     let weight_groups = match geometry.direction {
@@ -161,11 +166,16 @@ pub(crate) fn x_backward<B: MxKernels>(
         .direction
         .macs([&gradient.shape(), &shapes[1]], &shapes[0]);
     product.observe_result(&gradient, macs, convolve);
-    if x.is_none() && interned.specs.masks_gradients() {
-        warnings::warn_unmasked();
-    }
     let gradient = product.straight_through(of_x, x.cloned(), gradient);
     product.finish(gradient, context.result)
+}
+
+/// The product of a layer in a backward pass that is not quantized.
+pub(super) fn in_float32<B: MxKernels>(
+    kind: ProductKind,
+    interned: &'static SharedSpecs,
+) -> Product<B> {
+    Product::in_float32(ProductOp::Convolution, kind, interned, Operands::WithWeight)
 }
 
 /// The product for the gradient of the input of a layer whose weight has this meta.
@@ -204,24 +214,21 @@ pub(crate) fn weight_backward<B: MxKernels>(
 ) -> Float<B> {
     let context = context::<B>([Some(&x), Some(&grad)], weight, None);
     let emulation = context.emulation();
-    let Some(interned) =
-        emulation.filter(|interned| quantize_backward(interned, "conv_weight_backward"))
-    else {
-        let in_float32 = emulation
-            .filter(|_| are_float32::<B>([&x.inner, &grad.inner]))
-            .and_then(|_| {
-                geometry.weight_gradient::<B>(
-                    &x.inner,
-                    weight.shape(),
-                    &grad.inner,
-                    f32::MANTISSA_DIGITS,
-                )
-            });
-        let gradient = in_float32.unwrap_or_else(|| op(x.inner, grad.inner));
-        return MxTensor::new(gradient, context.result);
+    let Some(interned) = emulation else {
+        return MxTensor::new(op(x.inner, grad.inner), context.result);
     };
-    let product = weight_gradient::<B>(interned, weight.meta);
     let [of_x, of_weight] = geometry.forward_operands();
+    if !quantize_backward(interned, "conv_weight_backward") {
+        let product = in_float32::<B>(ProductKind::WeightGradient, interned);
+        let x = product.float_operand(product.saved(of_x, x));
+        let grad = product.float_operand(grad);
+        let own = are_float32::<B>([&x, &grad]).then(|| {
+            geometry.weight_gradient::<B>(&x, weight.shape(), &grad, f32::MANTISSA_DIGITS)
+        });
+        let gradient = own.flatten().unwrap_or_else(|| op(x, grad));
+        return product.finish_float(of_weight, Some(weight.clone()), gradient, context.result);
+    }
+    let product = weight_gradient::<B>(interned, weight.meta);
     let shapes = [x.shape(), grad.shape()];
     let x = product.saved(of_x, x);
     let x = product.convolution_operand(Slot::ABp, x, Along::axis(BATCH, 1));

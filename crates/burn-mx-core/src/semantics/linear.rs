@@ -4,7 +4,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::elementwise::{OpRounder, Rounder};
-use super::product::{Along, ForwardOperand, Product};
+use super::product::{Along, ForwardOperand, Operands, Product};
 use super::shapes::check_summed;
 use super::stored;
 use crate::hooks;
@@ -91,23 +91,21 @@ pub(crate) fn x_backward<B: MxKernels>(
     meta: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
-    if !interned.specs.quantize_backprop() {
-        let places = [OperandLayout::LHS.flat(), OperandLayout::RHS.transposed()];
-        let dx = match in_float32::<B>([&grad.inner, &weight.inner], places) {
-            Some(dx) => with_leading_axes::<B>(dx, grad.shape()),
-            None => B::linear_x_backward(weight.inner, grad.inner),
-        };
-        return MxTensor::new(dx, meta);
-    }
-    let label = weight.meta.label;
-    let product = Product::<B>::new(
-        ProductOp::Linear,
-        ProductKind::InputGradient,
-        interned,
-        label,
-    );
+    let (op, kind) = (ProductOp::Linear, ProductKind::InputGradient);
     let shape = grad.shape();
     let [of_x, of_weight] = forward_operands(grad.rank(), weight.rank());
+    if !interned.specs.quantize_backprop() {
+        let product = Product::<B>::in_float32(op, kind, interned, Operands::WithWeight);
+        let weight = product.float_operand(product.saved(of_weight, weight));
+        let grad = product.float_operand(grad);
+        let places = [OperandLayout::LHS.flat(), OperandLayout::RHS.transposed()];
+        let dx = match in_float32::<B>([&grad, &weight], places) {
+            Some(dx) => with_leading_axes::<B>(dx, shape),
+            None => B::linear_x_backward(weight, grad),
+        };
+        return product.finish_float(of_x, x, dx, meta);
+    }
+    let product = Product::<B>::new(op, kind, interned, weight.meta.label);
     let weight = product.saved(of_weight, weight);
     let grad = product.operand(Slot::ABpOs, grad, OperandLayout::LHS.flat());
     let weight = product.operand(Slot::WBp, weight, OperandLayout::RHS.transposed());
@@ -132,22 +130,21 @@ pub(crate) fn weight_backward<B: MxKernels>(
     weight: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(weight)]);
+    let (op, kind) = (ProductOp::Linear, ProductKind::WeightGradient);
+    let [of_x, of_weight] = forward_operands(x.rank(), 2);
     if !interned.specs.quantize_backprop() {
+        let product = Product::<B>::in_float32(op, kind, interned, Operands::WithWeight);
+        let x = product.float_operand(product.saved(of_x, x));
+        let grad = product.float_operand(grad);
         let places = [
             OperandLayout::LHS.transposed().flat(),
             OperandLayout::RHS.flat(),
         ];
-        let dw = in_float32::<B>([&x.inner, &grad.inner], places)
-            .unwrap_or_else(|| B::linear_weight_backward(x.inner, grad.inner));
-        return MxTensor::new(dw, meta);
+        let dw = in_float32::<B>([&x, &grad], places)
+            .unwrap_or_else(|| B::linear_weight_backward(x, grad));
+        return product.finish_float(of_weight, w, dw, meta);
     }
-    let product = Product::<B>::new(
-        ProductOp::Linear,
-        ProductKind::WeightGradient,
-        interned,
-        weight.label,
-    );
-    let [of_x, of_weight] = forward_operands(x.rank(), 2);
+    let product = Product::<B>::new(op, kind, interned, weight.label);
     let x = product.saved(of_x, x);
     let x = product.operand(Slot::ABp, x, OperandLayout::LHS.transposed().flat());
     let grad = product.operand(Slot::ABpEx, grad, OperandLayout::RHS.flat());

@@ -6,7 +6,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
 use super::elementwise::{broadcast_dims, sum_dims};
-use super::product::{Along, ForwardOperand, Product};
+use super::product::{Along, ForwardOperand, Operands, Product};
 use super::shapes::check_summed;
 use crate::hooks;
 use crate::kernels::{MxKernels, OperandLayout, in_float32};
@@ -36,7 +36,9 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
         return MxTensor::new(output, context.result);
     };
     let label = label_of([a.meta, b.meta]);
-    let product = product_of::<B>(ProductKind::Forward, interned, label, [a.meta, b.meta]);
+    let operands = operands_of([a.meta, b.meta]);
+    let (op, kind) = (ProductOp::Matmul, ProductKind::Forward);
+    let product = Product::<B>::of(op, kind, interned, label, operands);
     let [a_slot, b_slot] = [a.meta, b.meta].map(forward_slot);
     let a = product.operand(a_slot, a, OperandLayout::LHS);
     let b = product.operand(b_slot, b, OperandLayout::RHS);
@@ -44,19 +46,15 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     product.finish_rounded(output, context.result)
 }
 
-/// A product of an op whose operands have these metas.
-fn product_of<B: MxKernels>(
-    kind: ProductKind,
-    interned: &'static SharedSpecs,
-    label: Option<&'static str>,
-    operands: [Meta; 2],
-) -> Product<B> {
-    match operands.into_iter().any(Meta::is_weight) {
-        true => Product::new(ProductOp::Matmul, kind, interned, label),
-        false => {
-            let [a, b] = operands.map(Meta::is_constant_factor);
-            Product::of_activations(kind, interned, label, a != b)
-        }
+/// The kinds of the operands with these metas.
+fn operands_of(metas: [Meta; 2]) -> Operands {
+    if metas.into_iter().any(Meta::is_weight) {
+        return Operands::WithWeight;
+    }
+    let [a, b] = metas.map(Meta::is_constant_factor);
+    match a != b {
+        true => Operands::WithConstant,
+        false => Operands::Activations,
     }
 }
 
@@ -139,16 +137,21 @@ pub(crate) fn backward<B: MxKernels>(
         let broadcast = broadcast_dims(shape, &product.shape());
         sum_dims::<B>(product, broadcast)
     };
-    if !interned.specs.quantize_backprop() {
-        return MxTensor::new(summed(side.multiply::<B>(saved.inner, grad.inner)), meta);
-    }
     let kind = match own.is_weight() {
         true => ProductKind::WeightGradient,
         false => ProductKind::InputGradient,
     };
     let metas = [own, saved.meta];
-    let product = product_of::<B>(kind, interned, label_of(metas), metas);
+    let (op, operands) = (ProductOp::Matmul, operands_of(metas));
     let of_saved = side.other().in_forward(saved.meta, saved.rank());
+    let of_own = side.in_forward(own, shape.num_dims());
+    if !interned.specs.quantize_backprop() {
+        let product = Product::<B>::in_float32(op, kind, interned, operands);
+        let saved = product.float_operand(product.saved(of_saved, saved));
+        let gradient = summed(side.multiply::<B>(saved, product.float_operand(grad)));
+        return product.finish_float(of_own, masked, gradient, meta);
+    }
+    let product = Product::<B>::of(op, kind, interned, label_of(metas), operands);
     let saved = product.saved(of_saved, saved);
     let slot = match saved.meta.is_weight() {
         true => Slot::WBp,
@@ -166,6 +169,5 @@ pub(crate) fn backward<B: MxKernels>(
         ),
     };
     let gradient = summed(product.multiply(lhs, rhs));
-    let of_own = side.in_forward(own, shape.num_dims());
     product.finish(product.straight_through(of_own, masked, gradient), meta)
 }

@@ -28,7 +28,7 @@ pub(crate) use straight_through::ForwardOperand;
 
 /// The kinds of a product's operands. The kinds decide whether operands have blocks if their slots have a format.
 #[derive(Clone, Copy, Debug)]
-enum Operands {
+pub(crate) enum Operands {
     /// At least one is a weight.
     WithWeight,
     /// Two activations.
@@ -79,30 +79,18 @@ pub(crate) struct Product<B: MxKernels> {
 }
 
 impl<B: MxKernels> Product<B> {
+    /// A product with a weight.
     pub(crate) fn new(
         op: ProductOp,
         kind: ProductKind,
         specs: &'static SharedSpecs,
         label: Option<&'static str>,
     ) -> Self {
-        Self::seen(op, kind, specs, label, Operands::WithWeight)
+        Self::of(op, kind, specs, label, Operands::WithWeight)
     }
 
-    /// A matrix product of two activations, one of which may be a constant.
-    pub(crate) fn of_activations(
-        kind: ProductKind,
-        specs: &'static SharedSpecs,
-        label: Option<&'static str>,
-        with_constant: bool,
-    ) -> Self {
-        let operands = match with_constant {
-            true => Operands::WithConstant,
-            false => Operands::Activations,
-        };
-        Self::seen(ProductOp::Matmul, kind, specs, label, operands)
-    }
-
-    fn seen(
+    /// A product of these operands.
+    pub(crate) fn of(
         op: ProductOp,
         kind: ProductKind,
         specs: &'static SharedSpecs,

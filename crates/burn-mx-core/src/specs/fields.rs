@@ -109,7 +109,8 @@ specs_table! {
     elementwise_scope: ElementwiseScope = ElementwiseScope::All,
         value("SCOPE", "Ops that the elementwise format applies to: all, or activations"), beyond("");
     /// Whether the backward pass is emulated. If false, the backward pass runs in plain float32 on the unrounded
-    /// inputs, and all `*_bp*` formats and gradient roundings are ignored, as in the reference. Default: true.
+    /// inputs, and all `*_bp*` formats and gradient roundings are ignored, as in the reference; `gradient_operands` and
+    /// `mask_clipped` count. Default: true.
     quantize_backprop: bool = true,
         off("Run the backward pass in float32");
     /// Rounding of elementwise operations, and the default of all other roundings. Default: `nearest` (ties away from
@@ -185,7 +186,7 @@ specs_table! {
     headroom_bp: Headroom = Headroom::NONE,
         value("RATIO", "Backward: headroom of MX blocks, such as 4/3"), beyond("backward headroom {}");
     /// Which operands the gradient products read. `original`, the default: the operands before quantization. `forward`:
-    /// the operands that the forward product used, quantized again.
+    /// the operands that the forward product used, quantized again if the backward pass is quantized.
     gradient_operands: GradientOperands = GradientOperands::Original,
         value("OPERANDS", "Operands that gradient products read: original, or forward"), beyond("gradients of {} operands");
     /// Whether the gradient of an operand is zero where the forward product's quantization clipped the operand (a

@@ -252,9 +252,9 @@ impl ResolvedSpecs {
         self.specs.mask_clipped
     }
 
-    /// Whether the gradient of an operand needs that operand.
-    pub(crate) fn masks_gradients(&self) -> bool {
-        self.quantize_backprop() && self.mask_clipped()
+    /// Whether gradient products read operands that are rounded to the elementwise format.
+    pub(crate) fn gradients_read_rounded(&self) -> bool {
+        self.quantize_backprop() || self.gradient_operands() == GradientOperands::Forward
     }
 
     /// The matrix unit that sums up products of this kind, see [`MxSpecs::accumulator`]; `None`: the backend's float32.

@@ -94,7 +94,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                 .stateful()
             {
                 OpsKind::Tracked(mut prep) => {
-                    let masks = interned.specs.masks_gradients();
+                    let masks = interned.specs.mask_clipped();
                     let [of_x, of_weight] = [x.is_tracked(), weight.is_tracked()];
                     let saves_x = of_weight || masks && of_x;
                     let saves_weight = of_x || masks && of_weight;
@@ -145,24 +145,29 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         let mut grad = grads.consume::<MxBackend<B>>(&ops.node);
         let mut x = x.map(|saved| saved.retrieve(checkpointer));
         let mut weight = weight.map(|saved| saved.retrieve(checkpointer));
+        // A mask compares what the forward product read.
+        let masks = interned.specs.mask_clipped();
+        let mask_of_x = x.clone().filter(|_| masks).map(|x| operands.x::<B>(x));
+        let mask_of_weight = weight.clone().filter(|_| masks);
+        let mask_of_weight = mask_of_weight.map(|weight| operands.weight::<B>(weight));
+        if interned.specs.gradients_read_rounded() {
+            x = x.map(|x| operands.x::<B>(x));
+            weight = weight.map(|weight| operands.weight::<B>(weight));
+        }
         if interned.specs.quantize_backprop() {
             let rounding = interned.specs.round_grad_input();
             grad = elementwise::drawn::<B>(interned.draws().op(), grad, rounding, interned);
-            x = x.map(|x| operands.x::<B>(x));
-            weight = weight.map(|weight| operands.weight::<B>(weight));
         }
         let [x_node, weight_node, bias_node] =
             core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
 
-        let masks = interned.specs.masks_gradients();
         // The last one to use the gradient may quantize it where it lies.
         if let (Some(node), Some(meta)) = (bias_node, bias_meta) {
             let db = linear::bias_backward::<B>(grad.clone(), interned, weight_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, db));
         }
-        let mask_of_x = x.clone().filter(|_| masks && x_node.is_some());
         if let (Some(node), Some(x)) = (weight_node, x) {
-            let mask = weight.clone().filter(|_| masks);
+            let mask = mask_of_weight;
             let dw = linear::weight_backward::<B>(x, mask, grad.clone(), interned, weight_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(weight_meta, dw));
         }

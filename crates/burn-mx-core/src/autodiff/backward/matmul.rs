@@ -68,7 +68,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         .stateful()
     {
         OpsKind::Tracked(mut prep) => {
-            let masks = interned.specs.masks_gradients();
+            let masks = interned.specs.mask_clipped();
             let [of_lhs, of_rhs] = [lhs.is_tracked(), rhs.is_tracked()];
             let saves_lhs = of_rhs || masks && of_lhs;
             let saves_rhs = of_lhs || masks && of_rhs;
@@ -107,7 +107,8 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
         } = ops.state;
         let [lhs, rhs] = saved.map(|saved| Some(saved?.retrieve(checkpointer)));
         let quantized = interned.specs.quantize_backprop();
-        let operand = |number, operand: Float<B>| match quantized {
+        let reads_rounded = interned.specs.gradients_read_rounded();
+        let operand = |number, operand: Float<B>| match reads_rounded {
             true => drawn::<B>(number, operand, interned),
             false => operand,
         };
@@ -119,10 +120,11 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             }
             false => grad,
         };
-        let masks = interned.specs.masks_gradients();
+        // A mask compares what the forward product read.
+        let masks = interned.specs.mask_clipped();
         let mask = |number, saved: &Option<Float<B>>| {
             let saved = saved.clone().filter(|_| masks);
-            saved.map(|saved| operand(number, saved))
+            saved.map(|saved| drawn::<B>(number, saved, interned))
         };
         let (lhs_mask, rhs_mask) = (mask(numbers[0], &lhs), mask(numbers[1], &rhs));
         let wanted = "an operand is saved if the other's gradient is wanted";

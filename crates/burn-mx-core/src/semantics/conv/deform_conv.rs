@@ -13,10 +13,11 @@ use super::{BATCH, CHANNELS, Direction};
 use crate::kernels::{MxKernels, same_type, to_f32};
 use crate::semantics::conv;
 use crate::semantics::elementwise::Rounder;
-use crate::semantics::product::{Along, quantize_backward};
-use crate::specs::Slot;
+use crate::semantics::product::{Along, Product, quantize_backward};
+use crate::semantics::stored;
+use crate::specs::{ProductKind, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Float, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext};
 
 /// The inputs of a deformable convolution, or their gradients.
 pub(crate) struct Inputs<B: MxKernels> {
@@ -89,9 +90,15 @@ pub(crate) fn backward<B: MxKernels>(
     options: DeformConvOptions<2>,
 ) -> Inputs<B> {
     let context = inputs.context(Some(&grad));
-    let interned = context
-        .emulation()
-        .filter(|interned| quantize_backward(interned, "deform_conv2d_backward"));
+    let emulation = context.emulation();
+    let interned =
+        emulation.filter(|interned| quantize_backward(interned, "deform_conv2d_backward"));
+    if let (Some(emulation), None) = (emulation, interned) {
+        let product = conv::in_float32::<B>(ProductKind::InputGradient, emulation);
+        if product.has_straight_through() {
+            return straight_through::<B>(&product, inputs, grad, options, context.result);
+        }
+    }
     let Inputs {
         x,
         offset,
@@ -175,5 +182,34 @@ pub(crate) fn backward<B: MxKernels>(
         weight: weight_grad,
         mask: mask_grad,
         bias: bias_grad,
+    }
+}
+
+/// The gradients of all inputs in a backward pass that is not quantized, where the forward product's quantization plays a part.
+fn straight_through<B: MxKernels>(
+    product: &Product<B>,
+    inputs: Inputs<B>,
+    grad: Float<B>,
+    options: DeformConvOptions<2>,
+    meta: Meta,
+) -> Inputs<B> {
+    let [of_x, of_weight] = Direction::Normal.forward_operands(options.weight_groups);
+    let Inputs { x, weight, .. } = inputs;
+    let grads = B::deform_conv2d_backward(
+        product.float_operand(product.saved(of_x, x.clone())),
+        to_f32::<B>(inputs.offset.inner),
+        product.float_operand(product.saved(of_weight, weight.clone())),
+        inputs.mask.map(|mask| to_f32::<B>(mask.inner)),
+        inputs.bias.map(|bias| to_f32::<B>(bias.inner)),
+        product.float_operand(grad),
+        options,
+    );
+    let stored = |gradient| stored::<B>(gradient, meta);
+    Inputs {
+        x: product.finish_float(of_x, Some(x), grads.x_grad, meta),
+        offset: stored(grads.offset_grad),
+        weight: product.finish_float(of_weight, Some(weight), grads.weight_grad, meta),
+        mask: grads.mask_grad.map(stored),
+        bias: grads.bias_grad.map(stored),
     }
 }

@@ -4,10 +4,12 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
-use super::{Along, Product};
+use super::{Along, Operands, Product};
 use crate::kernels::{KernelOp, MxKernels, to_f32};
-use crate::specs::{GradientOperands, ProductKind, Slot};
-use crate::tensor::{Float, MxTensor};
+use crate::semantics::stored;
+use crate::specs::{GradientOperands, ProductKind, ProductOp, Slot};
+use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::{Float, Meta, MxTensor};
 
 /// The place of an operand in the forward product of its op.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,39 @@ pub(crate) struct ForwardOperand {
 }
 
 impl<B: MxKernels> Product<B> {
+    /// A gradient product of a backward pass that is not quantized, for the part of the forward product's quantization alone. The
+    /// product itself is the wrapped backend's.
+    pub(crate) fn in_float32(
+        op: ProductOp,
+        kind: ProductKind,
+        specs: &'static SharedSpecs,
+        operands: Operands,
+    ) -> Self {
+        Self::by(op, kind, specs, specs.common_draws(), operands)
+    }
+
+    /// The operand of a gradient product that is not quantized.
+    pub(crate) fn float_operand(&self, tensor: Float<B>) -> FloatTensor<B> {
+        match self.has_straight_through() {
+            true => to_f32::<B>(tensor.inner),
+            false => tensor.inner,
+        }
+    }
+
+    /// [`straight_through`](Self::straight_through) of a gradient product that is not quantized, with the meta `meta`.
+    pub(crate) fn finish_float(
+        &self,
+        operand: ForwardOperand,
+        tensor: Option<Float<B>>,
+        gradient: FloatTensor<B>,
+        meta: Meta,
+    ) -> Float<B> {
+        match self.has_straight_through() {
+            true => stored::<B>(self.straight_through(operand, tensor, gradient), meta),
+            false => MxTensor::new(gradient, meta),
+        }
+    }
+
     /// The forward product of the op again, whose operands draw nothing: specs that would have them to are refused.
     fn forward(&self) -> Self {
         let draws = self.specs.common_draws();

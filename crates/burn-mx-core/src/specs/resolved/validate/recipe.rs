@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use microscaling::{BlockFormat, Rounding};
+use microscaling::{Accumulation, BlockFormat, Rounding};
 
-use crate::specs::{GradientOperands, MxSpecs, Slot, SlotFormat, SpecsError};
+use crate::specs::{GradientOperands, Hadamard, MxSpecs, Slot, SlotFormat, SpecsError};
 
 /// The allowed values of a field with a transform.
 const HADAMARD: &str = "a block size of 16, 32, 64 or 128 and signs of one block";
@@ -55,6 +55,7 @@ impl MxSpecs {
                 return contradiction(slot.field(), &format, reason, allowed);
             }
         }
+        self.check_float_backprop()?;
         let headroom = self.headroom_bp;
         if headroom.is_below_one() {
             let reason = "MX formats allow no headroom below 1";
@@ -97,6 +98,59 @@ impl MxSpecs {
                 return Ok(());
             };
             return contradiction(field, value, reason, allowed);
+        }
+        Ok(())
+    }
+
+    /// Checks that no field is set which shapes the gradient products' operands, where the backward pass has none.
+    fn check_float_backprop(&self) -> Result<(), SpecsError> {
+        if self.quantize_backprop {
+            return Ok(());
+        }
+        let text = |field: &Option<Hadamard>| field.map(|transform| transform.to_string());
+        let accumulator = |field: &Option<Accumulation>| field.map(|unit| unit.to_string());
+        let (headroom, size) = (self.headroom_bp, self.hadamard_block_size);
+        let fields = [
+            (
+                "headroom_bp",
+                (!headroom.is_none()).then(|| headroom.to_string()),
+                "1",
+            ),
+            (
+                "hadamard_block_size",
+                (size != 0).then(|| size.to_string()),
+                "0",
+            ),
+            (
+                "hadamard_input_grad",
+                text(&self.hadamard_input_grad),
+                "none",
+            ),
+            (
+                "hadamard_weight_grad",
+                text(&self.hadamard_weight_grad),
+                "none",
+            ),
+            (
+                "accumulator_input_grad",
+                accumulator(&self.accumulator_input_grad),
+                "none",
+            ),
+            (
+                "accumulator_weight_grad",
+                accumulator(&self.accumulator_weight_grad),
+                "none",
+            ),
+        ];
+        for (field, value, allowed) in fields {
+            if let Some(value) = value {
+                return Err(SpecsError::Contradiction {
+                    field,
+                    value,
+                    reason: "quantize_backprop is false, so gradient products are plain float32",
+                    allowed,
+                });
+            }
         }
         Ok(())
     }
