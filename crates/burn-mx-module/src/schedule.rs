@@ -216,6 +216,13 @@ impl TryFrom<Vec<Phase>> for Schedule {
                     expected,
                 });
             }
+            if from == u64::MAX {
+                return Err(ScheduleError::From {
+                    phase,
+                    from,
+                    expected: format!("at most {}, as a phase has one step or more", u64::MAX - 1),
+                });
+            }
             let most = match is_first {
                 true => 0,
                 false => u64::MAX - 1 - from,

@@ -80,6 +80,16 @@ fn what_is_wrong_is_named() {
     assert!(late.contains("phase 0: `from` is 1, expected 0"), "{late}");
     let early = r#"[{"from": 0, "preset": "none"}, {"from": 5, "ramp": 9, "preset": "mxfp4"}, {"from": 13, "preset": "none"}]"#;
     assert!(error(early).contains("phase 2: `from` is 13, expected 14 or more"));
+    for from in [u64::MAX, u64::MAX - 1] {
+        let text =
+            format!(r#"[{{"from": 0, "preset": "none"}}, {{"from": {from}, "preset": "mxfp4"}}]"#);
+        match from {
+            u64::MAX => assert!(error(&text).contains(
+                "phase 1: `from` is 18446744073709551615, expected at most 18446744073709551614"
+            )),
+            _ => assert!(schedule(&text).is_ok()),
+        }
+    }
     let ramp = error(r#"[{"from": 0, "ramp": 3, "preset": "mxfp4"}]"#);
     assert!(ramp.contains("`ramp` is 3, expected at most 0"), "{ramp}");
     assert!(error(r#"[{"from": 0}]"#).contains("either `preset` or `recipe`"));

@@ -75,6 +75,12 @@ impl Statistics {
         self.0.cosine()
     }
 
+    /// Elements that are not zero before.
+    #[getter]
+    fn nonzero(&self) -> u64 {
+        self.0.nonzero()
+    }
+
     /// Elements that are not zero before and are zero after.
     #[getter]
     fn underflow(&self) -> u64 {

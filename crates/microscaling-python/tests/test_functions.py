@@ -47,6 +47,7 @@ def test_statistics():
         np.testing.assert_allclose(got.mse, (error**2).mean(), rtol=1e-12)
         np.testing.assert_allclose(got.cosine, (x * q).sum() / np.sqrt((x**2).sum() * (q.astype(np.float64) ** 2).sum()), rtol=1e-12)
         assert got.elements == X.size and got.blocks == X.size // 32 and got.non_finite == 0
+        assert got.nonzero == (X != 0).sum()
         assert got.underflow == ((X != 0) & (q == 0)).sum() > 0
         scales = np.repeat(ms.pack(X, "mxfp4").scales.astype(int) - 127, 32, axis=1)
         assert got.saturated == (np.abs(X) > 6 * 2.0**scales).sum() > 0

@@ -42,7 +42,8 @@ pub struct Comparison<'a> {
 /// Statistics of the quantization of one tensor, or of several tensors together.
 ///
 /// Sums are float64 sums of all elements, in an order that the shape alone fixes: neither the number of threads nor
-/// the processor changes a bit. Elements that are not finite before or after are counted, and are in no other figure.
+/// the processor changes a bit. Elements that are not finite before or after are counted, and are in no other figure. The
+/// scale of their block follows from the elements that are finite before.
 ///
 /// ```
 /// use microscaling::{BlockFormat, Comparison, Rounder, Statistics};
@@ -60,7 +61,7 @@ pub struct Comparison<'a> {
 ///     format: Some(mxfp4),
 /// })?;
 /// assert_eq!(statistics.saturated(), 1); // -7 is beyond 6, the largest element of a block with scale 1
-/// assert_eq!(statistics.underflow(), 1);
+/// assert_eq!((statistics.underflow(), statistics.nonzero()), (1, 4));
 /// assert_eq!(statistics.scales().collect::<Vec<_>>(), [(0, 1)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -75,6 +76,7 @@ pub struct Statistics {
     quantized_power: f64,
     error: f64,
     product: f64,
+    nonzero: u64,
     underflow: u64,
     saturated: u64,
     /// Patterns of the largest magnitude and of the smallest that is not zero; 0 if there is none.
@@ -196,6 +198,7 @@ impl Statistics {
         self.quantized_power += partial.quantized_power;
         self.error += partial.error;
         self.product += partial.product;
+        self.nonzero += partial.nonzero;
         self.underflow += partial.underflow;
         self.saturated += partial.saturated;
         self.join_range(partial.amax, partial.smallest);
@@ -220,6 +223,7 @@ impl Statistics {
         self.quantized_power += other.quantized_power;
         self.error += other.error;
         self.product += other.product;
+        self.nonzero += other.nonzero;
         self.underflow += other.underflow;
         self.saturated += other.saturated;
         self.join_range(other.amax, other.smallest);
@@ -300,12 +304,18 @@ impl Statistics {
         (norms > 0.0).then(|| self.product / norms)
     }
 
+    /// Number of elements that are not zero.
+    pub fn nonzero(&self) -> u64 {
+        self.nonzero
+    }
+
     /// Number of elements that are not zero and have become zero.
     pub fn underflow(&self) -> u64 {
         self.underflow
     }
 
-    /// Number of elements beyond the largest number that their block can hold under its scale. If a table has other numbers above 0
+    /// Number of elements beyond the largest number that their block can hold under its scale, without
+    /// [`overflow`](Self::overflow). If a table has other numbers above 0
     /// than below, the larger magnitude counts.
     pub fn saturated(&self) -> u64 {
         self.saturated

@@ -80,7 +80,7 @@ fn assert_figures(figures: &Figures, x: &[f64], q: &[f64], tolerance: f64) {
     let lost = x.iter().zip(q).filter(|(x, q)| **x != 0.0 && **q == 0.0);
     assert_eq!(
         figures.underflow,
-        Some(100.0 * lost.count() as f64 / x.len() as f64)
+        Some(100.0 * lost.count() as f64 / x.iter().filter(|x| **x != 0.0).count() as f64)
     );
     let amax = x.iter().fold(0.0, |amax: f64, x| amax.max(x.abs()));
     close(figures.amax, amax, tolerance.min(1e-6));
@@ -269,7 +269,8 @@ fn what_overflows_saturates() {
     assert_eq!(f16::from_f32(7e4), f16::INFINITY);
     assert_eq!((figures.elements, figures.non_finite), (6, 3));
     assert_eq!(figures.saturation, Some(100.0 * 2.0 / 5.0));
-    assert_eq!(figures.underflow, Some(100.0 / 3.0));
+    assert_eq!(figures.nonzero, Some(2));
+    assert_eq!(figures.underflow, Some(50.0));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use burn::nn::LinearConfig;
 use burn::nn::conv::{Conv2dConfig, DeformConv2dConfig};
-use burn::prelude::Tensor;
+use burn::prelude::{Tensor, TensorData};
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::module::label_parameters;
+use burn_mx::module::{Limit, label_parameters};
 use burn_mx::record::{OperandRecord, ProductKind, ProductRecord, RecorderConfig};
 use burn_mx::{BlockFormat, RandomStream, Rounding};
 use burn_mx::{MxSpecs, Slot};
@@ -59,7 +59,9 @@ fn assert_figures(operand: &OperandRecord, x: &[f32], q: &[f32]) {
     close(figures.sqnr, 10.0 * (power / error).log10());
     close(figures.slope, sum(&|x, q| x * q) / power);
     let lost = pairs.iter().filter(|(x, q)| *x != 0.0 && *q == 0.0).count();
-    close(figures.underflow, 100.0 * lost as f64 / count);
+    let nonzero = x.iter().filter(|x| **x != 0.0).count();
+    assert_eq!(figures.nonzero, Some(nonzero as u64));
+    close(figures.underflow, 100.0 * lost as f64 / nonzero as f64);
     let amax = pairs
         .iter()
         .fold(0.0, |amax: f64, (x, _)| amax.max(x.abs()));
@@ -86,6 +88,40 @@ fn transposed(x: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
     (0..rows * columns)
         .map(|i| x[i % rows * columns + i / rows])
         .collect()
+}
+
+/// Of each block of the input 24 elements are zero, as after ReLU, and 7 of the other 8 become zero.
+#[test]
+fn underflow_is_of_nonzero_elements_and_a_schedules_limit_sees_it() {
+    let device = mx_device(&mx_only(MxSpecs::mxfp4()));
+    let folder = folder();
+    let recording = record_here(RecorderConfig::default(), &folder);
+    let element = |i: usize| match i % 32 {
+        0 => 6.0,
+        1..8 => 0.1,
+        _ => 0.0,
+    };
+    let x: Vec<f32> = (0..40 * 64).map(element).collect();
+    let x = Tensor::<Mx, 2>::from_data(TensorData::new(x, [40, 64]), &device);
+    let weight = Tensor::<Mx, 2>::ones([64, 48], &device).require_grad();
+    let output = burn::tensor::module::linear(x, weight, None);
+    output.sum().backward();
+    let report = recording.finish().expect("the records are whole");
+    let [step] = steps(&report)[..] else {
+        panic!("one step")
+    };
+    let mut products = step.products.iter();
+    let forward = products.find(|product| product.product == ProductKind::Forward);
+    let operands = &forward.expect("it was computed").operands;
+    let figures: Vec<_> = operands
+        .iter()
+        .map(|operand| (operand.figures.nonzero, operand.figures.underflow))
+        .collect();
+    let expected = [(Some(640), Some(87.5)), (Some(64 * 48), Some(0.0))];
+    assert_eq!(figures, expected);
+    // Nothing is lost in the operands of the weight's gradient, so the mean of all four is 21.875 %.
+    assert!(step.is_beyond(Limit::Underflow(20.0)));
+    assert!(!step.is_beyond(Limit::Underflow(22.0)));
 }
 
 #[test]

@@ -133,6 +133,10 @@ fn what_shapes_mx_blocks_needs_some() {
             assert!(specs(good).is_ok(), "{field} with {good}");
         }
     }
+    let whole_axis = r#"{ "w_elem_format": "mx(element=int8,block_size=0)", "block_size": 32 }"#;
+    let error = MxSpecs::from_json(whole_axis).unwrap().resolve();
+    let error = error.unwrap_err().to_string();
+    assert!(error.ends_with("allowed: 0"), "{error}");
     let fits = MxSpecs {
         block_size: 16,
         scale_bits: 8,

@@ -28,7 +28,8 @@ pub(super) const UNDERFLOW: usize = 7;
 pub(super) const SATURATED: usize = 8;
 pub(super) const AMAX: usize = 9;
 pub(super) const SMALLEST: usize = 10;
-pub(super) const PART_WORDS: usize = 11;
+pub(super) const NONZERO: usize = 11;
+pub(super) const PART_WORDS: usize = 12;
 
 /// Words of a block: float32 patterns of the ratio of error to power, or [`NO_RATIO`], and of the scale, or 0.
 pub(super) const RATIO: usize = 0;
@@ -193,6 +194,7 @@ impl<B: Backend> StatisticsWords<B> {
                 quantized_power: sum(QUANTIZED_POWER),
                 error: sum(ERROR),
                 product: sum(PRODUCT),
+                nonzero: count(NONZERO),
                 underflow: count(UNDERFLOW),
                 saturated: count(SATURATED),
                 amax: single(AMAX),

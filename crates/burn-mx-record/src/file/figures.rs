@@ -266,7 +266,11 @@ pub struct Figures {
     /// ⟨x, q⟩ / ⟨x, x⟩. Below 1, quantization loses magnitude.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slope: Option<f64>,
-    /// Percentage of nonzero elements that became zero.
+    /// Number of nonzero elements. `None` in records of earlier versions, where [`underflow`](Self::underflow) is a
+    /// percentage of all elements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonzero: Option<u64>,
+    /// Percentage of nonzero elements that became zero; `None` if all elements are zero.
     #[serde(
         rename = "underflows%",
         default,
@@ -347,7 +351,8 @@ impl Figures {
 
     pub(crate) fn of(statistics: &Statistics, wanted: impl Fn(Statistic) -> bool) -> Self {
         let counted = (statistics.elements() - statistics.non_finite()) as f64;
-        let percentage = |count: u64| (counted > 0.0).then(|| 100.0 * count as f64 / counted);
+        let share = |count: u64, of: f64| (of > 0.0).then(|| 100.0 * count as f64 / of);
+        let nonzero = statistics.nonzero();
         let has = |statistic, figure: Option<f64>| {
             figure.filter(|figure| wanted(statistic) && figure.is_finite())
         };
@@ -365,8 +370,15 @@ impl Figures {
             sqnr: has(Statistic::Sqnr, statistics.sqnr()),
             exact: statistics.power() > 0.0 && statistics.error() == 0.0,
             slope: has(Statistic::Slope, statistics.slope()),
-            underflow: has(Statistic::Underflow, percentage(statistics.underflow())),
-            saturation: has(Statistic::Saturation, percentage(statistics.saturated())),
+            nonzero: Some(nonzero),
+            underflow: has(
+                Statistic::Underflow,
+                share(statistics.underflow(), nonzero as f64),
+            ),
+            saturation: has(
+                Statistic::Saturation,
+                share(statistics.saturated(), counted),
+            ),
             amax: range.map(|(amax, _)| amax.into()),
             amin: range.and_then(|(_, smallest)| smallest).map(Into::into),
             dynamic_range: has(Statistic::Range, statistics.dynamic_range()),

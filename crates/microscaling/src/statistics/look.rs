@@ -20,6 +20,9 @@ pub(super) const WIDE: usize = 16;
 
 /// The tensor before and after.
 pub(super) type Views<'a> = [&'a [f32]; 2];
+
+/// The tensor before and after, and before as its scales follow from it.
+type Seen<'a> = [&'a [f32]; 3];
 const NARROW: usize = 4;
 
 /// The work on a part, which is of whole blocks, without gaps.
@@ -40,21 +43,22 @@ impl Kernel for Look<'_> {
     fn run(self) {
         let [x, q] = self.views;
         if self.partial.elementwise(x, q) {
-            return self.look_at_blocks();
+            return self.look_at_blocks([x, q, x]);
         }
         // Rare, and so written to be short: what is no number counts as zeros.
-        let mut numbers = self.views.map(<[f32]>::to_vec);
-        let [x, q] = &mut numbers;
-        for (x, q) in x.iter_mut().zip(q) {
+        let mut numbers = [x, q, x].map(<[f32]>::to_vec);
+        let [x, q, of_scale] = &mut numbers;
+        for ((x, q), of_scale) in x.iter_mut().zip(q).zip(of_scale) {
             if !(x.is_finite() && q.is_finite()) {
                 self.partial.non_finite += 1;
                 self.partial.overflow += u64::from(x.is_finite() && q.is_infinite());
+                *of_scale = if x.is_finite() { *x } else { 0.0 };
                 [*x, *q] = [0.0; 2];
             }
         }
-        let views = numbers.each_ref().map(Vec::as_slice);
-        self.partial.elementwise(views[0], views[1]);
-        Look { views, ..self }.look_at_blocks();
+        let seen = numbers.each_ref().map(Vec::as_slice);
+        self.partial.elementwise(seen[0], seen[1]);
+        self.look_at_blocks(seen);
     }
 }
 
@@ -63,7 +67,7 @@ impl Partial {
     /// nothing, if a number is not finite.
     #[inline(always)]
     fn elementwise(&mut self, x: &[f32], q: &[f32]) -> bool {
-        let [mut amax, mut quantized_amax, mut underflow] = [0; 3];
+        let [mut amax, mut quantized_amax, mut zeros, mut underflow] = [0; 4];
         let mut smallest = 0_u32;
         let [mut products, mut squares] = [[0.0; PART_LANES]; 2];
         for (x, q) in x.chunks(TILE).zip(q.chunks(TILE)) {
@@ -74,6 +78,7 @@ impl Partial {
                 .wrapping_sub(1)
                 .min(smallest_less_1(x))
                 .wrapping_add(1);
+            zeros += count_zeros(x);
             underflow += lost(x, q);
             add_to(&mut products, x, q, product);
             add_to(&mut squares, q, q, product);
@@ -83,6 +88,7 @@ impl Partial {
         }
         self.amax = amax;
         self.smallest = smallest;
+        self.nonzero = x.len() as u64 - u64::from(zeros);
         self.underflow = u64::from(underflow);
         self.product = fold(products);
         self.quantized_power = fold(squares);
@@ -90,10 +96,10 @@ impl Partial {
     }
 }
 
-impl<'a> Look<'a> {
+impl Look<'_> {
     /// Looks at the blocks of a part of finite numbers.
     #[inline(always)]
-    fn look_at_blocks(self) {
+    fn look_at_blocks(self, seen: Seen<'_>) {
         let Self { layout, scales, .. } = self;
         let inner = layout.inner;
         if inner == 1 {
@@ -104,6 +110,7 @@ impl<'a> Look<'a> {
                 false => layout.axis,
             };
             self.each_run(
+                seen,
                 line,
                 #[inline(always)]
                 |partial, views, _| {
@@ -113,6 +120,7 @@ impl<'a> Look<'a> {
         } else if let Some(pool) = layout.pool {
             let mut neighbours = Neighbours::default();
             self.each_run(
+                seen,
                 layout.block,
                 #[inline(always)]
                 |partial, views, _| {
@@ -127,6 +135,7 @@ impl<'a> Look<'a> {
             );
         } else {
             self.each_run(
+                seen,
                 layout.block,
                 #[inline(always)]
                 |partial, views, rows| {
@@ -150,10 +159,15 @@ impl<'a> Look<'a> {
 
     /// Calls `look` with each run of at most this number of rows, and its number of rows.
     #[inline(always)]
-    fn each_run(self, most: usize, mut look: impl FnMut(&mut Partial, Views<'a>, usize)) {
+    fn each_run<'b>(
+        self,
+        seen: Seen<'b>,
+        most: usize,
+        mut look: impl FnMut(&mut Partial, Seen<'b>, usize),
+    ) {
         let Layout { axis, inner, .. } = self.layout;
         let (mut at, mut start) = (self.at, 0);
-        let end = self.views[0].len();
+        let end = seen[0].len();
         while start < end {
             let rows = match most {
                 usize::MAX => (end - start) / inner,
@@ -161,11 +175,7 @@ impl<'a> Look<'a> {
             };
             let run = start..end.min(start + rows * inner);
             start = run.end;
-            look(
-                self.partial,
-                self.views.map(|view| &view[run.clone()]),
-                rows,
-            );
+            look(self.partial, seen.map(|view| &view[run.clone()]), rows);
             at = if at + rows == axis { 0 } else { at + rows };
         }
     }
@@ -173,8 +183,8 @@ impl<'a> Look<'a> {
 
 /// Calls `look` with each block of a run whose columns share blocks, in contiguous memory, row by row.
 #[inline(always)]
-fn each_pooled(views: Views<'_>, inner: usize, pool: Pool, mut look: impl FnMut(Views<'_>)) {
-    let mut block = [const { Vec::new() }; 2];
+fn each_pooled(views: Seen<'_>, inner: usize, pool: Pool, mut look: impl FnMut(Seen<'_>)) {
+    let mut block = [const { Vec::new() }; 3];
     for start in (0..inner).step_by(pool.width()) {
         let end = inner.min(start + pool.width());
         for first in start..start + pool.stride {
@@ -197,6 +207,16 @@ fn smallest_less_1(data: &[f32]) -> u32 {
         smallest = smallest.min((x.to_bits() & ABS).wrapping_sub(1));
     }
     smallest
+}
+
+/// How many numbers are zero.
+#[inline(always)]
+fn count_zeros(data: &[f32]) -> u32 {
+    let mut count = 0_u32;
+    for x in data {
+        count += u32::from(x.to_bits() & ABS == 0);
+    }
+    count
 }
 
 /// How many numbers are not zero and became zero.

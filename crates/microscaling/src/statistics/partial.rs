@@ -14,6 +14,7 @@ pub(super) struct Partial {
     pub(super) quantized_power: f64,
     pub(super) error: f64,
     pub(super) product: f64,
+    pub(super) nonzero: u64,
     pub(super) underflow: u64,
     pub(super) saturated: u64,
     pub(super) amax: u32,

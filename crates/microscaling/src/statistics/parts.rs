@@ -27,7 +27,7 @@ pub(super) const PART: usize = 1 << 14;
 ///   are folded by halves, the upper half onto the lower half. Otherwise elements are added one after the other.
 /// * A part adds the sums of its blocks one after the other, run by run. Its Σ x q and Σ q² are sums over its elements in
 ///   32 lanes. The tensor adds the sums of its parts, one after the other.
-/// * Pairs that are not both finite count as zeros.
+/// * Pairs that are not both finite count as zeros. The scale of a block follows from all its elements that are finite before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatisticsParts {
     axis: usize,
@@ -190,6 +190,8 @@ pub struct PartStatistics {
     pub error: f64,
     /// Σ x q.
     pub product: f64,
+    /// Elements that are not zero.
+    pub nonzero: u64,
     /// Elements that are not zero and became zero.
     pub underflow: u64,
     /// Elements beyond the largest number that their block can hold.
@@ -223,6 +225,7 @@ impl Statistics {
                 quantized_power: part.quantized_power,
                 error: part.error,
                 product: part.product,
+                nonzero: part.nonzero,
                 underflow: part.underflow,
                 saturated: part.saturated,
                 amax: part.amax.to_bits(),

@@ -78,6 +78,8 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
         assert!(close(statistics.error(), sum(&|x, q| (x - q) * (x - q))));
         let lost = pairs.iter().filter(|(x, q)| *x != 0.0 && *q == 0.0).count();
         assert_eq!(statistics.underflow(), lost as u64);
+        let nonzero = pairs.iter().filter(|(x, _)| *x != 0.0).count();
+        assert_eq!(statistics.nonzero(), nonzero as u64);
         let magnitudes = pairs.iter().map(|(x, _)| x.abs());
         let amax = magnitudes.clone().fold(0.0, f64::max);
         assert_eq!(f64::from(statistics.amax()), amax);
@@ -121,7 +123,9 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
                 && power > 0.0
             {
                 let values: Vec<f32> = finite.iter().map(|&at| x[at]).collect();
-                if let Some((scale, largest)) = mx_scale(&format, &values) {
+                let before = block.iter().map(|&at| x[at]).filter(|x| x.is_finite());
+                let before: Vec<f32> = before.collect();
+                if let Some((scale, largest)) = mx_scale(&format, &before) {
                     scales.push(scale.log2() as i32);
                     let flushed = finite.iter().all(|&at| q[at] == 0.0);
                     let beyond = values
@@ -372,6 +376,7 @@ fn tensors_taken_together_are_one() {
             s.elements(),
             s.blocks(),
             s.non_finite(),
+            s.nonzero(),
             s.underflow(),
             s.saturated(),
         ]
@@ -481,6 +486,38 @@ fn overflow_is_what_becomes_infinite() {
         (both.overflow(), both.non_finite(), both.elements()),
         (3, 5, 7)
     );
+}
+
+/// The scale of such a block is 2^126. Without its largest number it would be 2^125, and 2.6e38 beyond 6 · 2^125.
+#[test]
+fn a_block_keeps_its_scale_where_an_element_becomes_infinite() {
+    let before = [3.4e38, 2.6e38, -1e38, 0.0];
+    let after = [f32::INFINITY, 3.0 * 2f32.powi(126), -(2f32.powi(126)), 0.0];
+    let twice = |values: [f32; 4]| values.into_iter().flat_map(|x| [x, x]).collect::<Vec<_>>();
+    let line = "mx(element=fp4_e2m1,block_size=4,scale_mode=even)";
+    let square = "mx(element=fp4_e2m1,block_size=2,scale_mode=even,square=true)";
+    for (name, shape, axis, before, after) in [
+        (line, [1, 4], 1, before.to_vec(), after.to_vec()),
+        (line, [4, 2], 0, twice(before), twice(after)),
+        (square, [2, 2], 1, before.to_vec(), after.to_vec()),
+    ] {
+        let statistics = Statistics::of(Comparison {
+            original: &before,
+            quantized: &after,
+            shape: &shape,
+            axis,
+            format: Some(name.parse().unwrap()),
+        });
+        let statistics = statistics.unwrap();
+        let blocks = shape[1 - axis] as u64 / if name == square { 2 } else { 1 };
+        assert_eq!(statistics.overflow(), blocks, "{name}");
+        assert_eq!(statistics.saturated(), 0, "{name}");
+        assert_eq!(
+            statistics.scales().collect::<Vec<_>>(),
+            [(126, blocks)],
+            "{name}"
+        );
+    }
 }
 
 /// A scale that is not positive and finite counts as missing, as for a whole tensor.

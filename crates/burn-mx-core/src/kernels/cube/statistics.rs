@@ -24,7 +24,7 @@ use super::quantize::known::{Known, KnownWords};
 use super::quantize::rules::{self, Format};
 use super::quantize::two_pass_scale;
 use crate::kernels::statistics::{
-    AMAX, BLOCK_WORDS, ERROR, NO_RATIO, NON_FINITE, OVERFLOW, PART_WORDS, POWER, PRODUCT,
+    AMAX, BLOCK_WORDS, ERROR, NO_RATIO, NON_FINITE, NONZERO, OVERFLOW, PART_WORDS, POWER, PRODUCT,
     QUANTIZED_POWER, RATIO, SATURATED, SCALE, SMALLEST, UNDERFLOW, UNIT,
 };
 use blocks::{Block, Blocks, MOST_TURNS, block, largest_length, position};
@@ -131,18 +131,12 @@ fn words_of_grids(format: Option<Format>) -> usize {
 
 /// The largest magnitude of finite elements of a block.
 #[cube]
-fn largest_between(
-    before: &Array<u32>,
-    after: &Array<u32>,
-    block: &Block,
-    begin: usize,
-    end: usize,
-) -> u32 {
+fn largest_between(before: &Array<u32>, block: &Block, begin: usize, end: usize) -> u32 {
     let mut amax = 0u32.runtime();
     for i in begin..end {
         let place = position(block, i);
-        let x = before[place];
-        amax = max(amax, finite(x, after[place], x & ABS));
+        let x = before[place] & ABS;
+        amax = max(amax, select(x < INFINITY, x, 0));
     }
     amax
 }
@@ -183,8 +177,11 @@ pub(super) fn blocks_kernel(
 
     let mut amax = 0u32.runtime();
     let mut largest = 0u32.runtime();
+    // The scale follows from the elements that are finite before.
+    let mut of_scale = 0u32.runtime();
     let mut non_finite = 0u32.runtime();
     let mut overflow = 0u32.runtime();
+    let mut nonzero = 0u32.runtime();
     let mut underflow = 0u32.runtime();
     // Less 1, so that zero is the largest.
     let mut smallest = u32::MAX.runtime();
@@ -196,26 +193,28 @@ pub(super) fn blocks_kernel(
         amax = max(amax, abs);
         largest = max(largest, max(abs, finite(x, q, q & ABS)));
         smallest = min(smallest, abs - 1);
+        nonzero += select(abs != 0, 1, 0);
         underflow += select(abs != 0 && q & ABS == 0, 1, 0);
         let before_is_finite = x & ABS < INFINITY;
+        of_scale = max(of_scale, select(before_is_finite, x & ABS, 0));
         non_finite += select(before_is_finite && q & ABS < INFINITY, 0, 1);
         overflow += select(before_is_finite && q & ABS == INFINITY, 1, 0);
     }
 
     let mut grids = Array::<u32>::new(comptime!(words_of_grids(format)));
-    let mut verdict = amax;
+    let mut verdict = of_scale;
     if comptime!(format.is_some()) {
         let format = comptime!(format.unwrap());
         if comptime!(format.looks_twice()) {
-            two_pass_scale::write_grids(&mut grids, amax, known, format);
+            two_pass_scale::write_grids(&mut grids, of_scale, known, format);
             let mut sums = two_pass_scale::none(format);
             for i in 0..length {
                 let place = position(&block, i);
                 let x = before[place];
-                let x = finite(x, after[place], x);
-                two_pass_scale::add(&mut sums, x, amax, &grids, known, format);
+                let x = select(x & ABS < INFINITY, x, 0);
+                two_pass_scale::add(&mut sums, x, of_scale, &grids, known, format);
             }
-            verdict = two_pass_scale::verdict(&sums, &grids, amax, length as u32, format);
+            verdict = two_pass_scale::verdict(&sums, &grids, of_scale, length as u32, format);
         }
     }
     let sub_block = min(comptime!(sub_block_length(format)).runtime(), length);
@@ -235,18 +234,18 @@ pub(super) fn blocks_kernel(
             let format = comptime!(format.unwrap());
             let mut sub_amax = verdict;
             if comptime!(format.has_sub_blocks(ALL)) {
-                sub_amax = largest_between(before, after, &block, begin, end);
+                sub_amax = largest_between(before, &block, begin, end);
             }
             if comptime!(format.first_sub_block().is_some()) {
                 let all = comptime!(format.first_sub_block().unwrap());
                 let within = begin % all;
                 if within == 0 {
                     let end = min(begin + all, length);
-                    above = largest_between(before, after, &block, begin, end);
+                    above = largest_between(before, &block, begin, end);
                 }
                 sub_amax = rules::both_levels(above, sub_amax);
             }
-            let grid = two_pass_scale::grid(&grids, amax, sub_amax, known, format);
+            let grid = two_pass_scale::grid(&grids, of_scale, sub_amax, known, format);
             let positive = rules::largest(0u32.runtime(), grid, known, format);
             let negative = rules::largest(SIGN.runtime(), grid, known, format);
             let largest = min(max(positive, negative), INFINITY);
@@ -275,6 +274,7 @@ pub(super) fn blocks_kernel(
     figures[own + UNIT] = unit as u32;
     figures[own + NON_FINITE] = non_finite;
     figures[own + OVERFLOW] = overflow;
+    figures[own + NONZERO] = nonzero;
     figures[own + UNDERFLOW] = underflow;
     figures[own + SATURATED] = saturated;
     figures[own + AMAX] = amax;
@@ -285,10 +285,10 @@ pub(super) fn blocks_kernel(
     if comptime!(format.is_some()) {
         let format = comptime!(format.unwrap());
         let of_block = rules::of_whole_block(verdict, format);
-        let grid = two_pass_scale::grid(&grids, amax, of_block, known, format);
+        let grid = two_pass_scale::grid(&grids, of_scale, of_block, known, format);
         if amax != 0 {
             ratio = u32::reinterpret(error / power);
-            scale = rules::scale(amax, grid, format);
+            scale = rules::scale(of_scale, grid, format);
         }
     }
     let own = first_word + ABSOLUTE_POS * BLOCK_WORDS;

@@ -92,7 +92,10 @@ impl MxSpecs {
                 "block_size",
                 &size,
                 size == 0 || size == own,
-                format!("0 or {own}"),
+                match own {
+                    0 => "0".into(),
+                    _ => format!("0 or {own}"),
+                },
             ),
             ("scale_bits", &bits, bits == 0 || bits == 8, "0 or 8".into()),
             (

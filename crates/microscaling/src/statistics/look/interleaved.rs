@@ -2,7 +2,7 @@
 
 use crate::round::bits::ABS;
 use crate::statistics::lanes::{VECTOR, product, square_of_difference, vector};
-use crate::statistics::look::Views;
+use crate::statistics::look::Seen;
 use crate::statistics::partial::Partial;
 use crate::statistics::scales::Scales;
 use core::ops::Range;
@@ -11,9 +11,9 @@ use core::ops::Range;
 /// at.
 #[inline(always)]
 pub(super) fn each_column<'a>(
-    views: Views<'a>,
+    views: Seen<'a>,
     columns: usize,
-    mut look: impl FnMut(Views<'a>, usize) -> usize,
+    mut look: impl FnMut(Seen<'a>, usize) -> usize,
 ) {
     let mut column = 0;
     while column < columns {
@@ -23,7 +23,7 @@ pub(super) fn each_column<'a>(
 
 /// Blocks that lie side by side: `rows` rows, `inner` elements apart.
 pub(super) struct Interleaved<'a> {
-    pub(super) views: Views<'a>,
+    pub(super) views: Seen<'a>,
     pub(super) rows: usize,
     pub(super) inner: usize,
 }
@@ -36,19 +36,19 @@ impl Interleaved<'_> {
         *view[start..start + W].first_chunk().expect("it is as long")
     }
 
-    /// The elements of a block before.
+    /// The elements from which a block's scale follows.
     #[inline(always)]
     fn column(&self, index: usize) -> impl Iterator<Item = f32> + Clone {
-        let column = self.views[0][index..].iter().step_by(self.inner);
+        let column = self.views[2][index..].iter().step_by(self.inner);
         column.take(self.rows).copied()
     }
 
-    /// The largest magnitudes of some rows of the first `W` blocks.
+    /// The largest magnitudes of some rows of the first `W` blocks, from which their scales follow.
     #[inline(always)]
     fn maxima<const W: usize>(&self, rows: Range<usize>) -> [u32; W] {
         let mut amax = [0; W];
         for at in rows {
-            let x = self.row::<W>(self.views[0], at);
+            let x = self.row::<W>(self.views[2], at);
             for (amax, x) in amax.iter_mut().zip(x) {
                 *amax = (*amax).max(x.to_bits() & ABS);
             }
@@ -98,7 +98,7 @@ impl Interleaved<'_> {
         partial: &mut Partial,
         scales: Option<&Scales>,
     ) -> usize {
-        let [x, q] = self.views;
+        let [x, q, _] = self.views;
         let [mut power, mut error] = [[0.0; W]; 2];
         if W < VECTOR {
             for at in 0..self.rows {

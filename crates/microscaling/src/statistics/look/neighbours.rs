@@ -3,7 +3,7 @@
 use super::{TILE, beyond};
 use crate::quantize::largest::magnitude_max;
 use crate::statistics::lanes::{BLOCK_LANES, product, square_of_difference, sum_of};
-use crate::statistics::look::Views;
+use crate::statistics::look::Seen;
 use crate::statistics::partial::Partial;
 use crate::statistics::scales::Scales;
 use alloc::vec::Vec;
@@ -27,14 +27,15 @@ impl Neighbours {
     pub(super) fn look(
         &mut self,
         partial: &mut Partial,
-        [x, q]: Views<'_>,
+        [x, q, of_scale]: Seen<'_>,
         block: usize,
         scales: Option<&Scales>,
     ) {
         let together = (TILE / block).max(1) * block;
-        for (x, q) in x.chunks(together).zip(q.chunks(together)) {
+        let parts = x.chunks(together).zip(q.chunks(together));
+        for ((x, q), of_scale) in parts.zip(of_scale.chunks(together)) {
             let blocks = x.chunks(block).zip(q.chunks(block));
-            self.look_at_each(partial, blocks, scales);
+            self.look_at_each(partial, blocks, of_scale.chunks(block), scales);
         }
     }
 
@@ -43,6 +44,7 @@ impl Neighbours {
         &mut self,
         partial: &mut Partial,
         blocks: impl Iterator<Item = (&'a [f32], &'a [f32])> + Clone,
+        of_scales: impl Iterator<Item = &'a [f32]>,
         scales: Option<&Scales>,
     ) {
         let Self {
@@ -65,7 +67,7 @@ impl Neighbours {
         amax.clear();
         second.clear();
         let sub_block = scales.0.sub_block();
-        for (x, _) in blocks.clone() {
+        for x in of_scales {
             let of_block = magnitude_max(x);
             if scales.0.first_sub_block().is_some() {
                 let elements = x.iter().copied();

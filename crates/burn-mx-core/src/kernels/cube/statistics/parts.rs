@@ -4,7 +4,7 @@ use super::Places;
 use crate::kernels::cube::numbers::bits;
 use crate::kernels::cube::numbers::float::number;
 use crate::kernels::statistics::{
-    AMAX, NON_FINITE, OVERFLOW, PART_WORDS, POWER, SATURATED, SMALLEST, UNDERFLOW, UNIT,
+    AMAX, NON_FINITE, NONZERO, OVERFLOW, PART_WORDS, POWER, SATURATED, SMALLEST, UNDERFLOW, UNIT,
 };
 use cubecl::prelude::*;
 
@@ -62,6 +62,7 @@ pub(in crate::kernels::cube) fn parts_kernel(
     }
     let mut non_finite = 0u32.runtime();
     let mut overflow = 0u32.runtime();
+    let mut nonzero = 0u32.runtime();
     let mut underflow = 0u32.runtime();
     let mut saturated = 0u32.runtime();
     let mut amax = 0u32.runtime();
@@ -78,6 +79,7 @@ pub(in crate::kernels::cube) fn parts_kernel(
             }
             non_finite += figures[at + NON_FINITE];
             overflow += figures[at + OVERFLOW];
+            nonzero += figures[at + NONZERO];
             underflow += figures[at + UNDERFLOW];
             saturated += figures[at + SATURATED];
             amax = max(amax, figures[at + AMAX]);
@@ -91,6 +93,7 @@ pub(in crate::kernels::cube) fn parts_kernel(
     words[own + UNIT] = unit as u32;
     words[own + NON_FINITE] = non_finite;
     words[own + OVERFLOW] = overflow;
+    words[own + NONZERO] = nonzero;
     words[own + UNDERFLOW] = underflow;
     words[own + SATURATED] = saturated;
     words[own + AMAX] = amax;
