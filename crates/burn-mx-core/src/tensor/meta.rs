@@ -314,7 +314,7 @@ impl Meta {
     /// On the device of a constant a tensor is data. Burn loads batch norm's statistics as if they were parameters, and moves
     /// them to the device of the statistics that they replace.
     ///
-    /// An optimizer's state keeps no specs and no label of its own. Weight decay adds the parameter to its gradient, so the state
+    /// An optimizer's state keeps neither specs nor a label. Weight decay adds the parameter to its gradient, so the state
     /// has what the parameter had in the last step. Burn moves the state before each step.
     pub(crate) fn on_device(mut self, device: Meta) -> Self {
         if device.flags.contains(Flags::CONSTANT) {
