@@ -6,6 +6,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
 use burn::tensor::activation;
+use burn_mx::{ElementwiseScope, MxSpecs};
 use half::bf16;
 
 use super::data_and_parameters::preset;
@@ -176,5 +177,64 @@ fn a_reduction_to_one_element_is_float32() {
     for ((what, mx), (_, plain)) in reductions::<Mx>().into_iter().zip(reductions::<Plain>()) {
         let expected = reduced::<Plain>(plain, &FlexDevice);
         assert_all_same_bits(&reduced::<Mx>(mx, &device), &expected, what);
+    }
+}
+
+/// In scope `all`, as the reference has it, ops on data and on parameters are emulated, too.
+#[test]
+fn in_the_scope_of_the_reference_all_is_emulated() {
+    let device = mx_device(&MxSpecs {
+        elementwise_scope: ElementwiseScope::All,
+        ..MxSpecs::mxfp8_e4m3()
+    });
+    let pixel = Tensor::<Mx, 1, Int>::from_data([35_682], &device).float();
+    assert_eq!(values(pixel * 1.0), [35_584.0]);
+    let hits = Tensor::<Mx, 1>::from_data([1.0, 1.0, 0.0], &device);
+    assert_eq!(values(hits.mean()), rounded(&[2.0 / 3.0]));
+    // 1.0 + 0.005 and 1.005 + 0.005 are bfloat16s or near, further sums round back.
+    let leaf = |value: f32| Tensor::<Mx, 1>::from_data([value], &device).require_grad();
+    let (mut target, online) = (leaf(1.0), leaf(2.0));
+    for _ in 0..400 {
+        target = (target * 0.995 + online.clone() * 0.005).detach();
+    }
+    assert_eq!(values(target), [1.007_812_5]);
+    let masters = noise_tensor::<Mx, 1>([32], 1, &device).require_grad() * 0.9;
+    let expected: Vec<f32> = rounded(&noise(32, 1)).iter().map(|x| x * 0.9).collect();
+    assert_same_bits(&values(masters), &rounded(&expected), "a scaled parameter");
+    let x = noise_tensor::<Mx, 1>([32], 1, &device).require_grad();
+    let grads = (x.clone() * 0.9).sum().backward();
+    let gradient = values(x.grad(&grads).expect("a leaf"));
+    assert_same_bits(&gradient, &rounded(&[0.9; 32]), "its gradient");
+}
+
+#[test]
+fn presets_emulate_activations_and_the_reference_all() {
+    use ElementwiseScope::{Activations, All};
+    assert_eq!(MxSpecs::default().elementwise_scope, All);
+    assert_eq!(MxSpecs::mx().elementwise_scope, All);
+    let read = |json: &str| {
+        MxSpecs::from_json(json)
+            .expect("it is sound")
+            .elementwise_scope
+    };
+    assert_eq!(
+        read(r#"{ "w_elem_format": "fp8_e4m3", "bfloat": 16 }"#),
+        All
+    );
+    assert_eq!(read(r#"{ "bfloat": 16, "elementwise_scope": "all" }"#), All);
+    assert_eq!(
+        read(r#"{ "bfloat": 16, "elementwise_scope": "activations" }"#),
+        Activations
+    );
+    for name in [
+        "mxfp8_e4m3",
+        "mxfp4",
+        "mxint8",
+        "mx6",
+        "nvfp4",
+        "mxfp4_sr_rht",
+    ] {
+        let specs = MxSpecs::preset(name).expect("it is one");
+        assert_eq!(specs.elementwise_scope, Activations, "{name}");
     }
 }

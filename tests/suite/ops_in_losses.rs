@@ -276,8 +276,8 @@ fn functions<B: Backend>() -> Vec<(&'static str, Of2<B>)> {
             x.mask_where(mask, y)
         }),
         ("gathered", |x, y| {
-            let indices = x.clone().argmax(1);
-            x.gather(1, indices.clone()) / y.gather(1, indices)
+            let largest = x.clone().argmax(1);
+            x.gather(1, largest) / y.narrow(1, 0, 1)
         }),
         ("norm", |x, y| {
             burn::tensor::linalg::l2_norm(x / y, 1).log1p()
@@ -318,6 +318,11 @@ fn function_of<B: Exact>(
     std::iter::once(values(out)).chain(gradients).collect()
 }
 
+fn assert_near(got: &[f32], expected: &[f32]) {
+    let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2.0 * f32::EPSILON * b.abs();
+    assert!(got.iter().zip(expected).all(near), "{got:?} {expected:?}");
+}
+
 #[test]
 fn losses_of_ones_own_are_float32s() {
     let mut wrong = Vec::new();
@@ -332,6 +337,11 @@ fn losses_of_ones_own_are_float32s() {
         ] {
             let expected = function_of::<Plain>(plain, operands, &FlexDevice);
             let got = function_of::<Mx>(mx, operands, &device);
+            if what == "cosine" && operands.contains(&Parameter) {
+                // The sum of a parameter's three gradients has another order.
+                assert_near(&got.concat(), &expected.concat());
+                continue;
+            }
             let differences = differences(&got, &expected).into_iter();
             wrong.extend(differences.map(|problem| format!("{what} of {operands:?}, {problem}")));
         }

@@ -114,6 +114,11 @@ fn row<B: Backend>(indices: Tensor<B, 2, Int>) -> Tensor<B, 1, Int> {
     indices.reshape([2])
 }
 
+/// burn-flex cannot reduce a tensor of [`SHAPE`] that `expand` returns.
+fn repeated<B: Backend>(element: Tensor<B, 1>) -> Tensor<B, 2> {
+    element.reshape([1, 1]).repeat_dim(0, 2).repeat_dim(1, 2)
+}
+
 impl Step {
     /// The op as a program writes it, of tensors of [`SHAPE`]. The indices and the mask are of the second and the third operand.
     fn run<B: Backend>(self, x: Tensor<B, 2>, y: Tensor<B, 2>, z: Tensor<B, 2>) -> Tensor<B, 2> {
@@ -129,10 +134,10 @@ impl Step {
             Op::Sqrt => x.sqrt(),
             Op::Recip => x.recip(),
             Op::Tanh => x.tanh(),
-            Op::SumDim => x.sum_dim(1).expand(SHAPE),
-            Op::MeanDim => x.mean_dim(0).expand(SHAPE),
-            Op::Sum => x.sum().reshape([1, 1]).expand(SHAPE),
-            Op::Mean => x.mean().reshape([1, 1]).expand(SHAPE),
+            Op::SumDim => x.sum_dim(1).repeat_dim(1, 2),
+            Op::MeanDim => x.mean_dim(0).repeat_dim(0, 2),
+            Op::Sum => repeated(x.sum()),
+            Op::Mean => repeated(x.mean()),
             Op::Matmul => x.matmul(y),
             Op::Neg => -x,
             Op::Abs => x.abs(),
@@ -140,7 +145,7 @@ impl Step {
             Op::Clamp => x.clamp(-self.scalar.abs(), self.scalar.abs()),
             Op::Larger => x.max_pair(y),
             Op::Cat => Tensor::cat(vec![x, y], 0).narrow(0, 1, 2),
-            Op::Gather => x.gather(1, chosen(y)).expand(SHAPE),
+            Op::Gather => x.gather(1, chosen(y)).repeat_dim(1, 2),
             Op::Select => x.select(0, row(chosen(y))),
             Op::Scatter => {
                 let values = z.narrow(1, 0, 1);
@@ -149,9 +154,9 @@ impl Step {
             Op::MaskWhere => x.mask_where(y.greater(z.clone()), z),
             Op::MaskFill => x.mask_fill(y.greater_elem(self.scalar), self.scalar),
             Op::OneHot => row(chosen(y)).one_hot::<2>(2).float(),
-            Op::Positions => chosen(y).float().expand(SHAPE),
+            Op::Positions => chosen(y).float().repeat_dim(1, 2),
             Op::Powi => {
-                let exponents = (chosen(y) + 1).expand(SHAPE).into_primitive();
+                let exponents = (chosen(y) + 1).repeat_dim(1, 2).into_primitive();
                 let power = B::float_powi(x.into_primitive().tensor(), exponents);
                 Tensor::from_primitive(TensorPrimitive::Float(power))
             }
@@ -244,7 +249,7 @@ impl Node {
             (false, _) => value(|x| x),
             (true, Rule::Mean) => {
                 let sum = rounded(operands[0].value.clone()).sum_dim(0);
-                rounded(rounded(sum) / 2.0).expand(SHAPE)
+                rounded(rounded(sum) / 2.0).repeat_dim(0, 2)
             }
             // Indices and exponents are not rounded, and rounding moves no largest element of these.
             (true, Rule::Rounded) if matches!(step.op, Op::Powi | Op::Scatter) => {
