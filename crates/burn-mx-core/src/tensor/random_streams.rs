@@ -190,7 +190,7 @@ impl Draws {
 
 /// A number that tells specs apart, the same in each run, on each platform and in each version of this crate. The
 /// number is a hash of the fields that are not at their default, without the seed, by name and as JSON. Two fields keep the
-/// random numbers of earlier versions. Those had a field `round_m`, which resolved to `round`, and its entry stays. They had
+/// random numbers of earlier versions. Earlier versions had a field `round_m`, which resolved to `round`; the entry stays. They had
 /// no `elementwise_scope`, which draws nothing and has no entry.
 fn fingerprint(specs: &ResolvedSpecs) -> u64 {
     let fields = |specs: &MxSpecs| match serde_json::to_value(specs) {
