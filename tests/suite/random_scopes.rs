@@ -138,7 +138,8 @@ impl Step {
             Op::MeanDim => x.mean_dim(0).repeat_dim(0, 2),
             Op::Sum => repeated(x.sum()),
             Op::Mean => repeated(x.mean()),
-            Op::Matmul => x.matmul(y),
+            // The sign of a product's zero is the backend's.
+            Op::Matmul => x.matmul(y) + 0.0,
             Op::Neg => -x,
             Op::Abs => x.abs(),
             Op::Transpose => x.transpose(),
