@@ -45,6 +45,7 @@ impl OpContext {
         let mut any = false;
         let (mut weight, mut activation) = (None::<Meta>, None::<Meta>);
         let (mut pinned, mut label) = (None, None);
+        let mut of_parameter = None::<Meta>;
         let (mut by_device, mut differing) = (None::<&SharedSpecs>, None);
         let (mut storage, mut mixed_with) = (None, None);
         let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
@@ -74,6 +75,9 @@ impl OpContext {
             let is_first_weight = meta.is_weight() && !any_weight;
             any_weight |= meta.is_weight();
             bare_activation |= !meta.is_weight() && meta.specs.is_none();
+            if (meta.flags & Flags::OPTIMIZER) == Flags::OPTIMIZER_PARAMETER {
+                of_parameter = of_parameter.or(Some(meta));
+            }
             let role = if meta.is_weight() {
                 &mut weight
             } else {
@@ -109,11 +113,12 @@ impl OpContext {
         flags.set(Flags::ACTIVATION, of_data && of_parameters);
         flags.set(Flags::OF_PARAMETERS, of_parameters && !of_data);
         let by_optimizer = flags.intersects(Flags::OPTIMIZER);
-        let source = match any_weight && by_optimizer {
+        let source = match (any_weight, by_optimizer) {
             // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
             // fork on a device with other specs.
-            true => weight,
-            false => activation.or(weight),
+            (true, true) => weight,
+            (false, true) => of_parameter.or(activation),
+            _ => activation.or(weight),
         };
         let is_pinned = |meta: Meta| meta.flags.contains(Flags::PINNED);
         // What was set for a parameter by name does not go on by way of an activation, also of one without specs; what is
