@@ -16,15 +16,18 @@ use super::change::change;
 /// op on the results. Emulation begins again when the result becomes a parameter (`Param::from_tensor`, `set_require_grad`),
 /// or meets a tensor without this mark in a layer.
 ///
-/// Without this function a parameter is an ordinary operand. An average of weights on an emulated device is then rounded in
-/// each step, and stalls if a step is less than half a unit in the last place. [`lerp`] averages whole modules.
+/// Presets leave arithmetic on parameters alone in `f32`. In the scope [`All`](burn_mx_core::ElementwiseScope::All), a parameter is
+/// an ordinary operand without this function. An average of weights is then rounded in each step, and stalls if a step is less
+/// than half a unit in the last place. [`lerp`] averages whole modules.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
 /// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
 /// # use burn_mx::{MxBackend, MxDevice, MxSpecs, module::master};
-/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
+/// # use burn_mx::ElementwiseScope;
+/// let specs = MxSpecs { elementwise_scope: ElementwiseScope::All, ..MxSpecs::mxfp8_e4m3() };
+/// let device = MxDevice::new(FlexDevice, specs)?;
 /// let weight = Tensor::<MxBackend<Flex>, 1>::from_floats([1.0], &device).require_grad();
 /// // In bfloat16 there is nothing between 1 and 1.0078125.
 /// assert_eq!((weight.clone() + 0.001).into_scalar(), 1.0);

@@ -18,7 +18,10 @@ use burn_mx_core::{AsResolvedSpecs, ResolvedSpecs};
 /// # use burn_mx::{MxAutodiff, MxDevice, MxSpecs, module::{emulated, full_precision}};
 /// # use burn_core::tensor::Tensor;
 /// # use burn_flex::{Flex, FlexDevice};
-/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
+/// # use burn_mx::ElementwiseScope;
+/// let everywhere = ElementwiseScope::All; // the tensors here are data, which presets do not round
+/// let specs = MxSpecs { elementwise_scope: everywhere, ..MxSpecs::mxfp8_e4m3() };
+/// let device = MxDevice::new(FlexDevice, specs)?;
 /// let logits = Tensor::<MxAutodiff<Flex>, 1>::from_floats([1.01, 2.02], &device);
 /// let exact = full_precision(logits) * 3.0; // 3.03: not a bfloat16
 /// assert_eq!(exact.clone().into_data().to_vec::<f32>()?[0], 1.01 * 3.0);
