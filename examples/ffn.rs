@@ -166,7 +166,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         let specs = specs.unwrap_or_else(|error| refuse("--preset", name, error));
         formats.push((name, Some(specs)));
     }
-    fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
     let plot = cli.out.join("ffn_loss.svg");
     own_files::check(&plot).unwrap_or_else(|error| refuse("--out", &cli.out, error));
     let json = cli
@@ -176,6 +175,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut csv = cli.csv.as_ref().map(|path| {
         csv::Writer::from_path(path).unwrap_or_else(|error| refuse("--csv", path, error))
     });
+    fs::create_dir_all(&cli.out).unwrap_or_else(|error| refuse("--out", &cli.out, error));
 
     println!("format        seed    loss  accuracy  time a step  overhead  specs");
     if let Some(csv) = &mut csv {
