@@ -7,7 +7,9 @@ use std::rc::Rc;
 
 use memmap2::Mmap;
 use microscaling::Packed;
-use microscaling::safetensors::{FileError, FileTensor, PackedFile, PackedFiles};
+use microscaling::safetensors::{
+    CheckpointFiles, CheckpointFilesError, FileError, FileTensor, PackedFile, PackedFiles,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::CheckpointError;
@@ -70,16 +72,6 @@ impl Index {
     }
 }
 
-/// The number of shards in a name such as `NAME-00001-of-00003`. Only an index makes shards a checkpoint.
-fn count_of_shards(path: &Path) -> Option<u32> {
-    let stem = path.file_stem()?.to_str()?;
-    let (stem, count) = stem.rsplit_once("-of-")?;
-    let (_, number) = stem.rsplit_once('-')?;
-    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let count = Some(count).filter(|count| is_number(count) && is_number(number));
-    count?.parse().ok()
-}
-
 pub(super) fn io(path: &Path, source: std::io::Error) -> CheckpointError {
     CheckpointError::Io {
         path: path.to_owned(),
@@ -125,64 +117,35 @@ impl Mapped {
     }
 }
 
-/// The files of the checkpoint at this path.
-pub(super) fn files(path: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
-    let none = |reason: &str| CheckpointError::NoCheckpoint {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
-    };
-    let has_extension = |path: &Path, wanted| path.extension().is_some_and(|have| have == wanted);
-    if path.is_dir() {
-        let entries = fs::read_dir(path).map_err(|source| io(path, source))?;
-        let mut found = Vec::new();
-        for entry in entries {
-            found.push(entry.map_err(|source| io(path, source))?.path());
-        }
-        let is_index = |file: &PathBuf| file.to_string_lossy().ends_with(".safetensors.index.json");
-        let indices: Vec<PathBuf> = found
-            .iter()
-            .filter(|file| is_index(file))
-            .cloned()
-            .collect();
-        found.retain(|file| has_extension(file, "safetensors"));
-        // Shards without an index are what a save has left that was killed.
-        let is_shard = |file: &PathBuf| count_of_shards(file).is_some();
-        let (parts, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_shard);
-        return match (&indices[..], &found[..], &parts[..]) {
-            ([index], _, _) => shards(index),
-            ([], [file], _) => Ok(vec![Mapped::open(file)?]),
-            ([], [], [file]) if count_of_shards(file) == Some(1) => Ok(vec![Mapped::open(file)?]),
-            ([], [], []) => Err(none("has no safetensors file")),
-            ([], [], _) => Err(none("has shards of a checkpoint and no index of them")),
-            _ => Err(none("has several checkpoints: name one")),
-        };
-    }
-    if has_extension(path, "json") {
-        return shards(path);
-    }
-    let index = index_of(path);
-    match !path.exists() && index.exists() {
-        true => shards(&index),
-        false => Ok(vec![Mapped::open(path)?]),
-    }
+/// The mapped files of a checkpoint, and what its index says.
+#[derive(Debug)]
+pub(super) struct Files {
+    found: CheckpointFiles,
+    pub(super) mapped: Vec<Rc<Mapped>>,
 }
 
-fn shards(index: &Path) -> Result<Vec<Rc<Mapped>>, CheckpointError> {
-    let folder = index.parent().unwrap_or(Path::new(""));
-    let read = Index::read(index)?;
-    read.files()
-        .map(|name| {
-            // No other folder than the index's is anybody's business.
-            if Path::new(name).file_name() != Some(name.as_ref()) {
-                return Err(CheckpointError::Json {
-                    path: index.to_owned(),
-                    what: "the index",
-                    reason: format!("`{name}` is not a file name"),
-                });
-            }
-            Mapped::open(&folder.join(name))
-        })
-        .collect()
+/// The files of the checkpoint at this path.
+pub(super) fn files(path: &Path) -> Result<Files, CheckpointError> {
+    let found = CheckpointFiles::find(path).map_err(|error| match error {
+        CheckpointFilesError::Io { path, source } => CheckpointError::Io { path, source },
+        CheckpointFilesError::None { path, reason } => {
+            CheckpointError::NoCheckpoint { path, reason }
+        }
+        CheckpointFilesError::Index { path, reason } => CheckpointError::Json {
+            path,
+            what: "the index",
+            reason,
+        },
+        error => CheckpointError::NoCheckpoint {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        },
+    })?;
+    let mapped = found.files().iter().map(|file| Mapped::open(file));
+    Ok(Files {
+        mapped: mapped.collect::<Result<_, _>>()?,
+        found,
+    })
 }
 
 /// The contents of a checkpoint's files.
@@ -196,26 +159,33 @@ pub(super) struct Archive<'a> {
 impl<'a> Archive<'a> {
     /// `layout` is the layout of the packed weights, if it is known.
     pub(super) fn read(
-        mapped: &'a [Rc<Mapped>],
+        files: &'a Files,
         layout: Option<CheckpointLayout>,
     ) -> Result<Self, CheckpointError> {
-        let mut written = Written::default();
-        let mut files = Vec::new();
+        let mapped = &files.mapped;
+        let mut said = Vec::new();
+        let mut packed = Vec::new();
         for file in mapped {
-            let packed = PackedFile::read(file.bytes());
-            let packed = packed.map_err(|source| file_error(&file.path, source))?;
-            if let Some(text) = packed.metadata(KEY) {
-                written.add(file, text)?;
-            }
-            files.push(packed);
+            let own = PackedFile::read(file.bytes());
+            let own = own.map_err(|source| file_error(&file.path, source))?;
+            said.push(own.metadata(KEY).map(|text| Written::read(file, text)));
+            packed.push(own);
         }
-        let said = || written.layout.parse().ok();
-        let read = PackedFiles::new(files, layout.or_else(said));
-        let read = read.map_err(|source| match (source, mapped) {
-            (FileError::SameName { name }, _) => CheckpointError::SameName { name },
-            (source, [first, ..]) => file_error(&first.path, source),
-            (_, []) => unreachable!("no file has no error"),
-        })?;
+        let said = said.into_iter().map(Option::transpose);
+        let said: Vec<Option<Written>> = said.collect::<Result<_, _>>()?;
+        let layout = layout.or_else(|| said.iter().flatten().last()?.layout.parse().ok());
+        let read = files.found.read(packed, layout);
+        let path = files.found.index().unwrap_or(&mapped[0].path);
+        let read = read.map_err(|source| file_error(path, source))?;
+        let mut written = Written::default();
+        for (number, said) in said.into_iter().enumerate() {
+            // What a file says of a weight counts if the weight's parts in this file do.
+            let counts = |name: &String| {
+                let mut parts = read.parts_of(name).into_iter();
+                parts.any(|part| read.file_of(&part) == Some(number))
+            };
+            said.into_iter().for_each(|said| written.add(said, counts));
+        }
         Ok(Self {
             mapped,
             read,
@@ -284,28 +254,33 @@ impl<'a> Archive<'a> {
 }
 
 impl Written {
-    /// Adds a file's metadata. All files of a checkpoint must agree on the specs that they share.
-    fn add(&mut self, file: &Mapped, text: &str) -> Result<(), CheckpointError> {
+    /// The metadata of a file.
+    fn read(file: &Mapped, text: &str) -> Result<Self, CheckpointError> {
         let fail = |reason: String| CheckpointError::Json {
             path: file.path.clone(),
             what: "the metadata `burn_mx`",
             reason,
         };
         let written: Self = serde_json::from_str(text).map_err(|error| fail(error.to_string()))?;
-        let before = self.specs.len();
-        for (name, number) in written.weights {
-            if number >= written.specs.len() {
-                return Err(fail(format!(
-                    "`{name}` refers to specs {number}; the file has {} specs",
-                    written.specs.len()
-                )));
-            }
-            self.weights.insert(name, before + number);
+        let specs = written.specs.len();
+        match written.weights.iter().find(|(_, number)| **number >= specs) {
+            Some((name, number)) => Err(fail(format!(
+                "`{name}` refers to specs {number}; the file has {specs} specs"
+            ))),
+            None => Ok(written),
         }
-        self.specs.extend(written.specs);
-        self.inputs.extend(written.inputs);
-        self.layout = written.layout;
-        self.names = written.names;
-        Ok(())
+    }
+
+    /// Adds what a file says of the weights that count there.
+    fn add(&mut self, other: Self, counts: impl Fn(&String) -> bool) {
+        let before = self.specs.len();
+        let weights = other.weights.into_iter().filter(|(name, _)| counts(name));
+        self.weights
+            .extend(weights.map(|(name, number)| (name, before + number)));
+        self.specs.extend(other.specs);
+        let inputs = other.inputs.into_iter().filter(|(name, _)| counts(name));
+        self.inputs.extend(inputs);
+        self.layout = other.layout;
+        self.names = other.names;
     }
 }

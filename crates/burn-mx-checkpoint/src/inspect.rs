@@ -103,7 +103,7 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<CheckpointContents, CheckpointE
     Ok(CheckpointContents {
         others: others.collect(),
         weights,
-        files: files.iter().map(|file| file.path.clone()).collect(),
+        files: files.mapped.iter().map(|file| file.path.clone()).collect(),
     })
 }
 

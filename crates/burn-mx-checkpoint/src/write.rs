@@ -202,18 +202,19 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The file at the path may be a shard that the index there names. This function copies it to another name, and the shards
-/// remain a checkpoint.
+/// The file at the path may be one that the index there names. This function copies it to another name, and the files that the
+/// index names remain a checkpoint.
 fn give_up_name(path: &Path) -> Result<(), CheckpointError> {
     let index_path = index_of(path);
     let Ok(mut index) = Index::read(&index_path) else {
         return Ok(());
     };
     let folder = folder_of(path);
-    let (own, others): (Vec<&str>, Vec<&str>) = index
+    let own = index
         .files()
-        .partition(|name| is_same(&folder.join(name), path));
-    if own.is_empty() || others.is_empty() {
+        .filter(|name| is_same(&folder.join(name), path));
+    let own: Vec<&str> = own.collect();
+    if own.is_empty() {
         return Ok(());
     }
     let own: Vec<String> = own.into_iter().map(str::to_owned).collect();

@@ -3,9 +3,8 @@
 use crate::error::Error;
 use crate::npy::{self, Bytes};
 use memmap2::Mmap;
-use microscaling::safetensors::{CheckpointLayout, PackedFile, PackedFiles};
+use microscaling::safetensors::{CheckpointFiles, CheckpointLayout, PackedFile, PackedFiles};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -19,28 +18,25 @@ pub(crate) struct Checkpoint {
     /// The name of the index, if there is one.
     pub(crate) index: Option<String>,
     pub(crate) files: Vec<PathBuf>,
+    /// The model's `config.json` beside the files, with the quantization from `hf_quant_config.json`; null without them.
+    pub(crate) config: Value,
+    found: CheckpointFiles,
     maps: Vec<Bytes>,
 }
 
 impl Checkpoint {
     /// Opens a safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let found = match path.is_dir() {
-            true => in_folder(path)?,
-            false => path.to_owned(),
-        };
-        let name = found.file_name().unwrap_or_default().to_string_lossy();
-        let index = name.ends_with(INDEX).then(|| name.into_owned());
-        let files = match &index {
-            Some(_) => named_by(&found)?,
-            None => vec![found],
-        };
-        let maps = files.iter().map(|path| map(path));
+        let found = CheckpointFiles::find(path)?;
+        let name = found.index().and_then(Path::file_name);
+        let maps = found.files().iter().map(|path| map(path));
         Ok(Self {
             path: path.to_owned(),
-            index,
+            index: name.map(|name| name.to_string_lossy().into_owned()),
             maps: maps.collect::<Result<_, _>>()?,
-            files,
+            files: found.files().to_vec(),
+            config: config(&found.files()[0])?,
+            found,
         })
     }
 
@@ -50,8 +46,9 @@ impl Checkpoint {
             let file = PackedFile::read(map);
             file.map_err(|source| Error::file(path, source))
         });
-        PackedFiles::new(files.collect::<Result<_, _>>()?, layout)
-            .map_err(|source| Error::file(&self.path, source))
+        let files = files.collect::<Result<_, _>>()?;
+        let read = self.found.read(files, layout);
+        read.map_err(|source| Error::file(&self.path, source))
     }
 }
 
@@ -66,53 +63,27 @@ fn map(path: &Path) -> Result<Bytes, Error> {
     }
 }
 
-/// The index in a folder, or else its only safetensors file.
-fn in_folder(folder: &Path) -> Result<PathBuf, Error> {
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|source| Error::io(folder, source))? {
-        let entry = entry.map_err(|source| Error::io(folder, source))?;
-        entries.push(entry.path());
+/// The config of the model beside a file. Model Optimizer describes quantized weights in `hf_quant_config.json`.
+fn config(beside: &Path) -> Result<Value, Error> {
+    let mut config = json(&beside.with_file_name("config.json"))?;
+    let quantized = json(&beside.with_file_name("hf_quant_config.json"))?;
+    let said = quantized.get("quantization");
+    if let (Some(said), None) = (said, config.get("quantization_config")) {
+        let mut fields = config.as_object().cloned().unwrap_or_default();
+        fields.insert("quantization_config".to_owned(), said.clone());
+        config = fields.into();
     }
-    let ending = |wanted: &str| {
-        let has = |path: &&PathBuf| path.to_string_lossy().ends_with(wanted);
-        let found: Vec<PathBuf> = entries.iter().filter(has).cloned().collect();
-        found
-    };
-    let (indices, files) = (ending(INDEX), ending(".safetensors"));
-    match (&indices[..], &files[..]) {
-        ([one], _) | ([], [one]) => Ok(one.clone()),
-        _ => Err(Error::NoCheckpoint {
-            path: folder.to_owned(),
-            reason: format!(
-                "has {} indices and {} safetensors files; allowed: one index, or one file and no index",
-                indices.len(),
-                files.len()
-            ),
-        }),
-    }
+    Ok(config)
 }
 
-/// The files that an index names, each once, in order.
-fn named_by(index: &Path) -> Result<Vec<PathBuf>, Error> {
-    let fail = |reason: String| Error::NoCheckpoint {
-        path: index.to_owned(),
-        reason,
-    };
-    let text = fs::read_to_string(index).map_err(|source| Error::io(index, source))?;
-    let read: Value = serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
-    let map = read.get("weight_map").and_then(Value::as_object);
-    let map = map.ok_or_else(|| fail("has no object `weight_map`".into()))?;
-    let mut files = BTreeSet::new();
-    for name in map.values() {
-        let name = name.as_str().unwrap_or_default();
-        // No other folder than the index's is anybody's business.
-        if name.is_empty() || Path::new(name).file_name() != Some(name.as_ref()) {
-            return Err(fail(format!("`{name}` is not a file name")));
-        }
-        files.insert(index.with_file_name(name));
+/// A file's JSON; null if there is no file.
+fn json(path: &Path) -> Result<Value, Error> {
+    if !path.is_file() {
+        return Ok(Value::Null);
     }
-    if files.is_empty() {
-        return Err(fail("names no file".into()));
-    }
-    Ok(files.into_iter().collect())
+    let text = fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
+    serde_json::from_str(&text).map_err(|error| Error::Config {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
 }

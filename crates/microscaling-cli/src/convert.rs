@@ -1,6 +1,7 @@
 //! `microscaling convert`.
 
 use crate::checkpoint::Checkpoint;
+use crate::companions::{RenamedScale, quantized};
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::output::{Output, Planned};
@@ -30,8 +31,10 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     let read = input.read(args.from)?;
     check_packed(&input, &read, args.from)?;
     let weights = read.weights().keys().map(|name| {
-        let replaces = read.parts_of(name);
+        let mut replaces = read.parts_of(name);
         let first = replaces.first().and_then(|part| read.file_of(part));
+        let scale = RenamedScale::of(&read, name, args.to);
+        replaces.extend(scale.map(|scale| scale.from));
         Planned {
             name: name.clone(),
             file: first.unwrap_or(0),
@@ -57,7 +60,15 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         "{} in layout {layout}; {bytes} bytes of tensors in\n",
         counted(count)
     ));
+    let copied: Vec<String> = quantized(&read).into_keys().collect();
+    if let Some(first) = copied.first() {
+        done.text(format!(
+            "{} weights that are quantized in other layouts are copied unchanged, such as `{first}`\n",
+            copied.len()
+        ));
+    }
     done.fact("weights", count);
+    done.fact("copied", copied);
     done.fact("layout", layout.name());
     done.fact("bytes", bytes);
     done.files(&files);

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Compare the tensors of two checkpoints in any layouts; the exit status is 1 if any differ
 ///
-/// Tensors are compared by name. Two packed weights are compared by codes, scales and values, a packed weight and a tensor of
-/// floats by values, and all other tensors by bytes.
+/// Tensors are compared by name. Two packed weights are compared by codes and scales, and two tensors of one type by bytes. All
+/// others are compared by values: a packed weight and a tensor of floats, FP8 with other scales, BF16 and F32. The table shows the
+/// tensors that differ.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
@@ -29,22 +30,36 @@ pub(crate) struct Args {
 /// A tensor of a checkpoint.
 enum Tensor<'a> {
     Packed(Packed),
+    /// FP8 codes with scales of higher precision, and the values.
+    Scaled([FileTensor<'a>; 2], Vec<f32>),
+    /// A packed weight that is damaged: why, and the tensors that it should have.
+    Unread(String, Vec<Option<FileTensor<'a>>>),
     Other(FileTensor<'a>),
 }
 
 impl<'a> Tensor<'a> {
     /// The weight or other tensor of this name, if there is one.
-    fn find(input: &Checkpoint, read: &PackedFiles<'a>, name: &str) -> Result<Option<Self>, Error> {
+    fn find(read: &PackedFiles<'a>, name: &str) -> Option<Self> {
+        if let Some(weight) = read.scaled().get(name) {
+            let parts = [read.tensor(name)?, read.tensor(&weight.scales)?];
+            return Some(Self::Scaled(parts, read.scaled_values(name)?));
+        }
         match read.packed(name) {
-            Some(Ok(packed)) => Ok(Some(Self::Packed(packed))),
-            Some(Err(source)) => Err(Error::file(&input.path, source)),
-            None => Ok(read.tensor(name).map(Self::Other)),
+            Some(Ok(packed)) => Some(Self::Packed(packed)),
+            Some(Err(source)) => {
+                let parts = read.parts_of(name);
+                let parts = parts.iter().map(|part| read.tensor(part)).collect();
+                Some(Self::Unread(source.to_string(), parts))
+            }
+            None => read.tensor(name).map(Self::Other),
         }
     }
 
     fn what(&self) -> String {
         match self {
             Self::Packed(packed) => packed.format().to_string(),
+            Self::Scaled([codes, scales], _) => format!("{}, scales {}", codes.dtype, scales.dtype),
+            Self::Unread(reason, _) => format!("not read: {reason}"),
             Self::Other(tensor) => tensor.dtype.clone(),
         }
     }
@@ -52,7 +67,8 @@ impl<'a> Tensor<'a> {
     fn shape(&self) -> &[usize] {
         match self {
             Self::Packed(packed) => packed.shape(),
-            Self::Other(tensor) => &tensor.shape,
+            Self::Unread(..) => &[],
+            Self::Scaled([tensor, _], _) | Self::Other(tensor) => &tensor.shape,
         }
     }
 
@@ -60,17 +76,75 @@ impl<'a> Tensor<'a> {
     fn values(&self) -> Option<Vec<f32>> {
         match self {
             Self::Packed(packed) => Some(packed.decode()),
+            Self::Scaled(_, values) => Some(values.clone()),
+            Self::Unread(..) => None,
             Self::Other(tensor) => floats(tensor),
         }
     }
+
+    /// Whether every byte is the same. Packed weights are compared elsewhere.
+    fn has_bytes_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Scaled(one, _), Self::Scaled(other, _)) => one == other,
+            (Self::Unread(_, one), Self::Unread(_, other)) => one == other,
+            (Self::Other(one), Self::Other(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+/// How many scales and elements have other bytes, where both tensors have as many.
+fn bytes_that_differ(
+    packed: Option<PackedDifference>,
+    one: &Tensor<'_>,
+    other: &Tensor<'_>,
+) -> Option<[String; 2]> {
+    if let Some(difference) = packed {
+        let PackedDifference {
+            scales,
+            scales_differ,
+            elements,
+            elements_differ,
+            ..
+        } = difference;
+        let tensor_scale = match difference.tensor_scale_differs {
+            true => ", and the tensor scale",
+            false => "",
+        };
+        return Some([
+            format!("{scales_differ} of {scales}{tensor_scale}"),
+            format!("{elements_differ} of {elements}"),
+        ]);
+    }
+    match (one, other) {
+        (Tensor::Other(one), Tensor::Other(other)) if one.dtype == other.dtype => {
+            let count = one.shape.iter().product::<usize>();
+            let width = one.bytes.len().checked_div(count).unwrap_or(0).max(1);
+            let elements = one.bytes.chunks(width).zip(other.bytes.chunks(width));
+            let differ = elements.filter(|(one, other)| one != other).count();
+            Some(["-".to_owned(), format!("{differ} of {count}")])
+        }
+        _ => None,
+    }
+}
+
+/// The result for two tensors.
+#[derive(PartialEq)]
+enum Alike {
+    Same,
+    /// The values are the same, in other types.
+    InValues,
+    No,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     let inputs = (Checkpoint::open(&args.one)?, Checkpoint::open(&args.other)?);
     let reads = (inputs.0.read(args.from)?, inputs.1.read(args.from)?);
     let names = |read: &PackedFiles<'_>| -> Vec<String> {
-        let weights = read.weights().keys();
-        weights.chain(read.others()).cloned().collect()
+        let scales = read.scaled().values().map(|weight| &weight.scales);
+        let scales: BTreeSet<&String> = scales.collect();
+        let others = read.others().iter().filter(|name| !scales.contains(name));
+        read.weights().keys().chain(others).cloned().collect()
     };
     let all: BTreeSet<String> = [names(&reads.0), names(&reads.1)]
         .concat()
@@ -86,26 +160,31 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         "Largest difference",
         "SQNR in dB",
     ]);
-    let (mut same, mut differ) = (0_usize, 0_usize);
+    let (mut in_values, mut differ) = (0_usize, 0_usize);
     for name in &all {
-        let one = Tensor::find(&inputs.0, &reads.0, name)?;
-        let other = Tensor::find(&inputs.1, &reads.1, name)?;
-        let is_same = match (&one, &other) {
+        let one = Tensor::find(&reads.0, name);
+        let other = Tensor::find(&reads.1, name);
+        let alike = match (&one, &other) {
             (Some(one), Some(other)) => compare(&args.one, name, one, other, &mut rows)?,
             _ => {
                 let what = |tensor: &Option<Tensor<'_>>| {
                     tensor.as_ref().map_or("missing".into(), Tensor::what)
                 };
                 rows.add_row([name, &what(&one), &what(&other)]);
-                false
+                Alike::No
             }
         };
-        *(if is_same { &mut same } else { &mut differ }) += 1;
+        in_values += usize::from(alike == Alike::InValues);
+        differ += usize::from(alike == Alike::No);
     }
     let mut done = Done::default();
     done.table("differences", rows);
-    done.text(format!("{differ} of {} tensors differ", same + differ));
-    done.fact("tensors", same + differ);
+    done.text(format!("{differ} of {} tensors differ", all.len()));
+    if in_values > 0 {
+        done.text(format!("; {in_values} have equal values in other types"));
+    }
+    done.fact("tensors", all.len());
+    done.fact("equal_values_in_other_types", in_values);
     done.fact("differ", differ);
     done.status = (differ > 0).into();
     Ok(done)
@@ -118,44 +197,35 @@ fn compare(
     one: &Tensor<'_>,
     other: &Tensor<'_>,
     rows: &mut Table,
-) -> Result<bool, Error> {
-    let whats = [one.what(), other.what()];
-    let mut row = vec![name.to_owned()];
-    row.extend(whats);
+) -> Result<Alike, Error> {
+    let mut row = vec![name.to_owned(), one.what(), other.what()];
     let packed = match (one, other) {
         (Tensor::Packed(one), Tensor::Packed(other)) => one.view().difference(&other.view()),
-        (Tensor::Other(one), Tensor::Other(other)) if one == other => return Ok(true),
+        _ if one.has_bytes_of(other) => return Ok(Alike::Same),
         _ => None,
     };
     if packed.is_some_and(|difference| difference.is_none()) {
-        return Ok(true);
+        return Ok(Alike::Same);
     }
     if one.shape() != other.shape() {
         for (cell, shape) in row[1..].iter_mut().zip([one.shape(), other.shape()]) {
             *cell += &format!(" {shape:?}");
         }
         rows.add_row(row);
-        return Ok(false);
+        return Ok(Alike::No);
     }
-    let Some((a, b)) = one.values().zip(other.values()) else {
-        rows.add_row(row);
-        return Ok(false);
-    };
+    let bytes = bytes_that_differ(packed, one, other);
     let dash = || "-".to_owned();
-    row.extend(match packed {
-        Some(PackedDifference {
-            scales,
-            scales_differ,
-            elements,
-            elements_differ,
-            ..
-        }) => [
-            format!("{scales_differ} of {scales}"),
-            format!("{elements_differ} of {elements}"),
-        ],
-        None => [dash(), dash()],
-    });
+    let Some((a, b)) = one.values().zip(other.values()) else {
+        row.extend(bytes.unwrap_or_else(|| [dash(), dash()]));
+        rows.add_row(row);
+        return Ok(Alike::No);
+    };
     let pairs = || a.iter().zip(&b).filter(|(a, b)| a.to_bits() != b.to_bits());
+    if bytes.is_none() && pairs().next().is_none() {
+        return Ok(Alike::InValues);
+    }
+    row.extend(bytes.unwrap_or_else(|| [dash(), dash()]));
     let largest = pairs().fold(0.0, |largest: f32, (a, b)| {
         let distance = (a - b).abs();
         // A NaN stays.
@@ -168,7 +238,7 @@ fn compare(
     let statistics = Statistics::of(Comparison {
         original: &a,
         quantized: &b,
-        shape: one.shape(),
+        shape: &[a.len()],
         axis: 0,
         format: None,
     });
@@ -181,5 +251,5 @@ fn compare(
             .map_or_else(dash, |sqnr| format!("{sqnr:.2}")),
     );
     rows.add_row(row);
-    Ok(false)
+    Ok(Alike::No)
 }

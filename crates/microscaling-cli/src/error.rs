@@ -1,7 +1,7 @@
 //! The errors.
 
-use microscaling::WeightLayoutError;
-use microscaling::safetensors::FileError;
+use microscaling::safetensors::{CheckpointFilesError, FileError};
+use microscaling::{Dialect, WeightLayoutError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,10 @@ pub(crate) enum Error {
         path: PathBuf,
         source: Box<FileError>,
     },
-    #[error("{}: {reason}", .path.display())]
-    NoCheckpoint { path: PathBuf, reason: String },
+    #[error(transparent)]
+    NoCheckpoint(#[from] CheckpointFilesError),
+    #[error("{}: cannot be read: {reason}", .path.display())]
+    Config { path: PathBuf, reason: String },
     #[error("{}: `{tensor}`: {source}", .path.display())]
     Tensor {
         path: PathBuf,
@@ -35,12 +37,13 @@ pub(crate) enum Error {
     #[error("{}: two tensors would have the name `{name}`; allowed: names that differ", .path.display())]
     SameName { path: PathBuf, name: String },
     #[error(
-        "{}: `{tensor}` is {dtype} of shape {shape:?}; allowed: F32, F16 or BF16 with two axes or more; `--only` and `--skip` \
-         choose the tensors", .path.display()
+        "{}: `{tensor}` is {what}{dtype} of shape {shape:?}; allowed: weights in F32, F16 or BF16 with two axes or more, \
+         which `--only` and `--skip` choose", .path.display()
     )]
     NoWeight {
         path: PathBuf,
         tensor: String,
+        what: &'static str,
         dtype: String,
         shape: Vec<usize>,
     },
@@ -52,6 +55,25 @@ pub(crate) enum Error {
         path: PathBuf,
         weight: String,
         layout: &'static str,
+    },
+    #[error(
+        "{}: `{weight}` is quantized already ({called}); allowed: weights in F32, F16 or BF16, and no quantized weight beside them",
+        .path.display()
+    )]
+    Quantized {
+        path: PathBuf,
+        weight: String,
+        called: String,
+    },
+    #[error(
+        "{}: `{tensor}` has shape {shape:?}, and which axis its products sum over is not known; allowed: `--axis`, which counts \
+         for all packed tensors, or `--skip`. Only matrices [out, in] and the experts of some models, by `model_type` in \
+         config.json, have a known axis", .path.display()
+    )]
+    UnknownAxis {
+        path: PathBuf,
+        tensor: String,
+        shape: Vec<usize>,
     },
     #[error("{}: the metadata `{key}`: {reason}", .path.display())]
     Metadata {
@@ -68,6 +90,16 @@ pub(crate) enum Error {
         axis: i64,
         tensor: String,
         rank: usize,
+    },
+    #[error(
+        "dialect {dialect}: `{tensor}` has shape {shape:?}, and its products sum over axis {axis}; allowed: the last axis, or \
+         experts in the layouts gpt-oss and gguf-mxfp4, or `--skip`, which leaves the tensor unchanged"
+    )]
+    DialectAxis {
+        dialect: Dialect,
+        tensor: String,
+        shape: Vec<usize>,
+        axis: usize,
     },
     #[error("{0}")]
     Arguments(String),

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod checkpoint;
+mod companions;
 mod convert;
 mod diff;
 mod done;
@@ -8,6 +9,7 @@ mod error;
 mod files;
 mod formats;
 mod inspect;
+mod models;
 mod npy;
 mod numbers;
 mod output;

@@ -1,6 +1,7 @@
 //! Writing a checkpoint: all of its files, or none.
 
 use crate::checkpoint::{Checkpoint, INDEX};
+use crate::companions::RenamedScale;
 use crate::error::Error;
 use crate::files::{Partial, check_targets};
 use crate::npy;
@@ -67,6 +68,7 @@ impl Output<'_> {
             let mut tensors = Vec::new();
             for (name, weight) in &weights {
                 tensors.extend(self.stored(name, weight)?);
+                tensors.extend(self.input_scale(name));
             }
             tensors.extend(self.others(number, &replaced));
             let to = self.path_of(number);
@@ -130,10 +132,23 @@ impl Output<'_> {
         Ok(stored.collect())
     }
 
+    /// The scale of the input of a weight's layer, as the layout has it, where it replaces the input's.
+    fn input_scale(&self, weight: &str) -> Option<Stored<'static>> {
+        let renamed = RenamedScale::of(self.read, weight, self.layout)?;
+        Some(Stored {
+            name: renamed.to,
+            dtype: "F32".to_owned(),
+            shape: renamed.shape,
+            bytes: renamed.number.to_le_bytes().to_vec().into(),
+        })
+    }
+
     /// The tensors of a file of the input's that stay as they are.
     fn others(&self, number: usize, replaced: &BTreeSet<&str>) -> Vec<Stored<'_>> {
         let file = &self.read.files()[number];
+        // A tensor that the index has in another file is left of something else.
         let names = file.names().into_iter();
+        let names = names.filter(|name| self.read.file_of(name) == Some(number));
         let names = names.filter(|name| !replaced.contains(name));
         let others = names.filter_map(|name| {
             let tensor = file.tensor(name)?;

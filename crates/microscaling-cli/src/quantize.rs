@@ -1,18 +1,23 @@
 //! `microscaling quantize`.
 
 use crate::checkpoint::Checkpoint;
+use crate::companions::{called, is_companion, is_low_bit, quantized};
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
+use crate::models::summed_axis;
 use crate::numbers::floats;
 use crate::output::{Output, Planned};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
-use microscaling::{BlockFormat, Comparison, Dialect, Packed, RandomStream, Rounding, Statistics};
+use microscaling::{
+    BlockFormat, Comparison, Dialect, DialectError, Packed, RandomStream, Rounding, Statistics,
+    WeightLayout,
+};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Pack the weights of a checkpoint: its tensors of floats (F32, F16, BF16) with two axes or more
+/// Pack the weights of a checkpoint: its tensors of floats (F32, F16, BF16) with two axes or more, without biases
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
@@ -28,9 +33,10 @@ pub(crate) struct Args {
     /// The layout of the packed weights: `microscaling`, or another tool's layout, see `formats`
     #[arg(long, default_value = "microscaling")]
     layout: CheckpointLayout,
-    /// The axis along which blocks lie; negative numbers count from the last axis
-    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
-    axis: i64,
+    /// The axis along which blocks lie, in all tensors. Negative numbers count from the last axis [default: the axis that products
+    /// sum over; the last one of matrices, and by `model_type` in config.json]
+    #[arg(long, allow_negative_numbers = true)]
+    axis: Option<i64>,
     /// How numbers are rounded: `even` (ties to even), `nearest` (ties away from zero), `floor` (toward zero), `stochastic`
     #[arg(long, default_value_t = Rounding::NearestEven)]
     rounding: Rounding,
@@ -38,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Pack by the rules of this tool, which fix rounding and scales: see `formats`
-    #[arg(long, conflicts_with_all = ["axis", "rounding", "seed"])]
+    #[arg(long, conflicts_with_all = ["rounding", "seed"])]
     dialect: Option<Dialect>,
     /// Pack only tensors whose names match this pattern, such as `model.layers.*.weight`; may be repeated
     #[arg(long, value_name = "PATTERN")]
@@ -82,7 +88,8 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
             layout: layout.name(),
         });
     }
-    let planned = plan(args, &input, &read)?;
+    check_floats(&input, &read)?;
+    let (planned, zeros) = plan(args, format, &input, &read)?;
     let output = Output {
         input: &input,
         read: &read,
@@ -94,8 +101,9 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     let mut not_finite = 0;
     let (files, bytes) = output.write(&planned, |name| {
         let tensor = read.tensor(name).expect("it is one of them");
-        let (data, shape) = (floats(&tensor).expect("they are floats"), &tensor.shape);
-        let axis = axis(args.axis, name, shape.len())?;
+        let data = floats(&tensor).expect("they are floats");
+        let (data, shape, axis) = placed(args, &input, name, data, tensor.shape)?;
+        let shape = &shape[..];
         let weight = match args.dialect {
             Some(dialect) => {
                 let encoded = dialect.encode(format, &data, shape);
@@ -149,6 +157,13 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         ));
     }
     done.fact("nan_or_inf", not_finite);
+    if let (Some(dialect), false) = (args.dialect, zeros.is_empty()) {
+        done.text(format!(
+            "Unchanged, because {dialect} makes NaN of zeros: {}\n",
+            zeros.join(", ")
+        ));
+    }
+    done.fact("zeros", zeros);
     done.fact("format", format.to_string());
     done.fact("layout", layout.name());
     done.fact("bytes", bytes);
@@ -156,8 +171,13 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     Ok(done)
 }
 
-/// The tensors to pack.
-fn plan(args: &Args, input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Vec<Planned>, Error> {
+/// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
+fn plan(
+    args: &Args,
+    format: BlockFormat,
+    input: &Checkpoint,
+    read: &PackedFiles<'_>,
+) -> Result<(Vec<Planned>, Vec<String>), Error> {
     let nothing = |reason: String| Error::NothingToPack {
         path: input.path.clone(),
         reason,
@@ -170,21 +190,36 @@ fn plan(args: &Args, input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Vec<P
         }
     }
     let (only, skip) = (set(&args.only)?, set(&args.skip)?);
-    let mut planned = Vec::new();
+    let (mut planned, mut zeros) = (Vec::new(), Vec::new());
     for name in names() {
         let tensor = read.tensor(name).expect("it is one of the names");
         let is_named = only.is_match(name);
-        let is_weight = is_weight(&tensor);
-        if skip.is_match(name) || !(is_named || only.is_empty() && is_weight) {
+        let what = if !is_matrix(&tensor) {
+            Some("")
+        } else if is_bias(name) {
+            Some("a bias, ")
+        } else {
+            is_companion(read, name).then_some("part of a quantized weight, ")
+        };
+        if skip.is_match(name) || !(is_named || only.is_empty() && what.is_none()) {
             continue;
         }
-        if !is_weight {
+        if let Some(what) = what {
             return Err(Error::NoWeight {
                 path: input.path.clone(),
                 tensor: name.to_owned(),
+                what,
                 dtype: tensor.dtype,
                 shape: tensor.shape,
             });
+        }
+        along(args, input, name, &tensor.shape)?;
+        if args
+            .dialect
+            .is_some_and(|dialect| is_zero(dialect, format, &tensor))
+        {
+            zeros.push(name.to_owned());
+            continue;
         }
         planned.push(Planned {
             name: name.to_owned(),
@@ -193,13 +228,62 @@ fn plan(args: &Args, input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Vec<P
         });
     }
     match planned.is_empty() {
-        true => Err(nothing("no tensor of floats has two axes or more".into())),
-        false => Ok(planned),
+        true if !zeros.is_empty() => Err(nothing(format!(
+            "the dialect makes NaN of zeros: {}",
+            zeros.join(", ")
+        ))),
+        true => Err(nothing(
+            "no tensor of floats has two axes or more and is a weight".into(),
+        )),
+        false => Ok((planned, zeros)),
     }
 }
 
-fn is_weight(tensor: &FileTensor<'_>) -> bool {
+/// Whether the dialect makes NaN of a tensor, whose largest magnitude is zero or nearly so.
+fn is_zero(dialect: Dialect, format: BlockFormat, tensor: &FileTensor<'_>) -> bool {
+    if !format.has_tensor_scale() {
+        return false;
+    }
+    let numbers = floats(tensor).unwrap_or_default();
+    let largest = numbers
+        .iter()
+        .fold(0.0, |largest: f32, x| largest.max(x.abs()));
+    let block = format.block_size();
+    let encoded = dialect.encode(format, &vec![largest; block], &[1, block]);
+    !numbers.is_empty() && matches!(encoded, Err(DialectError::Zeros { .. }))
+}
+
+fn is_matrix(tensor: &FileTensor<'_>) -> bool {
     ["F32", "F16", "BF16"].contains(&tensor.dtype.as_str()) && tensor.shape.len() >= 2
+}
+
+fn is_bias(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.split('_').any(|word| word == "bias")
+}
+
+/// That no weight is quantized already: packing its scales would ruin the weight.
+fn check_floats(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<(), Error> {
+    let by_name = quantized(read).into_iter().next();
+    let said = input.config.get("quantization_config").is_some();
+    let by_config = || {
+        let codes = read.others().iter().find(|name| is_low_bit(read, name));
+        codes
+            .filter(|_| said)
+            .map(|codes| (codes.clone(), codes.clone()))
+    };
+    let Some((weight, codes)) = by_name.or_else(by_config) else {
+        return Ok(());
+    };
+    let tensor = read.tensor(&codes);
+    let dtype = tensor.map_or_else(String::new, |tensor| tensor.dtype);
+    let called = called(&input.config, &weight);
+    let called = called.map_or_else(String::new, |called| format!("; config.json: {called}"));
+    Err(Error::Quantized {
+        path: input.path.clone(),
+        called: format!("`{codes}` is {dtype}{called}"),
+        weight,
+    })
 }
 
 fn set(globs: &[Glob]) -> Result<GlobSet, Error> {
@@ -211,8 +295,17 @@ fn set(globs: &[Glob]) -> Result<GlobSet, Error> {
         .map_err(|error| Error::Arguments(error.to_string()))
 }
 
-/// The axis counted from the first.
-fn axis(axis: i64, tensor: &str, rank: usize) -> Result<usize, Error> {
+/// The axis along which blocks lie, counted from the first.
+fn axis(args: &Args, input: &Checkpoint, tensor: &str, shape: &[usize]) -> Result<usize, Error> {
+    let rank = shape.len();
+    let Some(axis) = args.axis else {
+        let known = summed_axis(&input.config, tensor, rank);
+        return known.ok_or_else(|| Error::UnknownAxis {
+            path: input.path.clone(),
+            tensor: tensor.to_owned(),
+            shape: shape.to_vec(),
+        });
+    };
     let counted = if axis < 0 { axis + rank as i64 } else { axis };
     let within = usize::try_from(counted)
         .ok()
@@ -222,4 +315,53 @@ fn axis(axis: i64, tensor: &str, rank: usize) -> Result<usize, Error> {
         tensor: tensor.to_owned(),
         rank,
     })
+}
+
+/// The axis along which blocks lie, and whether the last two axes change places before. The layouts with experts have them as
+/// [expert, out, in], so experts that are [expert, in, out] are transposed.
+fn along(
+    args: &Args,
+    input: &Checkpoint,
+    name: &str,
+    shape: &[usize],
+) -> Result<(usize, bool), Error> {
+    let axis = axis(args, input, name, shape)?;
+    let has_experts = matches!(
+        args.layout,
+        CheckpointLayout::Weights(WeightLayout::GptOss | WeightLayout::GgufMxfp4)
+    );
+    if has_experts && shape.len() > 2 && axis + 2 == shape.len() {
+        return Ok((axis + 1, true));
+    }
+    match args.dialect {
+        Some(dialect) if axis + 1 != shape.len() => Err(Error::DialectAxis {
+            dialect,
+            tensor: name.to_owned(),
+            shape: shape.to_vec(),
+            axis,
+        }),
+        _ => Ok((axis, false)),
+    }
+}
+
+/// The numbers to pack, their shape, and the axis of their blocks.
+fn placed(
+    args: &Args,
+    input: &Checkpoint,
+    name: &str,
+    data: Vec<f32>,
+    mut shape: Vec<usize>,
+) -> Result<(Vec<f32>, Vec<usize>, usize), Error> {
+    let (axis, turned) = along(args, input, name, &shape)?;
+    if !turned {
+        return Ok((data, shape, axis));
+    }
+    let (rows, width) = (shape[axis - 1], shape[axis]);
+    shape.swap(axis - 1, axis);
+    let mut transposed = Vec::with_capacity(data.len());
+    for matrix in data.chunks((rows * width).max(1)) {
+        let of = |i: usize| matrix[i % rows * width + i / rows];
+        transposed.extend((0..matrix.len()).map(of));
+    }
+    Ok((transposed, shape, axis))
 }

@@ -178,7 +178,9 @@ where
 
     fn unpack(&self, packed: &PackedView<'_>, device: &R::Device) -> CubeTensor<R> {
         let layout = pack::Words::of(packed.format(), packed.shape(), packed.axis());
-        match layout.expect("a packed tensor has a format, a shape and an axis that fit") {
+        let layout = layout.expect("a packed tensor has a format, a shape and an axis that fit");
+        // Kernels multiply by the tensor scale.
+        match layout.filter(|_| packed.divisor().is_none()) {
             Some(layout) => {
                 let words = layout.write(packed);
                 let length = words.len();

@@ -10,7 +10,7 @@ use crate::format::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
 use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, MxRule, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
-pub(crate) use float_scale::FloatScaleCodec;
+pub(crate) use float_scale::{FloatScaleCodec, TensorFactor};
 pub(crate) use outer_scale::OuterScaleCodec;
 
 /// The code of the scale NaN, where a scale is an exponent.
@@ -325,7 +325,7 @@ impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
 /// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`], in a tensor with
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
-    ($format:expr, $tensor_scale:expr, $codec:ident => $body:expr) => {{
+    ($format:expr, $tensor_factor:expr, $codec:ident => $body:expr) => {{
         use $crate::pack::codes::{FixedPointCodec, FloatScaleCodec, MxCodec, OuterScaleCodec};
         match $format {
             BlockFormat::Mx(format) => {
@@ -341,13 +341,13 @@ macro_rules! with_codec {
                 $body
             }
             BlockFormat::Nvfp4(format) => {
-                let $codec = FloatScaleCodec::of(&format.into(), $tensor_scale);
+                let $codec = FloatScaleCodec::of(&format.into(), $tensor_factor);
                 $body
             }
             BlockFormat::FloatScale(format) => match OuterScaleCodec::of(&format) {
                 Some($codec) => $body,
                 None => {
-                    let $codec = FloatScaleCodec::of(&format, $tensor_scale);
+                    let $codec = FloatScaleCodec::of(&format, $tensor_factor);
                     $body
                 }
             },

@@ -10,7 +10,7 @@ pub(super) mod source;
 
 use super::codes::bitstream::Writer;
 use super::codes::eights;
-use super::codes::with_codec;
+use super::codes::{TensorFactor, with_codec};
 use super::plan::{Bytes, Job, Plan, scale_bytes};
 use crate::format::element::places::Places;
 use crate::format::{BlockFormat, ElementFormat};
@@ -299,7 +299,7 @@ impl Encoder {
             return;
         }
         let (stream, job) = (self.rounder.stream(), &self.job);
-        with_codec!(self.format, self.tensor_scale, codec => dispatch(ByCodec {
+        with_codec!(self.format, TensorFactor::Factor(self.tensor_scale.to_bits()), codec => dispatch(ByCodec {
             codec,
             rule: PhantomData::<R>,
             job,

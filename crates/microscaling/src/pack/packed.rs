@@ -8,9 +8,10 @@ use super::plan::{Bytes, Plan};
 use super::view::PackedView;
 use crate::format::BlockFormat;
 use crate::pack::PackError;
+use crate::processor::float_state::ieee;
 use crate::processor::threads::share_all;
 use crate::quantize::layout::Runs;
-use crate::round::bits::INFINITY;
+use crate::round::bits::{self, INFINITY};
 use crate::round::mode::{Rounder, Rounding};
 use alloc::{vec, vec::Vec};
 
@@ -39,6 +40,8 @@ pub struct Packed {
     axis: usize,
     /// As a pattern.
     tensor_scale: Option<u32>,
+    /// As a pattern: scales are divided by this number, in place of a product with the tensor scale.
+    divisor: Option<u32>,
     scales: Vec<u8>,
     elements: Vec<u8>,
 }
@@ -106,6 +109,7 @@ impl Packed {
             shape: shape.to_vec(),
             axis,
             tensor_scale: tensor_scale.map(f32::to_bits),
+            divisor: None,
             scales: vec![0; plan.scales_len],
             elements: vec![0; plan.elements_len],
         };
@@ -145,6 +149,7 @@ impl Packed {
             shape: &self.shape,
             axis: self.axis,
             tensor_scale: self.tensor_scale,
+            divisor: self.divisor,
             scales: &self.scales,
             elements: &self.elements,
         }
@@ -156,6 +161,7 @@ impl Packed {
             shape: view.shape.to_vec(),
             axis: view.axis,
             tensor_scale: view.tensor_scale,
+            divisor: view.divisor,
             scales: view.scales.to_vec(),
             elements: view.elements.to_vec(),
         }
@@ -187,9 +193,23 @@ impl Packed {
             shape: shape.to_vec(),
             axis,
             tensor_scale: tensor_scale.map(f32::to_bits),
+            divisor: None,
             scales,
             elements,
         })
+    }
+
+    /// The same tensor with a divisor in place of the tensor scale, which becomes the divisor's reciprocal. compressed-tensors
+    /// writes such tensors: [`decode`](Self::decode) divides each block's scale by the number and rounds once, where a product
+    /// with the reciprocal rounds twice. No effect in a format without a tensor scale, or of a number that is not positive and
+    /// finite.
+    pub fn with_divisor(mut self, divisor: f32) -> Self {
+        if self.format.has_tensor_scale() && (1..INFINITY).contains(&divisor.to_bits()) {
+            let reciprocal = ieee(|| bits::quotient(bits::ONE, divisor.to_bits()));
+            self.tensor_scale = Some(reciprocal);
+            self.divisor = Some(divisor.to_bits());
+        }
+        self
     }
 
     /// The same tensor with each code replaced by the result of `change`, which gets the element's position in
@@ -206,7 +226,8 @@ impl Packed {
         self
     }
 
-    /// The parts, from which [`from_parts`](Self::from_parts) makes the same tensor again.
+    /// The parts, from which [`from_parts`](Self::from_parts) makes the same tensor again, but for a
+    /// [divisor](Self::divisor).
     pub fn into_parts(self) -> PackedParts {
         PackedParts {
             format: self.format,
@@ -236,6 +257,11 @@ impl Packed {
     /// The tensor scale, if the format has one.
     pub fn tensor_scale(&self) -> Option<f32> {
         self.tensor_scale.map(f32::from_bits)
+    }
+
+    /// The number that scales are divided by, if the tensor has [one](Self::with_divisor).
+    pub fn divisor(&self) -> Option<f32> {
+        self.divisor.map(f32::from_bits)
     }
 
     /// The scales: one record for each block, in row-major order of the tensor with a block as one element.

@@ -1,7 +1,7 @@
 //! Packed tensors with borrowed bytes.
 
 use super::codes::bitstream::Reader;
-use super::codes::with_codec;
+use super::codes::{TensorFactor, with_codec};
 use super::decode::Decode;
 use super::decode::lanes::{DecodeEights, Lanes, MxLanes, Nvfp4Lanes, PairLanes};
 use super::decode::rows::DecodeRange;
@@ -37,6 +37,8 @@ pub struct PackedView<'a> {
     pub(super) axis: usize,
     /// As a pattern.
     pub(super) tensor_scale: Option<u32>,
+    /// As a pattern, see [`Packed::with_divisor`].
+    pub(super) divisor: Option<u32>,
     pub(super) scales: &'a [u8],
     pub(super) elements: &'a [u8],
 }
@@ -79,6 +81,7 @@ impl<'a> PackedView<'a> {
             shape,
             axis,
             tensor_scale: tensor_scale.map(f32::to_bits),
+            divisor: None,
             scales,
             elements,
         })
@@ -102,6 +105,20 @@ impl<'a> PackedView<'a> {
     /// The tensor scale, if the format has one.
     pub fn tensor_scale(&self) -> Option<f32> {
         self.tensor_scale.map(f32::from_bits)
+    }
+
+    /// The number that scales are divided by, see [`Packed::with_divisor`].
+    pub fn divisor(&self) -> Option<f32> {
+        self.divisor.map(f32::from_bits)
+    }
+
+    /// How the tensor scales the scales of its blocks.
+    fn tensor_factor(&self) -> TensorFactor {
+        match (self.divisor, self.tensor_scale) {
+            (Some(divisor), _) => TensorFactor::Divisor(divisor),
+            (None, Some(factor)) => TensorFactor::Factor(factor),
+            (None, None) => TensorFactor::ONE,
+        }
     }
 
     /// The scales, as [`Packed::scales`] are.
@@ -169,7 +186,7 @@ impl<'a> PackedView<'a> {
             if self.decode_eights(&plan, data, at, start) {
                 return;
             }
-            with_codec!(self.format, self.tensor_scale().unwrap_or(1.0), codec => dispatch(Decode {
+            with_codec!(self.format, self.tensor_factor(), codec => dispatch(Decode {
                 job: plan.job(codec, self.format.element_bits()),
                 data,
                 at,
@@ -222,7 +239,7 @@ impl<'a> PackedView<'a> {
         if whole && self.decode_eights(&plan, out, 0, range.start) {
             return Ok(());
         }
-        with_codec!(self.format, self.tensor_scale().unwrap_or(1.0), codec => dispatch(DecodeRange {
+        with_codec!(self.format, self.tensor_factor(), codec => dispatch(DecodeRange {
             job: plan.job(codec, self.format.element_bits()),
             range,
             data: out,
@@ -269,8 +286,7 @@ impl<'a> PackedView<'a> {
                 }
             }
             (BlockFormat::Nvfp4(format), _) => {
-                let scale = self.tensor_scale().unwrap_or(1.0);
-                part.decode::<_, 4>(Nvfp4Lanes::of(&format, scale));
+                part.decode::<_, 4>(Nvfp4Lanes::of(&format, self.tensor_factor()));
             }
             (BlockFormat::Microexponent(format), bits) => {
                 let Some(codec) = PairLanes::of(&format) else {

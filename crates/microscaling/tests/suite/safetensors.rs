@@ -358,3 +358,55 @@ fn overflowing_offsets() {
         "packed tensors: `0` does not lie within the 0 bytes of data"
     );
 }
+
+/// A divisor divides each block's scale, once, and stays in files. Values follow from the tables of E2M1 and E4M3.
+#[test]
+fn divisors() {
+    const FP4: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let format: BlockFormat = "nvfp4(tensor_scale=true)".parse().unwrap();
+    // Every scale that is a number, once, and codes 0 to 15.
+    let scales: Vec<u8> = (0..0x7f).collect();
+    let elements: Vec<u8> = (0..8 * 127)
+        .map(|i| (2 * (i % 8)) | (2 * (i % 8) + 1) << 4)
+        .map(|code| code as u8)
+        .collect();
+    let packed = Packed::from_parts(format, &[127, 16], 1, Some(1.0), scales, elements).unwrap();
+    for divisor in [1.0, 3.0, 0.007, 12_345.678, 1e-30] {
+        let packed = packed.clone().with_divisor(divisor);
+        assert_eq!(packed.tensor_scale(), Some(1.0 / divisor));
+        let values = packed.decode();
+        let mut row = [0.0_f32; 16];
+        for scale in 0..127 {
+            let (exponent, fraction) = (scale >> 3, (scale & 7) as f32 / 8.0);
+            let number = match exponent {
+                0 => fraction * 2.0_f32.powi(-6),
+                _ => (1.0 + fraction) * 2.0_f32.powi(exponent - 7),
+            };
+            packed
+                .view()
+                .decode_into(scale as usize..scale as usize + 1, &mut row)
+                .unwrap();
+            for (code, got) in row.iter().enumerate() {
+                let expected =
+                    FP4[code % 8] * (number / divisor) * if code < 8 { 1.0 } else { -1.0 };
+                assert_eq!(
+                    got.to_bits(),
+                    expected.to_bits(),
+                    "{scale} {code} {divisor}"
+                );
+                assert_eq!(
+                    values[16 * scale as usize + code].to_bits(),
+                    expected.to_bits()
+                );
+            }
+        }
+        let named = BTreeMap::from([("w".to_owned(), packed)]);
+        assert_eq!(load(&save(&named).unwrap()).unwrap(), named);
+    }
+    // No number to divide by, and no scale to divide.
+    for divisor in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        assert_eq!(packed.clone().with_divisor(divisor), packed);
+    }
+    let mxfp4 = pack("mxfp4", &[1.0; 32], &[32], 0);
+    assert_eq!(mxfp4.clone().with_divisor(2.0), mxfp4);
+}

@@ -4,7 +4,8 @@
 //! * `NAME.scales`, u8: the [scales](Packed::scales), in their [shape](Packed::scales_shape), or `[0]` if there are none;
 //! * `NAME.elements`, u8: the [element codes](Packed::elements), in the tensor's shape with the bytes of a row in place
 //!   of the last axis' length. The shape is flat if a row is not a whole number of bytes;
-//! * `NAME.tensor_scale`, f32 of shape `[1]`: the [tensor scale](Packed::tensor_scale), if the format has one.
+//! * `NAME.tensor_scale`, f32 of shape `[1]`: the [tensor scale](Packed::tensor_scale), if the format has one;
+//! * `NAME.divisor`, f32 of shape `[1]`: the [divisor](Packed::divisor), if the tensor has one.
 //!
 //! The file's metadata have one key, `microscaling`. Its value is JSON, an object with one entry for each tensor:
 //! `{"NAME": {"format": "mxfp4", "shape": [64, 96], "axis": 1}}`, where the format is the text of a [`BlockFormat`]. A
@@ -12,11 +13,14 @@
 
 mod error;
 mod files;
+mod folder;
+mod header;
 mod layout;
+mod scaled;
 
 use crate::format::BlockFormat;
 use crate::pack::{Packed, PackedView, StoredTensor, StoredType};
-use ::safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
+use ::safetensors::{Dtype, SafeTensorError, tensor::TensorView};
 use alloc::{
     borrow::ToOwned,
     collections::BTreeMap,
@@ -27,7 +31,9 @@ use alloc::{
 };
 pub use error::FileError;
 pub use files::PackedFiles;
+pub use folder::{CheckpointFiles, CheckpointFilesError};
 pub use layout::CheckpointLayout;
+pub use scaled::ScaledWeight;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -65,6 +71,10 @@ fn elements_name(name: &str) -> String {
 
 fn tensor_scale_name(name: &str) -> String {
     format!("{name}.tensor_scale")
+}
+
+fn divisor_name(name: &str) -> String {
+    format!("{name}.divisor")
 }
 
 /// The bytes of a file of these tensors, the same for the same tensors.
@@ -106,14 +116,19 @@ pub fn store(name: &str, packed: &PackedView<'_>) -> Vec<StoredTensor> {
             packed.elements(),
         ),
     ];
-    if let Some(scale) = packed.tensor_scale() {
-        stored.push(StoredTensor {
-            name: tensor_scale_name(name),
+    let numbers = [
+        (tensor_scale_name(name), packed.tensor_scale()),
+        (divisor_name(name), packed.divisor()),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(name, number)| {
+        Some(StoredTensor {
+            name,
             dtype: StoredType::F32,
             shape: vec![1],
-            bytes: scale.to_le_bytes().to_vec(),
-        });
-    }
+            bytes: number?.to_le_bytes().to_vec(),
+        })
+    });
+    stored.extend(numbers);
     stored
 }
 
@@ -169,7 +184,7 @@ pub fn load(file: &[u8]) -> Result<BTreeMap<String, Packed>, FileError> {
 /// As with [`load`], a crafted file gives an error at worst.
 #[derive(Debug)]
 pub struct PackedFile<'a> {
-    stored: SafeTensors<'a>,
+    tensors: BTreeMap<String, FileTensor<'a>>,
     metadata: HashMap<String, String>,
     entries: BTreeMap<String, Entry>,
 }
@@ -192,9 +207,7 @@ impl<'a> PackedFile<'a> {
     /// [`FileError`]: the bytes are not a safetensors file, or the description of packed tensors is not valid. A file
     /// without packed tensors is allowed.
     pub fn read(file: &'a [u8]) -> Result<Self, FileError> {
-        check_offsets(file)?;
-        let (_, header) = SafeTensors::read_metadata(file)?;
-        let metadata = header.metadata().clone().unwrap_or_default();
+        let (tensors, metadata) = header::read(file)?;
         let entries = metadata.get(METADATA_KEY);
         let entries = entries.map(|entries| serde_json::from_str(entries));
         let entries = entries.transpose().map_err(|source| FileError::Json {
@@ -202,7 +215,7 @@ impl<'a> PackedFile<'a> {
             source,
         })?;
         Ok(Self {
-            stored: SafeTensors::deserialize(file)?,
+            tensors,
             metadata,
             entries: entries.unwrap_or_default(),
         })
@@ -228,7 +241,7 @@ impl<'a> PackedFile<'a> {
     /// A packed tensor; `None` if there is none of this name.
     pub fn get(&self, name: &str) -> Option<Result<Packed, FileError>> {
         let entry = self.entries.get(name)?;
-        Some(load_one(&self.stored, name, entry))
+        Some(load_one(self, name, entry))
     }
 
     /// The names of the tensors that store the packed tensor of this name, if there is one.
@@ -240,37 +253,37 @@ impl<'a> PackedFile<'a> {
         let format = entry.format.parse::<BlockFormat>();
         if format.is_ok_and(|format| format.has_tensor_scale()) {
             parts.push(tensor_scale_name(name));
+            let divisor = divisor_name(name);
+            parts.extend(self.tensors.contains_key(&divisor).then_some(divisor));
         }
         parts
     }
 
     /// The names of all stored tensors, in order, including the parts of packed tensors.
     pub fn names(&self) -> Vec<&str> {
-        let mut names = self.stored.names();
-        names.sort_unstable();
-        names
+        self.tensors.keys().map(String::as_str).collect()
     }
 
     /// A stored tensor; `None` if there is none of this name.
     pub fn tensor(&self, name: &str) -> Option<FileTensor<'a>> {
-        let view = self.stored.tensor(name).ok()?;
-        Some(FileTensor {
-            dtype: view.dtype().to_string(),
-            shape: view.shape().to_vec(),
-            bytes: view.data(),
-        })
+        self.tensors.get(name).cloned()
     }
 }
 
-fn load_one(stored: &SafeTensors<'_>, name: &str, entry: &Entry) -> Result<Packed, FileError> {
+fn load_one(file: &PackedFile<'_>, name: &str, entry: &Entry) -> Result<Packed, FileError> {
     let format: BlockFormat = entry.format.parse().map_err(|source| FileError::Format {
         tensor: name.to_owned(),
         source,
     })?;
-    let scales = part(stored, name, &scales_name(name), Dtype::U8)?;
-    let elements = part(stored, name, &elements_name(name), Dtype::U8)?;
+    let scales = part(file, name, &scales_name(name), "U8")?;
+    let elements = part(file, name, &elements_name(name), "U8")?;
     let tensor_scale = match format.has_tensor_scale() {
-        true => Some(tensor_scale(stored, name)?),
+        true => Some(number(file, name, tensor_scale_name(name))?),
+        false => None,
+    };
+    let divisor = divisor_name(name);
+    let divisor = match tensor_scale.is_some() && file.tensors.contains_key(&divisor) {
+        true => Some(number(file, name, divisor)?),
         false => None,
     };
     let (shape, axis) = (&entry.shape, entry.axis);
@@ -280,8 +293,8 @@ fn load_one(stored: &SafeTensors<'_>, name: &str, entry: &Entry) -> Result<Packe
         shape,
         axis,
         tensor_scale,
-        scales.data(),
-        elements.data(),
+        scales.bytes,
+        elements.bytes,
     )
     .map_err(|source| FileError::Pack {
         tensor: name.to_owned(),
@@ -295,97 +308,56 @@ fn load_one(stored: &SafeTensors<'_>, name: &str, entry: &Entry) -> Result<Packe
         &elements,
         packed.elements_shape(),
     )?;
-    Ok(packed)
+    Ok(match divisor {
+        Some(divisor) => packed.with_divisor(divisor),
+        None => packed,
+    })
 }
 
 /// That a stored tensor has the shape that it is written with.
 fn check_shape(
     tensor: &str,
     part: String,
-    stored: &TensorView<'_>,
+    stored: &FileTensor<'_>,
     expected: Vec<usize>,
 ) -> Result<(), FileError> {
-    if stored.shape() == expected {
+    if stored.shape == expected {
         return Ok(());
     }
     Err(FileError::Part {
         tensor: tensor.to_owned(),
         part,
         expected: format!("of shape {expected:?}"),
-        got: format!("of shape {:?}", stored.shape()),
+        got: format!("of shape {:?}", stored.shape),
     })
 }
 
 /// A stored tensor of a type.
 fn part<'a>(
-    stored: &SafeTensors<'a>,
+    file: &PackedFile<'a>,
     tensor: &str,
     part: &str,
-    dtype: Dtype,
-) -> Result<TensorView<'a>, FileError> {
-    let view = stored.tensor(part).map_err(|_| FileError::Missing {
+    dtype: &str,
+) -> Result<FileTensor<'a>, FileError> {
+    let stored = file.tensor(part).ok_or_else(|| FileError::Missing {
         tensor: tensor.to_owned(),
         part: part.to_owned(),
     })?;
-    if view.dtype() != dtype {
+    if stored.dtype != dtype {
         return Err(FileError::Part {
             tensor: tensor.to_owned(),
             part: part.to_owned(),
-            expected: dtype.to_string(),
-            got: view.dtype().to_string(),
+            expected: dtype.to_owned(),
+            got: stored.dtype,
         });
     }
-    Ok(view)
+    Ok(stored)
 }
 
 /// The number in a stored f32 tensor of one.
-fn tensor_scale(stored: &SafeTensors<'_>, tensor: &str) -> Result<f32, FileError> {
-    let name = tensor_scale_name(tensor);
-    let view = part(stored, tensor, &name, Dtype::F32)?;
-    check_shape(tensor, name, &view, vec![1])?;
-    let bytes = view.data().try_into();
+fn number(file: &PackedFile<'_>, tensor: &str, name: String) -> Result<f32, FileError> {
+    let stored = part(file, tensor, &name, "F32")?;
+    check_shape(tensor, name, &stored, vec![1])?;
+    let bytes = stored.bytes.try_into();
     Ok(f32::from_le_bytes(bytes.expect("one f32 is 4 bytes")))
-}
-
-/// The place of a stored tensor, or any other JSON in its place.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Offsets {
-    Range(u64, u64),
-    Other(serde::de::IgnoredAny),
-}
-
-/// That all tensors lie within the file. The crate safetensors checks so only after adding up, which
-/// overflows for some files.
-fn check_offsets(file: &[u8]) -> Result<(), FileError> {
-    #[derive(Deserialize)]
-    struct Stored {
-        data_offsets: Option<Offsets>,
-    }
-    // What is too short for its header is told by the crate safetensors.
-    let Some((length, rest)) = file.split_first_chunk() else {
-        return Ok(());
-    };
-    let Some((header, data)) = usize::try_from(u64::from_le_bytes(*length))
-        .ok()
-        .and_then(|length| rest.split_at_checked(length))
-    else {
-        return Ok(());
-    };
-    let header: BTreeMap<String, Option<Stored>> =
-        serde_json::from_slice(header).map_err(|source| FileError::Json {
-            part: "header",
-            source,
-        })?;
-    for (name, stored) in header {
-        let within = match stored.and_then(|stored| stored.data_offsets) {
-            Some(Offsets::Range(start, end)) => start <= end && end <= data.len() as u64,
-            _ => name == "__metadata__",
-        };
-        if !within {
-            let size = data.len();
-            return Err(FileError::Offsets { name, size });
-        }
-    }
-    Ok(())
 }

@@ -203,8 +203,9 @@ impl WeightLayout {
 
     /// The tensors that a packed weight becomes.
     ///
-    /// `nvfp4-pack-quantized` stores `divisor` in place of the tensor scale. A [`DialectTensor`](crate::DialectTensor)
-    /// knows its divisor; for `None`, a divisor is computed. The other layouts ignore `divisor`.
+    /// `nvfp4-pack-quantized` stores `divisor` in place of the tensor scale, or the [weight's own](PackedView::divisor). A
+    /// [`DialectTensor`](crate::DialectTensor) knows its divisor; for `None`, a divisor is computed. The other layouts ignore
+    /// `divisor`.
     ///
     /// # Errors
     /// [`WeightLayoutError`], the reason why the layout cannot represent this weight.
@@ -251,7 +252,8 @@ impl WeightLayout {
             let scale = weight.tensor_scale().unwrap_or(1.0);
             let (shape, number) = match self {
                 Self::Nvfp4PackQuantized => {
-                    let known = divisor.filter(|divisor| is_reciprocal(*divisor, scale));
+                    let known = weight.divisor().or(divisor);
+                    let known = known.filter(|divisor| is_reciprocal(*divisor, scale));
                     let divisor = known.or_else(|| divisor_of(scale)).ok_or_else(|| {
                         WeightLayoutError::Divisor {
                             name: name.to_owned(),

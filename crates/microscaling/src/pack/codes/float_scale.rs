@@ -8,12 +8,42 @@ use crate::quantize::rules::{BlockRule, FloatScaleRule, Grid, SubScaleRule};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
 
+/// The number that a tensor applies to its blocks' scales, as a pattern.
+#[derive(Clone, Copy)]
+pub(crate) enum TensorFactor {
+    /// The tensor scale.
+    Factor(u32),
+    /// A number by which scales are divided.
+    Divisor(u32),
+}
+
+impl TensorFactor {
+    pub(crate) const ONE: Self = Self::Factor(bits::ONE);
+
+    /// Times a scale, in IEEE's default state.
+    #[inline(always)]
+    fn times(self, abs: u32) -> u32 {
+        match self {
+            Self::Factor(factor) => bits::product(factor, abs),
+            Self::Divisor(divisor) => bits::quotient(abs, divisor),
+        }
+    }
+
+    /// The pattern of the number.
+    #[inline(always)]
+    const fn pattern(self) -> u32 {
+        match self {
+            Self::Factor(number) | Self::Divisor(number) => number,
+        }
+    }
+}
+
 /// The bytes of the scale's code, low ones first, then the element's own codes.
 #[derive(Clone, Copy)]
 pub(crate) struct FloatScaleCodec {
     rule: BlockRule,
     scaled: FloatScaleRule,
-    tensor_scale: u32,
+    tensor: TensorFactor,
     codes: ElementCodes,
     tables: Option<Tables>,
     /// Bytes of the scale's code.
@@ -23,12 +53,17 @@ pub(crate) struct FloatScaleCodec {
 }
 
 impl FloatScaleCodec {
-    pub(crate) fn of(format: &FloatScaleFormat, tensor_scale: f32) -> Self {
-        let scaled = FloatScaleRule::of(format, tensor_scale);
+    pub(crate) fn of(format: &FloatScaleFormat, tensor: TensorFactor) -> Self {
+        // Encoding knows no divisor.
+        let factor = match tensor {
+            TensorFactor::Factor(factor) => f32::from_bits(factor),
+            TensorFactor::Divisor(_) => 1.0,
+        };
+        let scaled = FloatScaleRule::of(format, factor);
         Self {
             rule: BlockRule::FloatScale(scaled),
             scaled,
-            tensor_scale: tensor_scale.to_bits(),
+            tensor,
             codes: ElementCodes::of(format.element),
             tables: format.element.as_tables(),
             scale_bytes: format.scale_bits().div_ceil(8) as usize,
@@ -45,7 +80,7 @@ impl FloatScaleCodec {
         Self {
             rule: BlockRule::FloatScale(scaled),
             scaled,
-            tensor_scale,
+            tensor: TensorFactor::Factor(tensor_scale),
             ..self
         }
     }
@@ -115,7 +150,7 @@ impl BlockCodec for FloatScaleCodec {
         let (code, table) = self.scaled.split(joined);
         let scale = self.scaled.scale.decode(code);
         let (sign, abs) = (scale & SIGN, scale & ABS);
-        if abs >= INFINITY || self.tensor_scale >= INFINITY {
+        if abs >= INFINITY || self.tensor.pattern() >= INFINITY {
             return [NAN, 0, 0];
         }
         let abs = match self.scaled.sub_scales {
@@ -126,7 +161,7 @@ impl BlockCodec for FloatScaleCodec {
             }
             None => abs,
         };
-        [bits::product(self.tensor_scale, abs), sign, table]
+        [self.tensor.times(abs), sign, table]
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Blocks with an outer scale as codes.
 
-use super::{BlockCodec, FloatScaleCodec};
+use super::{BlockCodec, FloatScaleCodec, TensorFactor};
 use crate::format::FloatScaleFormat;
 use crate::pack::plan::outer_scale_bytes;
 use crate::quantize::rules::{BlockRule, Grid, OuterScaleRule};
@@ -25,7 +25,7 @@ impl OuterScaleCodec {
         Some(Self {
             rule: BlockRule::OuterScale(outer),
             outer,
-            block: FloatScaleCodec::of(format, 1.0),
+            block: FloatScaleCodec::of(format, TensorFactor::ONE),
             outer_bytes: outer_scale_bytes(format.outer?),
             scale_bytes: format.scale_bits().div_ceil(8) as usize,
         })

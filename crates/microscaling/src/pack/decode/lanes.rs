@@ -5,7 +5,9 @@
 
 use crate::format::element::places::Places;
 use crate::format::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
-use crate::pack::codes::{BlockCodec, FixedPointCodec, FloatScaleCodec, MxCodec, bitstream};
+use crate::pack::codes::{
+    BlockCodec, FixedPointCodec, FloatScaleCodec, MxCodec, TensorFactor, bitstream,
+};
 use crate::pack::number::DecodeNumber;
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::contiguous::LANES;
@@ -103,9 +105,9 @@ pub(crate) struct Nvfp4Lanes {
 const FP4: Places = Places::of_element(ElementFormat::FP4_E2M1);
 
 impl Nvfp4Lanes {
-    pub(crate) fn of(format: &Nvfp4Format, tensor_scale: f32) -> Self {
+    pub(crate) fn of(format: &Nvfp4Format, tensor: TensorFactor) -> Self {
         Self {
-            codec: FloatScaleCodec::of(&(*format).into(), tensor_scale),
+            codec: FloatScaleCodec::of(&(*format).into(), tensor),
         }
     }
 }

@@ -74,6 +74,14 @@ pub enum FileError {
         /// The name.
         name: String,
     },
+    /// The index says that a file has a tensor, and the file does not have it.
+    #[error("packed tensors: the index says that `{name}` is in `{file}`, which does not have it")]
+    NotInFile {
+        /// The name.
+        name: String,
+        /// The name of the file.
+        file: String,
+    },
     /// The tensors of a weight are none in the layout that their names and types say.
     #[error("packed tensors: {0}")]
     Layout(Box<WeightLayoutError>),

@@ -1,6 +1,6 @@
 //! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
-use super::{CheckpointLayout, FileError, FileTensor, PackedFile};
+use super::{CheckpointLayout, FileError, FileTensor, PackedFile, ScaledWeight};
 use crate::pack::{Packed, StoredType, StoredView, WeightLayout};
 use alloc::{
     borrow::ToOwned,
@@ -19,6 +19,8 @@ pub struct PackedFiles<'a> {
     tensors: BTreeMap<String, usize>,
     /// The layout of each packed weight, by its name.
     weights: BTreeMap<String, CheckpointLayout>,
+    /// The FP8 weights with scales of higher precision.
+    scaled: BTreeMap<String, ScaledWeight>,
     /// Names of the tensors outside of packed weights.
     others: Vec<String>,
 }
@@ -43,14 +45,24 @@ impl<'a> PackedFiles<'a> {
                 }
             }
         }
+        Ok(Self::of(files, tensors, layout))
+    }
+
+    /// These tensors of the files, each in the file of this number, which has it.
+    pub(super) fn of(
+        files: Vec<PackedFile<'a>>,
+        tensors: BTreeMap<String, usize>,
+        layout: Option<CheckpointLayout>,
+    ) -> Self {
         let mut read = Self {
             files,
             tensors,
             weights: BTreeMap::new(),
+            scaled: BTreeMap::new(),
             others: Vec::new(),
         };
         read.find_weights(layout);
-        Ok(read)
+        read
     }
 
     fn find_weights(&mut self, layout: Option<CheckpointLayout>) {
@@ -60,32 +72,48 @@ impl<'a> PackedFiles<'a> {
             None => FOUND_BY_NAMES.to_vec(),
         };
         let mut parts = BTreeSet::new();
-        for file in &self.files {
+        for (number, file) in self.files.iter().enumerate() {
             for name in file.packed() {
-                parts.extend(file.parts_of(name));
+                let own = file.parts_of(name);
+                if !self.count(number, &own) {
+                    continue;
+                }
+                parts.extend(own);
                 self.weights
                     .insert(name.to_owned(), CheckpointLayout::Microscaling);
             }
         }
+        let find = |name: &String| {
+            let (tensor, find) = (self.tensor(name)?, |name: &str| self.tensor(name));
+            Some((name.clone(), ScaledWeight::find(name, &tensor, find)?))
+        };
+        let scaled = self.tensors.keys().filter(|name| !parts.contains(*name));
+        let mut scaled: BTreeMap<_, _> = scaled.filter_map(find).collect();
         for layout in layouts {
             let stored = layout.stored_as("");
-            let (suffix, dtype) = &stored[0];
+            let suffix = stored[0].0.as_str();
             for name in self.tensors.keys() {
-                let Some(base) = name.strip_suffix(suffix.as_str()) else {
+                let Some(base) = name.strip_suffix(suffix) else {
                     continue;
                 };
                 let taken = self.weights.contains_key(base) || parts.contains(name);
-                let has = |part: &String| self.tensors.contains_key(part);
-                let of_weight: Vec<String> = parts_in(layout, base).collect();
-                let is_whole = of_weight.iter().all(has);
-                let is_typed = self.tensor(name).and_then(|tensor| tensor.stored_type());
-                if base.is_empty() || taken || !is_whole || is_typed != Some(*dtype) {
+                let of_weight = layout.stored_as(base);
+                let is_typed = of_weight.iter().enumerate().all(|(i, (part, dtype))| {
+                    let tensor = self.tensor(part);
+                    let stored = tensor.and_then(|tensor| tensor.stored_type());
+                    // Files have the scales of MX as numbers or as bytes.
+                    let also = (i > 0 && *dtype == StoredType::U8).then_some(StoredType::F8E8M0);
+                    stored.is_some_and(|stored| stored == *dtype || Some(stored) == also)
+                });
+                if base.is_empty() || taken || !is_typed || scaled.contains_key(base) {
                     continue;
                 }
-                parts.extend(of_weight);
+                parts.extend(of_weight.into_iter().map(|(part, _)| part));
                 self.weights.insert(base.to_owned(), layout.into());
             }
         }
+        scaled.retain(|name, _| !parts.contains(name));
+        self.scaled = scaled;
         let is_other = |name: &&String| !parts.contains(*name);
         self.others = self.tensors.keys().filter(is_other).cloned().collect();
     }
@@ -98,6 +126,19 @@ impl<'a> PackedFiles<'a> {
     /// The packed weights and their layouts, by name.
     pub const fn weights(&self) -> &BTreeMap<String, CheckpointLayout> {
         &self.weights
+    }
+
+    /// The FP8 weights with scales of higher precision, by name. Their codes and scales are [others](Self::others), too.
+    pub const fn scaled(&self) -> &BTreeMap<String, ScaledWeight> {
+        &self.scaled
+    }
+
+    /// The values of one of the [scaled](Self::scaled) weights: each code times its scale, rounded to float32, in row-major
+    /// order. `None` if there is none of this name.
+    pub fn scaled_values(&self, name: &str) -> Option<Vec<f32>> {
+        let weight = self.scaled.get(name)?;
+        let (codes, scales) = (self.tensor(name)?, self.tensor(&weight.scales)?);
+        Some(weight.values(&codes, &scales))
     }
 
     /// The names of the tensors outside of packed weights, in order.
@@ -126,16 +167,34 @@ impl<'a> PackedFiles<'a> {
             None => Vec::new(),
             Some(CheckpointLayout::Weights(layout)) => parts_in(*layout, weight).collect(),
             Some(CheckpointLayout::Microscaling) => {
-                let parts = self.files.iter().map(|file| file.parts_of(weight));
-                parts.flatten().collect()
+                let file = self.own_file_of(weight);
+                file.map_or_else(Vec::new, |file| file.parts_of(weight))
             }
         }
     }
 
-    /// A packed weight; `None` if there is none of this name.
+    /// Whether the parts of a weight that a file has are those that count. Otherwise they are left of another weight.
+    fn count(&self, file: usize, parts: &[String]) -> bool {
+        let has = |part: &&String| self.files[file].tensor(part).is_some();
+        let mut stored = parts.iter().filter(has);
+        stored.all(|part| self.file_of(part) == Some(file))
+    }
+
+    /// The file with a weight in this project's layout.
+    fn own_file_of(&self, weight: &str) -> Option<&PackedFile<'a>> {
+        let has = |(number, file): &(usize, &PackedFile<'a>)| {
+            let parts = file.parts_of(weight);
+            !parts.is_empty() && self.count(*number, &parts)
+        };
+        let file = self.files.iter().enumerate().find(has);
+        file.map(|(_, file)| file)
+    }
+
+    /// A packed weight; `None` if there is none of this name. Where compressed-tensors divides by a number, the weight has this
+    /// [divisor](Packed::divisor). Files of burn-mx have none: burn-mx multiplies.
     pub fn packed(&self, weight: &str) -> Option<Result<Packed, FileError>> {
         let CheckpointLayout::Weights(layout) = *self.weights.get(weight)? else {
-            return self.files.iter().find_map(|file| file.get(weight));
+            return self.own_file_of(weight)?.get(weight);
         };
         let parts: Vec<(String, FileTensor<'a>)> = parts_in(layout, weight)
             .filter_map(|part| {
@@ -152,9 +211,22 @@ impl<'a> PackedFiles<'a> {
             })
         };
         let packed = layout.load(weight, find);
+        let by_us = |file: usize| self.files[file].metadata(BURN_MX_KEY).is_some();
+        let divisor = parts.last().filter(|(part, _)| {
+            layout == WeightLayout::Nvfp4PackQuantized && !self.file_of(part).is_some_and(by_us)
+        });
+        let divisor =
+            divisor.and_then(|(_, tensor)| Some(f32::from_le_bytes(tensor.bytes.try_into().ok()?)));
+        let packed = packed.map(|packed| match divisor {
+            Some(divisor) => packed.with_divisor(divisor),
+            None => packed,
+        });
         Some(packed.map_err(|error| FileError::Layout(Box::new(error))))
     }
 }
+
+/// The key of the metadata in burn-mx's checkpoints.
+const BURN_MX_KEY: &str = "burn_mx";
 
 /// The names of the tensors of a weight.
 fn parts_in(layout: WeightLayout, weight: &str) -> impl Iterator<Item = String> {

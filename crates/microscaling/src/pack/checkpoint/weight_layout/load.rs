@@ -8,7 +8,8 @@ use alloc::{borrow::ToOwned, format};
 
 impl WeightLayout {
     /// The packed weight `name` of a file, whose tensors `find` looks up by their names. Scales of MX may be
-    /// [`U8`](StoredType::U8) or [`F8E8M0`](StoredType::F8E8M0).
+    /// [`U8`](StoredType::U8) or [`F8E8M0`](StoredType::F8E8M0). The reciprocal of a divisor becomes the tensor scale:
+    /// [`Packed::with_divisor`] divides, as the tool does.
     ///
     /// # Errors
     /// [`WeightLayoutError`]: a part is missing, or is not what the layout says.

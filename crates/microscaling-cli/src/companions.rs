@@ -1,0 +1,204 @@
+//! Weights that other tools quantized, in the layouts that this program does not pack: by the names of their tensors.
+
+use crate::numbers::floats;
+use microscaling::WeightLayout;
+use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What follows the name of a weight in the name of its codes.
+const CODES: [&str; 3] = ["", "_packed", "_blocks"];
+
+/// What follows the name of a weight in the names of tensors that belong to its codes: compressed-tensors, Model Optimizer,
+/// block FP8, gpt-oss, bitsandbytes.
+const OF_WEIGHT: [&str; 13] = [
+    "_scale",
+    "_scale_inv",
+    "_scale_2",
+    "_scales",
+    "_global_scale",
+    "_zero_point",
+    "_g_idx",
+    "_shape",
+    "_input_scale",
+    ".absmax",
+    ".quant_map",
+    ".nested_absmax",
+    ".nested_quant_map",
+];
+
+/// The same for tensors beside `NAME.weight` or `NAME.qweight`, after `NAME`: GPTQ, AWQ, DeepSeek, ComfyUI, bitsandbytes, and the
+/// scales of a layer's input and output.
+const OF_LAYER: [&str; 15] = [
+    ".scale",
+    ".scales",
+    ".zeros",
+    ".qzeros",
+    ".g_idx",
+    ".SCB",
+    ".scale_weight",
+    ".scale_input",
+    ".input_scale",
+    ".input_global_scale",
+    ".input_zero_point",
+    ".output_scale",
+    ".output_zero_point",
+    ".pre_quant_scale",
+    ".weight_format",
+];
+
+/// Last words of names that no float model has: the tensor belongs to a quantized weight, even if the weight is in another file.
+const SURE: [&str; 19] = [
+    "weight_scale",
+    "weight_scale_inv",
+    "weight_scale_2",
+    "weight_global_scale",
+    "weight_zero_point",
+    "weight_g_idx",
+    "weight_shape",
+    "input_scale",
+    "input_global_scale",
+    "input_zero_point",
+    "output_scale",
+    "output_zero_point",
+    "pre_quant_scale",
+    "k_scale",
+    "v_scale",
+    "q_scale",
+    "qzeros",
+    "scale_weight",
+    "scale_input",
+];
+
+/// The weights of a checkpoint that another tool quantized and that are not [packed](PackedFiles::weights): each weight's name,
+/// and the tensor with its codes.
+pub(crate) fn quantized(read: &PackedFiles<'_>) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for codes in read.others() {
+        let is_codes = is_low_bit(read, codes) && !is_sure(codes);
+        for weight in weights_of(codes).into_iter().filter(|_| is_codes) {
+            let layer = weight.strip_suffix(".weight");
+            let of_layer = OF_LAYER
+                .iter()
+                .filter_map(|end| Some(format!("{}{end}", layer?)));
+            let of_weight = OF_WEIGHT.iter().map(|end| format!("{weight}{end}"));
+            let mut companions = of_weight.chain(of_layer);
+            if companions.any(|name| name != *codes && read.file_of(&name).is_some()) {
+                found.insert(weight, codes.clone());
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The weights whose codes a tensor of this name may be.
+fn weights_of(codes: &str) -> Vec<String> {
+    if let Some(layer) = codes.strip_suffix(".qweight") {
+        return vec![format!("{layer}.weight")];
+    }
+    let ends = CODES.iter().rev();
+    let weights = ends.filter_map(|end| codes.strip_suffix(end));
+    weights.map(str::to_owned).collect()
+}
+
+/// Whether a tensor belongs to the codes of a quantized weight, so that it is no weight itself.
+pub(crate) fn is_companion(read: &PackedFiles<'_>, name: &str) -> bool {
+    let has = |name: String| read.file_of(&name).is_some();
+    let of_weight = OF_WEIGHT.iter().filter_map(|end| name.strip_suffix(end));
+    let mut of_weight = of_weight.filter(|weight| !weight.is_empty());
+    let mut of_layer = OF_LAYER.iter().filter_map(|end| name.strip_suffix(end));
+    is_sure(name)
+        || of_weight.any(|weight| CODES.iter().any(|end| has(format!("{weight}{end}"))))
+        || of_layer.any(|layer| has(format!("{layer}.weight")) || has(format!("{layer}.qweight")))
+}
+
+fn is_sure(name: &str) -> bool {
+    let word = name.rsplit('.').next().unwrap_or_default();
+    SURE.contains(&word)
+}
+
+/// Whether a tensor is no tensor of floats with 16 bits or more, and has a shape that codes have.
+pub(crate) fn is_low_bit(read: &PackedFiles<'_>, name: &str) -> bool {
+    const OTHERS: [&str; 6] = ["F64", "F32", "F16", "BF16", "BOOL", "I64"];
+    let tensor = read.tensor(name);
+    tensor.is_some_and(|tensor| tensor.shape.len() >= 2 && !OTHERS.contains(&tensor.dtype.as_str()))
+}
+
+/// What `config.json` calls the quantization of a weight; `None` if it says nothing.
+pub(crate) fn called(config: &Value, weight: &str) -> Option<String> {
+    let config = config.get("quantization_config")?.as_object()?;
+    let text = |value: &Value, key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    let layer = weight.strip_suffix(".weight").unwrap_or(weight);
+    let of_layer = config
+        .get("quantized_layers")
+        .and_then(|layers| layers.get(layer));
+    if let Some(algorithm) = of_layer.and_then(|layer| text(layer, "quant_algo")) {
+        return Some(algorithm);
+    }
+    let groups = config.get("config_groups").and_then(Value::as_object);
+    let groups = groups.into_iter().flatten().filter_map(|(_, group)| {
+        let weights = group.get("weights")?;
+        let bits = weights.get("num_bits")?;
+        let format = text(group, "format").map(|format| format!("{format}, "));
+        let (format, kind) = (format.unwrap_or_default(), text(weights, "type")?);
+        Some(format!("{format}{kind} of {bits} bits"))
+    });
+    let mut groups: Vec<String> = groups.collect();
+    groups.dedup();
+    let named = ["quant_method", "quant_algo", "format"];
+    let named = named.iter().filter_map(|key| config.get(*key)?.as_str());
+    let named: Vec<&str> = named.collect();
+    let bits = config.get("bits").and_then(Value::as_u64);
+    let bits = bits.map(|bits| format!("{bits} bits"));
+    let named = named.join(" ");
+    let parts = [
+        Some(named),
+        bits,
+        (!groups.is_empty()).then(|| groups.join(" or ")),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(": "))
+}
+
+/// The scale of a layer's input under the name of another layout: a factor in Model Optimizer's layout, its reciprocal in
+/// compressed-tensors'.
+pub(crate) struct RenamedScale {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) number: f32,
+}
+
+impl RenamedScale {
+    /// Of a weight that gets this layout; `None` where nothing has another name.
+    pub(crate) fn of(
+        read: &PackedFiles<'_>,
+        weight: &str,
+        layout: CheckpointLayout,
+    ) -> Option<Self> {
+        let layer = weight.strip_suffix("weight")?;
+        let (from, to, shape) = match layout {
+            CheckpointLayout::Weights(WeightLayout::Nvfp4PackQuantized) => {
+                ("input_scale", "input_global_scale", vec![1])
+            }
+            CheckpointLayout::Weights(WeightLayout::ModelOptNvfp4) => {
+                ("input_global_scale", "input_scale", vec![])
+            }
+            _ => return None,
+        };
+        let from = format!("{layer}{from}");
+        let numbers: [f32; 1] = floats(&read.tensor(&from)?)?.try_into().ok()?;
+        let number = 1.0 / numbers[0];
+        number.is_normal().then(|| Self {
+            from,
+            to: format!("{layer}{to}"),
+            shape,
+            number,
+        })
+    }
+}
