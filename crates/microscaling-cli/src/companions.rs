@@ -6,11 +6,11 @@ use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What follows the name of a weight in the name of its codes.
+/// The ends that the names of codes add to the name of their weight.
 const CODES: [&str; 3] = ["", "_packed", "_blocks"];
 
-/// What follows the name of a weight in the names of tensors that belong to its codes: compressed-tensors, Model Optimizer,
-/// block FP8, gpt-oss, bitsandbytes.
+/// The ends that tensors beside the codes add to the name of the weight: compressed-tensors, Model Optimizer, block FP8, gpt-oss,
+/// bitsandbytes.
 const OF_WEIGHT: [&str; 13] = [
     "_scale",
     "_scale_inv",
@@ -102,7 +102,7 @@ fn weights_of(codes: &str) -> Vec<String> {
     weights.map(str::to_owned).collect()
 }
 
-/// Whether a tensor belongs to the codes of a quantized weight, so that it is no weight itself.
+/// Whether a tensor belongs to the codes of a quantized weight, and is not itself a weight.
 pub(crate) fn is_companion(read: &PackedFiles<'_>, name: &str) -> bool {
     let has = |name: String| read.file_of(&name).is_some();
     let of_weight = OF_WEIGHT.iter().filter_map(|end| name.strip_suffix(end));
@@ -118,14 +118,14 @@ fn is_sure(name: &str) -> bool {
     SURE.contains(&word)
 }
 
-/// Whether a tensor is no tensor of floats with 16 bits or more, and has a shape that codes have.
+/// Whether a tensor has two axes or more, and elements that are not floats of 16 bits or more.
 pub(crate) fn is_low_bit(read: &PackedFiles<'_>, name: &str) -> bool {
     const OTHERS: [&str; 6] = ["F64", "F32", "F16", "BF16", "BOOL", "I64"];
     let tensor = read.tensor(name);
     tensor.is_some_and(|tensor| tensor.shape.len() >= 2 && !OTHERS.contains(&tensor.dtype.as_str()))
 }
 
-/// What `config.json` calls the quantization of a weight; `None` if it says nothing.
+/// The name that `config.json` has for the quantization of a weight, if there is one.
 pub(crate) fn called(config: &Value, weight: &str) -> Option<String> {
     let config = config.get("quantization_config")?.as_object()?;
     let text = |value: &Value, key: &str| Some(value.get(key)?.as_str()?.to_owned());
@@ -175,7 +175,7 @@ pub(crate) struct RenamedScale {
 }
 
 impl RenamedScale {
-    /// Of a weight that gets this layout; `None` where nothing has another name.
+    /// The renamed scale of a weight that gets this layout, if there is one.
     pub(crate) fn of(
         read: &PackedFiles<'_>,
         weight: &str,

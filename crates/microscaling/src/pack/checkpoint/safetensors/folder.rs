@@ -54,7 +54,7 @@ pub enum CheckpointFilesError {
     None {
         /// The folder.
         path: PathBuf,
-        /// What was found, and what is allowed.
+        /// The number of files found, and the allowed number.
         reason: String,
     },
 }
@@ -67,8 +67,8 @@ struct Index {
 }
 
 impl CheckpointFiles {
-    /// The checkpoint at this path: a safetensors file, the index of several, or a folder with one of either. A path where no
-    /// file is means the index beside it, `PATH.index.json`.
+    /// The checkpoint at this path: a safetensors file, the index of several, or a folder with one of either. A path
+    /// without a file means the index `PATH.index.json`.
     ///
     /// # Errors
     /// [`CheckpointFilesError`]. A folder with several checkpoints is refused, and an index that names a file outside its folder.

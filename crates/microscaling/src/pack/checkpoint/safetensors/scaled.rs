@@ -90,8 +90,8 @@ impl ScaledWeight {
     }
 }
 
-/// The lengths of a block. Each axis of the weight is cut into as many blocks as the scales' axis is long, and blocks are as long
-/// as the axis or a power of two: only one such length gives this number. Scales without an axis, or of one, belong to the
+/// The lengths of a block. Each axis of the weight is cut into as many blocks as the scales' axis is long. A block
+/// is as long as the axis or a power of two, and only one such length gives this number. Scales without an axis, or of one, belong to the
 /// whole weight, and a list of them to the weight's rows.
 fn block(shape: &[usize], scales: &[usize]) -> Option<Vec<usize>> {
     let counts = match (scales, shape) {
