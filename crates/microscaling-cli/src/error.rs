@@ -16,7 +16,9 @@ pub(crate) enum Error {
         source: Box<FileError>,
     },
     #[error(transparent)]
-    NoCheckpoint(#[from] CheckpointFilesError),
+    Files(#[from] CheckpointFilesError),
+    #[error("{}: {reason}", .path.display())]
+    NoCheckpoint { path: PathBuf, reason: String },
     #[error("{}: cannot be read: {reason}", .path.display())]
     Config { path: PathBuf, reason: String },
     #[error("{}: `{tensor}`: {source}", .path.display())]
