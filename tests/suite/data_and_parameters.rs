@@ -9,9 +9,8 @@ use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
 use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::{activation, linalg};
-use burn_mx::module::{as_activation, full_precision};
+use burn_mx::module::as_activation;
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
-use half::bf16;
 
 use super::support::*;
 
@@ -20,11 +19,6 @@ type Device = MxDevice<FlexDevice>;
 
 pub(super) fn preset(name: &str) -> Device {
     MxDevice::new(FlexDevice, name).expect("it is a preset")
-}
-
-/// Rounded to bfloat16, ties to even.
-fn r(x: f32) -> f32 {
-    bf16::from_f32(x).to_f32()
 }
 
 /// Asserts that two functions give the same bits.

@@ -23,8 +23,6 @@ pub fn kept_bits(accumulator: &Accumulator, lhs: Numbers, rhs: Numbers) -> u32 {
         Order::Exact { terms, .. } => exact_bits(lhs, rhs, terms),
         Order::Integer { bits, .. } => bits,
         Order::Pairs { output, .. } | Order::Fma { output } => 1 + output.mantissa_bits(),
-        // Each sum is a float32.
-        Order::Pairs { .. } | Order::Fma { .. } => 24,
         _ => panic!("burn-mx-cost: no width for the order of {accumulator}"),
     }
 }
