@@ -1,7 +1,7 @@
 //! Elementwise emulation is of activations: data stays float32 until a parameter meets it, parameters stay float32 in every
 //! arithmetic on them alone, and activations are rounded in both passes.
 //!
-//! The independent source is Burn alone, arithmetic in Rust, and `half`.
+//! The independent source is Burn alone, and arithmetic in Rust.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
