@@ -544,6 +544,7 @@ fn a_converted_checkpoint_is_the_same_model() {
                 to,
                 "--to".into(),
                 layout,
+                "--force".into(),
             ];
             assert_eq!(microscaling_cli::run(args), 0);
         }

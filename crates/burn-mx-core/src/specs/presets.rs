@@ -63,6 +63,7 @@ const PLAIN: [Preset; 3] = [
     ("float32", MxSpecs::none),
     ("bfloat16", || MxSpecs {
         bfloat: 16,
+        elementwise_scope: ElementwiseScope::Activations,
         round: Rounding::NearestEven,
         ..MxSpecs::none()
     }),
