@@ -10,7 +10,7 @@ mod layer;
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Tensor, TensorData};
 use burn_flex::{Flex, FlexDevice};
-use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxSpecs, ResolvedSpecs};
+use burn_mx_core::{ElementwiseScope, MxAutodiff, MxBackend, MxDevice, MxSpecs, ResolvedSpecs};
 use burn_router::Router;
 use burn_router::duo::MultiDevice;
 use burn_wgpu::{Vulkan, WgpuDevice};
@@ -19,7 +19,12 @@ use layer::{pass, product};
 
 type Both = Router<(Flex, Vulkan)>;
 
+/// Of all tensors: the layer's input is a leaf, as its weight is.
 fn resolved(specs: MxSpecs) -> ResolvedSpecs {
+    let specs = MxSpecs {
+        elementwise_scope: ElementwiseScope::All,
+        ..specs
+    };
     specs.resolve().expect("a preset is sound")
 }
 
