@@ -121,7 +121,7 @@ fn a_product_without_specs_says_so_once() {
 fn a_product_that_its_accumulator_does_not_take_says_so_once() {
     let _turn = turn();
     let specs = r#"{ "a_elem_format": "mxfp8_e4m3", "accumulator": "hopper", "quantize_matmul": false, "w_elem_format": "mxfp8_e4m3" }"#;
-    let device = MxDevice::new(FlexDevice, &MxSpecs::from_json(specs).unwrap()).unwrap();
+    let device = MxDevice::new(FlexDevice, MxSpecs::from_json(specs).unwrap()).unwrap();
     let weight = Tensor::<Mx, 2>::ones([4, 4], &device).require_grad();
     let x = Tensor::<Mx, 2>::from_floats([[2.0; 4]; 4], &device) * weight;
     (0..3).for_each(|_| drop(x.clone().matmul(x.clone())));

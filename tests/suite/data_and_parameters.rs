@@ -284,8 +284,9 @@ fn composed<B: Exact>(
     .map(values)
 }
 
-fn compositions<B: Backend>() -> Vec<(&'static str, fn(Tensor<B, 2>, Tensor<B, 2>) -> Tensor<B, 2>)>
-{
+type Composition<B> = fn(Tensor<B, 2>, Tensor<B, 2>) -> Tensor<B, 2>;
+
+fn compositions<B: Backend>() -> Vec<(&'static str, Composition<B>)> {
     vec![
         ("weight norm", |v, g| {
             v.clone() * g / (v.clone() * v).sum_dim(0).sqrt()

@@ -106,7 +106,8 @@ fn ops_on_activations_are_rounded() {
 fn functions_of_activations_are_rounded() {
     let device = preset("mxfp8_e4m3");
     let hidden = hidden::<Mx>(&device);
-    let functions: [(&str, fn(Tensor<Mx, 2>) -> Tensor<Mx, 2>); 6] = [
+    type Function = fn(Tensor<Mx, 2>) -> Tensor<Mx, 2>;
+    let functions: [(&str, Function); 6] = [
         ("softmax", |x| activation::softmax(x, 1)),
         ("gelu", activation::gelu),
         ("sigmoid", activation::sigmoid),
@@ -164,7 +165,8 @@ fn reduced<B: Exact>(op: fn(Tensor<B, 2>) -> Tensor<B, 1>, device: &B::Device) -
 
 #[test]
 fn a_reduction_to_one_element_is_float32() {
-    fn reductions<B: Backend>() -> [(&'static str, fn(Tensor<B, 2>) -> Tensor<B, 1>); 5] {
+    type Reduction<B> = fn(Tensor<B, 2>) -> Tensor<B, 1>;
+    fn reductions<B: Backend>() -> [(&'static str, Reduction<B>); 5] {
         [
             ("sum", |x| x.sum()),
             ("mean", |x| x.mean()),

@@ -140,6 +140,7 @@ fn model(count: usize) -> (Vec<Param<Tensor<B, 2>>>, MxDevice<FlexDevice>) {
     ((0..count).map(weight).collect(), device)
 }
 
+#[allow(clippy::ptr_arg, reason = "the model is a Vec")]
 fn run(model: &Vec<Param<Tensor<B, 2>>>) {
     let x = Tensor::ones([2, 2], &MxDevice::from(FlexDevice));
     model.iter().fold(x, |x, weight| x.matmul(weight.val()));

@@ -210,7 +210,7 @@ fn a_run_replaces_its_own_files_alone() {
     let before = fs::read(hub.path().join("config.json")).unwrap();
     let format = Format::named("--formats", "fp32").unwrap();
     let run = short.run(&source.config, &format, data, hub.path(), |_, _| ());
-    let error = run.err().expect("it is refused").to_string();
+    let error = run.map(|_| ()).expect_err("it is refused").to_string();
     assert!(error.contains("no run.json"), "{error}");
     assert_eq!(fs::read(hub.path().join("config.json")).unwrap(), before);
 }

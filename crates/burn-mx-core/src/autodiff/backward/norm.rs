@@ -125,7 +125,8 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
         let grad = grads.consume::<MxBackend<B>>(&ops.node);
         let [x, gamma] = [x, gamma].map(|saved| saved.retrieve(checkpointer));
         let metas = [Some(x.meta), Some(gamma.meta), beta_meta];
-        let backward = norm::backward::<B>(number, layer, norm, x, gamma, beta_meta, grad, epsilon);
+        let backward =
+            norm::backward::<B>(number, layer, norm, [x, gamma], beta_meta, grad, epsilon);
         let values = [backward.x, backward.gamma, backward.beta];
         for ((node, meta), value) in ops.parents.into_iter().zip(metas).zip(values) {
             if let (Some(node), Some(meta)) = (node, meta) {
