@@ -3,6 +3,7 @@
 use crate::format::{ElementFormat, Headroom, OuterScale, ScaleMode, SubScales};
 use crate::names::NameError;
 use crate::round::mode::Rounding;
+use alloc::format;
 use alloc::string::String;
 use thiserror::Error;
 
