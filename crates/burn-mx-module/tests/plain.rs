@@ -46,7 +46,7 @@ where
     [values(loss), values(gradient), values(model(x))]
 }
 
-/// The same without a word about emulation.
+/// The same model code, which does not name the emulation.
 fn by_burn<B: AutodiffBackend>(device: &B::Device) -> [Vec<f32>; 3] {
     fn model<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
         let x = x.clone() * activation::sigmoid(x);

@@ -156,7 +156,7 @@ fn weight_formats(model: &[Param<Tensor<B, 2>>]) -> String {
     formats.join(" ")
 }
 
-/// A stage changes what has no specs of its own, also where the specs of its own were set beside labels.
+/// A stage changes the parameters without specs by path. Specs by path stay, also on parameters with labels.
 #[test]
 fn stages_keep_specs_by_path() {
     let text = r#"[

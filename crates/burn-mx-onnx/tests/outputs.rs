@@ -1,4 +1,4 @@
-//! What the program `quantize_onnx` writes over, and what it leaves alone.
+//! `quantize_onnx` replaces an output that exists only with `--force`, and never replaces an input.
 
 use std::fs;
 use std::path::Path;

@@ -76,7 +76,7 @@ fn config(beside: &Path) -> Result<Value, Error> {
     Ok(config)
 }
 
-/// A file's JSON; null if there is no file.
+/// The JSON of a file, or null if the file is missing.
 fn json(path: &Path) -> Result<Value, Error> {
     if !path.is_file() {
         return Ok(Value::Null);

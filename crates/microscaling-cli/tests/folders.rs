@@ -40,7 +40,7 @@ impl Random {
 enum Kind {
     /// A matrix of floats: the only weights that `quantize` packs.
     Float,
-    /// What stays as it is.
+    /// Tensors that the program copies unchanged.
     Stays,
     /// In a layout that the program packs.
     Packed,

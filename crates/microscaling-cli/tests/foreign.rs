@@ -1,4 +1,4 @@
-//! Checkpoints that other tools quantized: what is read, what is left alone, what is refused.
+//! Checkpoints that other tools quantized: the program reads, copies or refuses each kind of tensor.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn differences(folder: &Path, one: &str, other: &str) -> Vec<serde_json::Value> 
     in_both.cloned().collect()
 }
 
-/// The values of FP8 weights with scales for rows, blocks and the tensor, and of NVFP4, are those of the tools, to the bit.
+/// The values of FP8 weights with scales for rows, blocks and the tensor, and of NVFP4, equal the tools' values to the bit.
 #[test]
 fn values_are_those_of_the_tools() {
     for name in ["ct-mixed", "ct-fp8-block", "ct-nvfp4"] {
@@ -97,7 +97,7 @@ fn inspect_names_what_is_not_read() {
     assert_eq!(status, 0, "{said}");
 }
 
-/// What is quantized already is refused, by the names of its tensors or by config.json, and nothing is written.
+/// The program refuses quantized checkpoints, by the names of their tensors or by config.json, and writes nothing.
 #[test]
 fn quantized_checkpoints_are_refused() {
     let line = |input: &Path, output: &Path| {
@@ -249,7 +249,7 @@ fn companions_and_biases_stay() {
     assert!(!folder.join("never").exists());
 }
 
-/// Experts [expert, in, out] are packed along their input axis: the codes are those of the transposed matrices.
+/// Experts [expert, in, out] are packed along their input axis: the codes equal the codes of the transposed matrices.
 #[test]
 fn experts_are_packed_along_their_inputs() {
     let folder = folder();

@@ -60,7 +60,7 @@ fn the_index_decides() {
     refuse(folder, "inspect in", &["0 indices and 3 safetensors files"]);
 }
 
-/// Equal values in other types are no difference; other bytes of packed weights are one, and the row says which.
+/// `diff` accepts equal values in other types. Packed weights with other bytes differ, and the row names the bytes.
 #[test]
 fn equal_values() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn equal_values() {
     }
 }
 
-/// A tensor of zeros, which Model Optimizer makes NaN of, stays as it is; the other tensors are packed.
+/// Model Optimizer turns a tensor of zeros into NaN. The program copies such a tensor unchanged and packs the others.
 #[test]
 fn zeros_in_the_dialect_of_model_optimizer() {
     let folder = tempfile::tempdir().unwrap();

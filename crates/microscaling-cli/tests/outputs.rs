@@ -1,4 +1,4 @@
-//! What the program writes, and what it leaves alone; arrays of NumPy.
+//! The files that the program writes and the files that it must not replace; arrays of NumPy.
 
 use microscaling::safetensors::load;
 use microscaling::{Packed, Rounder};

@@ -81,7 +81,8 @@ macro_rules! binary_of_autodiff {
     )* };
 }
 
-/// Tensors that are created on a device, which may give them an optimizer's mark: there are no such tensors in autodiff.
+/// Ops that create a tensor on a device. A device may carry an optimizer's mark, and tensors in autodiff must not: the op
+/// removes the mark.
 macro_rules! unmarked {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($($arg: $ty),*) -> FloatTensor<Self> {

@@ -55,7 +55,8 @@ impl Random {
         ])
     }
 
-    /// One of the names, or powers of two whose codes are even or odd where those of float32's exponents are.
+    /// A named scale format, or powers of two. Their codes have the parity of float32's exponents with bias 63, and the other
+    /// parity with bias 62.
     fn scale_format(&mut self) -> ScaleFormat {
         const POWERS: [&str; 2] = [
             "float(exponent_bits=7,mantissa_bits=0,bias=63,specials=ieee)",
