@@ -17,18 +17,24 @@ struct Boundary;
 
 /// The tensor, from here on with the meta that `change` returns.
 pub(crate) fn cross<B: MxKernels, C: CheckpointStrategy>(
-    tensor: Tracked<B>,
+    mut tensor: Tracked<B>,
     change: impl FnOnce(Meta) -> Meta,
 ) -> Tracked<B> {
     let before = tensor.primitive.meta;
     let unpacked = tensor.primitive.unpacked();
-    let after = MxTensor::new(tensor.primitive.inner, change(before)).with_values_of(unpacked);
+    tensor.primitive =
+        MxTensor::new(tensor.primitive.inner, change(before)).with_values_of(unpacked);
+    step::<B, C>(tensor, before)
+}
+
+/// The tensor, whose gradient goes back with the meta `before`.
+fn step<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>, before: Meta) -> Tracked<B> {
     match Backward::<MxBackend<B>, 1>::prepare::<C>(Boundary, [tensor.node])
         .compute_bound()
         .stateful()
     {
-        OpsKind::Tracked(prep) => prep.finish(before, after),
-        OpsKind::UnTracked(prep) => prep.finish(after),
+        OpsKind::Tracked(prep) => prep.finish(before, tensor.primitive),
+        OpsKind::UnTracked(prep) => prep.finish(tensor.primitive),
     }
 }
 
@@ -38,13 +44,7 @@ pub(crate) fn returned<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) 
         return tensor;
     }
     let meta = tensor.primitive.meta;
-    match Backward::<MxBackend<B>, 1>::prepare::<C>(Boundary, [tensor.node])
-        .compute_bound()
-        .stateful()
-    {
-        OpsKind::Tracked(prep) => prep.finish(meta, tensor.primitive),
-        OpsKind::UnTracked(prep) => prep.finish(tensor.primitive),
-    }
+    step::<B, C>(tensor, meta)
 }
 
 /// The result of `piece` on the tensor, computed at full precision in both passes.

@@ -26,17 +26,11 @@ pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -
 
 /// The edge of an op with burn-autodiff's step.
 pub(crate) struct Edge {
-    /// The op's result.
-    result: Meta,
+    /// The op's context.
+    context: OpContext,
     /// Whether a parameter's specs exempt the op from the emulation that its other operands come from. Such an op is a piece at
     /// full precision, or its gradients would be emulated as those operands are.
     exempt: bool,
-    /// Whether elementwise ops are emulated on activations alone.
-    is_scoped: bool,
-    /// Whether the op's gradients are rounded.
-    rounds: bool,
-    /// Whether elementwise ops with the op's specs are rounded, if their scope reaches them.
-    has_elementwise_format: bool,
 }
 
 impl Edge {
@@ -51,11 +45,8 @@ impl Edge {
     /// The edge of an op that rounds nothing in the forward pass.
     pub(crate) fn of_moved(context: &OpContext) -> Self {
         Self {
-            result: context.result,
+            context: *context,
             exempt: false,
-            is_scoped: context.is_scoped(),
-            rounds: context.rounds(),
-            has_elementwise_format: context.has_elementwise_format(),
         }
     }
 
@@ -68,18 +59,18 @@ impl Edge {
         if self.exempt {
             return enter::<B, C>(tensor);
         }
-        let own = tensor.primitive.meta;
-        let exemption = self.result.flags & Flags::EXEMPT;
+        let (own, context) = (tensor.primitive.meta, &self.context);
+        let exemption = context.result.flags & Flags::EXEMPT;
         // Ops on data or on parameters alone are exact where only activations are emulated.
-        let would_round = own.is_activation() || !self.is_scoped;
-        if would_round && !own.flags.contains(exemption) {
+        let would_round = || own.is_activation() || !context.is_scoped();
+        if !own.flags.contains(exemption) && would_round() {
             return cross::<B, C>(tensor, |mut meta| {
                 meta.flags.insert(exemption);
                 meta
             });
         }
-        let differs = self.has_elementwise_format && own.origin() != self.result.origin();
-        match differs || self.rounds && own.is_parameter() {
+        let differs = own.origin() != context.result.origin() && context.has_elementwise_format();
+        match differs || own.is_parameter() && context.rounds() {
             true => returned::<B, C>(tensor),
             false => tensor,
         }
@@ -91,7 +82,7 @@ impl Edge {
         output: Tracked<B>,
     ) -> Tracked<B> {
         match self.exempt {
-            true => cross::<B, C>(output, |_| self.result),
+            true => cross::<B, C>(output, |_| self.context.result),
             false => output,
         }
     }
