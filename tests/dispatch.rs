@@ -1,4 +1,4 @@
-//! The how-to's snippet for Burn's `Dispatch`, which chooses the backend by the device at run time.
+//! Burn's `Dispatch`, which chooses the backend by the device at run time. The how-to shows a part.
 
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
@@ -7,8 +7,11 @@ use burn_mx::{MxAutodiff, MxDevice, Portable};
 
 #[test]
 fn a_backend_that_is_chosen_at_run_time() -> Result<(), burn_mx::SpecsError> {
-    type B = MxAutodiff<Portable<Dispatch>>;
-    let device = MxDevice::new(DispatchDevice::Flex(FlexDevice), "mxfp8_e4m3")?;
+    // ANCHOR: dispatch
+    type B = MxAutodiff<Portable<Dispatch>>; // was: Dispatch
+    let device = DispatchDevice::Flex(FlexDevice); // was: DispatchDevice::autodiff(FlexDevice)
+    let device = MxDevice::new(device, "mxfp8_e4m3")?;
+    // ANCHOR_END: dispatch
     let x = Tensor::<B, 2>::from_floats([[1.0, 0.3]], &device);
     let w = Tensor::<B, 2>::from_floats([[1.0], [1.0]], &device).require_grad();
     let y = x.matmul(w.clone());
