@@ -270,15 +270,6 @@ fn trained<B: Exact>(
     [values(loss), values(leaf.grad(&grads).expect("a leaf"))]
 }
 
-fn assert_none(wrong: &[String]) {
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
-}
-
 /// The cases in which training differs from Burn alone.
 fn differing(
     cases: impl Fn(&str) -> bool,

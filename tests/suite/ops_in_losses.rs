@@ -9,7 +9,8 @@ use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
 use burn::tensor::activation;
 use burn::tensor::linalg::cosine_similarity;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::module;
+use burn::tensor::ops::{DeformConvOptions, FloatTensor};
 use burn::tensor::{Shape, TensorPrimitive};
 use burn_backend::TensorMetadata;
 use burn_mx::{MxDevice, MxSpecs};
@@ -165,15 +166,6 @@ fn differences(got: &[Vec<f32>], expected: &[Vec<f32>]) -> Vec<String> {
         })
     });
     differing.collect()
-}
-
-fn assert_none(wrong: &[String]) {
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
 }
 
 #[test]
@@ -366,5 +358,25 @@ fn a_masked_mean_has_the_gradient_of_the_formula() {
     let expected = [-sixth, sixth, sixth, -sixth, -sixth, sixth, 0.0, 0.0];
     for (got, expected) in gradient.iter().zip(expected) {
         assert!((got - expected).abs() < 1.5e-8, "{gradient:?}");
+    }
+}
+
+/// A deformable convolution whose mask alone is in a piece, in inference.
+#[test]
+fn a_mask_in_a_piece_exempts_its_convolution() {
+    fn convolved<B: Exact>(device: &B::Device) -> Vec<f32> {
+        let x = noise_tensor::<B::InnerBackend, 4>([1, 2, 5, 5], 1, device);
+        let weight = noise_tensor([3, 2, 3, 3], 2, device);
+        let offset = noise_tensor([1, 18, 3, 3], 3, device);
+        let mask = noise_tensor::<B, 4>([1, 9, 3, 3], 4, device);
+        let options = DeformConvOptions::new([1, 1], [0, 0], [1, 1], 1, 1);
+        let mask = Some(B::exact(mask).inner());
+        values(module::deform_conv2d(
+            x, offset, weight, mask, None, options,
+        ))
+    }
+    let expected = convolved::<Plain>(&FlexDevice);
+    for device in devices() {
+        assert_same_bits(&convolved::<Mx>(&device), &expected, "convolution");
     }
 }

@@ -79,6 +79,18 @@ pub(crate) fn assert_all_same_bits(got: &[Vec<f32>], expected: &[Vec<f32>], what
     }
 }
 
+/// Asserts that a list of findings is empty.
+#[track_caller]
+#[cfg_attr(not(test_backend = "flex"), allow(dead_code))]
+pub(crate) fn assert_none(wrong: &[String]) {
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
 /// Whether bfloat16 holds the value.
 pub(crate) fn is_bfloat16(value: f32) -> bool {
     value.to_bits() & 0xffff == 0

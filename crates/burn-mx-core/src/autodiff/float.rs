@@ -25,37 +25,15 @@ use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
 use crate::tensor::OpContext;
 
-/// Ops on one tensor with a step of our own.
+/// Ops on one tensor with a step of our own. A reduction says how it takes the tensor.
 macro_rules! unary_backward {
-    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $rule:expr;)*) => { $(
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $rule:expr $(, $reduced:ident)?;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
+            $(let $tensor = $reduced::<B, C>($tensor);)?
             match emulation(&OpContext::of(metas::<B, 1>([&$tensor]))) {
                 Some(_) => elementwise::unary::<B, C>($tensor, $rule),
                 None => Ad::<B, C>::$name($tensor $(, $arg)*),
             }
-        }
-    )* };
-}
-
-/// Reductions with a step of our own, of the operand as a reduction takes it.
-macro_rules! reduction_backward {
-    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $reduced:ident, $rule:expr;)*) => { $(
-        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            let $tensor = $reduced::<B, C>($tensor);
-            match emulation(&OpContext::of(metas::<B, 1>([&$tensor]))) {
-                Some(_) => elementwise::unary::<B, C>($tensor, $rule),
-                None => Ad::<B, C>::$name($tensor $(, $arg)*),
-            }
-        }
-    )* };
-}
-
-/// Sums with burn-autodiff's step, of the operand as a reduction takes it.
-macro_rules! reduction_of_autodiff {
-    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $reduced:ident;)*) => { $(
-        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            let $tensor = used::<B, C>($reduced::<B, C>($tensor));
-            hooks::tracked(|| Ad::<B, C>::$name($tensor $(, $arg)*))
         }
     )* };
 }
@@ -110,15 +88,12 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Tan;
         fn float_sqrt(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Sqrt;
         fn float_cumprod(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = UnaryRule::CumProd { dim };
-    }
-
-    reduction_backward! {
-        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced, UnaryRule::Prod { dim: None };
+        fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Prod { dim: None }, reduced;
         fn float_prod_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> =
-            reduced_along_axis, UnaryRule::Prod { dim: Some(dim) };
-        fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced, UnaryRule::Mean { dim: None };
+            UnaryRule::Prod { dim: Some(dim) }, reduced_along_axis;
+        fn float_mean(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Mean { dim: None }, reduced;
         fn float_mean_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> =
-            reduced_along_axis, UnaryRule::Mean { dim: Some(dim) };
+            UnaryRule::Mean { dim: Some(dim) }, reduced_along_axis;
     }
 
     binary_backward! {
@@ -252,9 +227,14 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         hooks::tracked(|| Ad::<B, C>::float_select_add(tensor, dim, indices, value))
     }
 
-    reduction_of_autodiff! {
-        fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced;
-        fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = reduced_along_axis;
+    fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        let tensor = used::<B, C>(reduced::<B, C>(tensor));
+        hooks::tracked(|| Ad::<B, C>::float_sum(tensor))
+    }
+
+    fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
+        let tensor = used::<B, C>(reduced_along_axis::<B, C>(tensor));
+        hooks::tracked(|| Ad::<B, C>::float_sum_dim(tensor, dim))
     }
 
     delegate_used! { Ad<B, C>:

@@ -167,12 +167,10 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         bias: Option<FloatTensor<Self>>,
         options: DeformConvOptions<2>,
     ) -> FloatTensor<Self> {
-        let mut x = as_activation::<B, C>(x);
-        let own = x.primitive.meta;
+        let x = as_activation::<B, C>(x);
+        let mut context = join_of_layer::<B>(&x, &weight, bias.as_ref());
         let of_mask = mask.as_ref().map(|mask| mask.primitive.meta);
-        x.primitive.meta = own.exempt_with([Some(offset.primitive.meta), of_mask]);
-        let context = join_of_layer::<B>(&x, &weight, bias.as_ref());
-        x.primitive.meta = own;
+        context.result = (context.result).in_piece_of([Some(offset.primitive.meta), of_mask]);
         let weight = named_if_emulated::<B>(&context, weight);
         let edge = Edge::new(&context);
         let [x, offset, weight] = [x, offset, weight].map(|tensor| edge.enter::<B, C>(tensor));

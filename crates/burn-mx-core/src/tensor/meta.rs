@@ -162,10 +162,10 @@ impl Meta {
         self.unpin()
     }
 
-    /// Meta of an operand that is exempt from the emulation where one of these other operands is.
-    pub(crate) fn exempt_with<const N: usize>(mut self, others: [Option<Meta>; N]) -> Self {
-        for other in others.into_iter().flatten() {
-            self.flags.insert(other.flags & Flags::EXEMPT);
+    /// Meta of a tensor that is computed at full precision if one of these tensors is.
+    pub(crate) fn in_piece_of<const N: usize>(mut self, operands: [Option<Meta>; N]) -> Self {
+        for operand in operands.into_iter().flatten() {
+            self.flags.insert(operand.flags & Flags::FULL_PRECISION);
         }
         self
     }

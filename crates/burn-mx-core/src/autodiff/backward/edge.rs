@@ -99,13 +99,13 @@ pub(crate) fn exempt_or_not<B: MxKernels, C: CheckpointStrategy>(
     edge.leave::<B, C>(op(lhs, rhs))
 }
 
-/// The tensor before it is an activation by its place: what has another origin gets its gradient as that.
+/// The tensor before it becomes an activation by its place. A tensor of another origin gets its gradient with that origin.
 pub(crate) fn returned_elsewhere<B: MxKernels, C: CheckpointStrategy>(
     tensor: Tracked<B>,
 ) -> Tracked<B> {
     let meta = tensor.primitive.meta;
     let is_rounded = || OpContext::of_product([Some(meta)]).has_elementwise_format();
-    match !meta.is_activation() && is_rounded() {
+    match tensor.is_tracked() && !meta.is_activation() && is_rounded() {
         true => returned::<B, C>(tensor),
         false => tensor,
     }

@@ -16,20 +16,12 @@ use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 use crate::semantics::{elementwise, matmul};
 use crate::tensor::{Meta, MxTensor};
 
-/// Ops on one tensor: round, compute by `B`, round.
+/// Ops on one tensor: round, compute by `B`, round. A reduction says how it takes the tensor.
 macro_rules! unary {
-    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self>;)*) => { $(
+    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> $(= $reduced:ident)?;)*) => { $(
         fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>(stringify!($name), None, $tensor, |tensor| B::$name(tensor $(, $arg)*))
-        }
-    )* };
-}
-
-/// Sums and products of elements: as `unary!`, of the operand as a reduction takes it.
-macro_rules! reduction {
-    ($(fn $name:ident($tensor:ident: FloatTensor<Self> $(, $arg:ident: $ty:ty)*) -> FloatTensor<Self> = $reduced:ident;)*) => { $(
-        fn $name($tensor: FloatTensor<Self> $(, $arg: $ty)*) -> FloatTensor<Self> {
-            elementwise::unary::<B>(stringify!($name), None, $tensor.$reduced(), |tensor| B::$name(tensor $(, $arg)*))
+            let tensor = $tensor$(.$reduced())?;
+            elementwise::unary::<B>(stringify!($name), None, tensor, |tensor| B::$name(tensor $(, $arg)*))
         }
     )* };
 }
@@ -220,7 +212,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         fn float_trunc(tensor: FloatTensor<Self>) -> FloatTensor<Self>;
     }
 
-    reduction! {
+    unary! {
         fn float_sum(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced;
         fn float_prod(tensor: FloatTensor<Self>) -> FloatTensor<Self> = reduced;
         fn float_sum_dim(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> = reduced_along_axis;

@@ -30,13 +30,7 @@ pub(crate) struct Inputs<B: MxKernels> {
 
 impl<B: MxKernels> Inputs<B> {
     fn context(&self, grad: Option<&Float<B>>) -> OpContext {
-        let mut x = self.x.clone();
-        let others = [
-            Some(self.offset.meta),
-            self.mask.as_ref().map(|mask| mask.meta),
-        ];
-        x.meta = x.meta.exempt_with(others);
-        conv::context::<B>([Some(&x), grad], &self.weight, self.bias.as_ref())
+        conv::context::<B>([Some(&self.x), grad], &self.weight, self.bias.as_ref())
     }
 }
 
@@ -46,6 +40,8 @@ pub(crate) fn forward<B: MxKernels>(
     options: DeformConvOptions<2>,
 ) -> Float<B> {
     inputs.x = inputs.x.into_activation();
+    let of_mask = inputs.mask.as_ref().map(|mask| mask.meta);
+    inputs.x.meta = (inputs.x.meta).in_piece_of([Some(inputs.offset.meta), of_mask]);
     let interned = inputs.context(None).quantization();
     let Inputs {
         x,
