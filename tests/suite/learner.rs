@@ -11,7 +11,7 @@ use burn::data::dataloader::{DataLoader, DataLoaderBuilder, batcher::Batcher};
 use burn::data::dataset::InMemDataset;
 use burn::module::{AutodiffModule, Module};
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::AdamConfig;
+use burn::optim::{AdamConfig, Optimizer};
 use burn::prelude::*;
 use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder};
 use burn::tensor::activation;
@@ -149,8 +149,35 @@ fn train<B: AutodiffBackend>(
     epochs: usize,
     from: Option<usize>,
 ) -> Regressor<B::InnerBackend> {
-    let train = loader::<B>(5, device);
-    let valid = loader::<B::InnerBackend>(6, device);
+    let loaders = (loader::<B>(5, device), loader::<B::InnerBackend>(6, device));
+    launch(
+        regressor,
+        AdamConfig::new().init(),
+        loaders,
+        directory,
+        (epochs, from),
+    )
+}
+
+/// The batches of training, and those of validation.
+type Loaders<B> = (
+    Arc<dyn DataLoader<B, Batch<B>>>,
+    Arc<
+        dyn DataLoader<
+                <B as AutodiffBackend>::InnerBackend,
+                Batch<<B as AutodiffBackend>::InnerBackend>,
+            >,
+    >,
+);
+
+/// As [`train`], by this optimizer and on these batches.
+pub(crate) fn launch<B: AutodiffBackend>(
+    regressor: Regressor<B>,
+    optimizer: impl Optimizer<Regressor<B>, B> + 'static,
+    (train, valid): Loaders<B>,
+    directory: &Path,
+    (epochs, from): (usize, Option<usize>),
+) -> Regressor<B::InnerBackend> {
     let mut training = SupervisedTraining::new(directory, train, valid)
         .metrics((LossMetric::new(),))
         .with_file_checkpointer(NamedMpkFileRecorder::<FullPrecisionSettings>::new())
@@ -160,7 +187,7 @@ fn train<B: AutodiffBackend>(
     if let Some(epoch) = from {
         training = training.checkpoint(epoch);
     }
-    let learner = Learner::new(regressor, AdamConfig::new().init(), 0.02);
+    let learner = Learner::new(regressor, optimizer, 0.02);
     training.launch(learner).model
 }
 

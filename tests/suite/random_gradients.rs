@@ -6,9 +6,8 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
-use super::random_scopes::{Origin, elementwise, rounded};
+use super::random_scopes::{Origin, elementwise, rounded, runner};
 use super::support::*;
 
 const SHAPE: [usize; 2] = [2, 2];
@@ -275,12 +274,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[test]
 fn random_graphs_have_gradients_that_are_rounded_where_activations_are() {
     let device = mx_device(&elementwise());
-    let config = Config {
-        cases: 400,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let result = TestRunner::new(config).run(&steps(), |steps| {
+    let result = runner().run(&steps(), |steps| {
         let mut model = Model::of(steps);
         let Some(output) = model.output() else {
             return Ok(());

@@ -314,6 +314,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..16)
 }
 
+/// Runs a test on 400 graphs.
+pub(super) fn runner() -> TestRunner {
+    TestRunner::new(Config {
+        cases: 400,
+        failure_persistence: None,
+        ..Config::default()
+    })
+}
+
 /// The presets' elementwise format and scope, without blocks.
 pub(super) fn elementwise() -> MxSpecs {
     MxSpecs {
@@ -328,12 +337,7 @@ pub(super) fn elementwise() -> MxSpecs {
 #[test]
 fn random_graphs_are_rounded_where_activations_are() {
     let device = mx_device(&elementwise());
-    let config = Config {
-        cases: 400,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let result = TestRunner::new(config).run(&steps(), |steps| {
+    let result = runner().run(&steps(), |steps| {
         let mut nodes = nodes();
         let mut taken = Vec::new();
         for step in steps {

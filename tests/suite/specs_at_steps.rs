@@ -1,9 +1,9 @@
 //! Specs that are set, changed, cleared and loaded between optimizer steps: the next step computes as a model that was built with
 //! the final specs does.
 
+use burn::grad_clipping::GradientClippingConfig;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::{Linear, LinearConfig};
-use burn::optim::decay::WeightDecayConfig;
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{
     AdaGradConfig, AdamConfig, AdamWConfig, AdanConfig, GradientsAccumulator, GradientsParams,
@@ -19,6 +19,7 @@ use burn_mx::{MxSpecs, ResolvedSpecs};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
+use super::optimizers::{decay, optimizers};
 use super::support::*;
 
 type Device = burn_mx::MxDevice<TestDevice>;
@@ -292,10 +293,6 @@ fn check_random<O: Optimizer<Net<Mx>, Mx>>(new: impl Fn() -> O, bias: bool) {
     result.unwrap_or_else(|error| panic!("{error}"));
 }
 
-fn decay() -> Option<WeightDecayConfig> {
-    Some(WeightDecayConfig::new(0.03))
-}
-
 /// Two formats in turn and none at last, with two steps each.
 const IN_TURN: [Event; 7] = [
     Event::Set(0, 1),
@@ -325,21 +322,4 @@ macro_rules! optimizer_tests {
     )* };
 }
 
-optimizer_tests! {
-    adam, bias true: AdamConfig::new();
-    adam_amsgrad_decay, bias true: AdamConfig::new().with_amsgrad(true).with_weight_decay(decay());
-    adamw, bias true: AdamWConfig::new().with_weight_decay(0.03);
-    adamw_cautious, bias true: AdamWConfig::new().with_weight_decay(0.03).with_cautious_weight_decay(true);
-    sgd, bias true: SgdConfig::new();
-    sgd_momentum_decay, bias true: SgdConfig::new()
-        .with_weight_decay(decay())
-        .with_momentum(Some(MomentumConfig::new().with_nesterov(true)));
-    rmsprop_momentum, bias true: RmsPropConfig::new().with_momentum(0.87).with_weight_decay(decay());
-    rmsprop_centered, bias true: RmsPropConfig::new().with_centered(true);
-    adagrad, bias true: AdaGradConfig::new().with_lr_decay(0.1).with_weight_decay(decay());
-    adan, bias true: AdanConfig::new().with_weight_decay(0.03);
-    adan_no_prox, bias true: AdanConfig::new().with_weight_decay(0.03).with_no_prox(true);
-    muon, bias false: MuonConfig::new().with_weight_decay(decay());
-    clipped_by_norm, bias true: AdamConfig::new()
-        .with_grad_clipping(Some(burn::grad_clipping::GradientClippingConfig::Norm(0.7)));
-}
+optimizers!(optimizer_tests);

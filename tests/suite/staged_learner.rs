@@ -5,14 +5,12 @@ use std::path::Path;
 use burn::module::{AutodiffModule, Param};
 use burn::nn::Linear;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
-use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder};
 use burn::tensor::Tensor;
-use burn::train::metric::LossMetric;
 use burn::train::{Learner, SupervisedTraining};
 use burn_mx::module::{Schedule, StagedBatcher, StagedOptimizer, Stages, set_specs_at, specs_of};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
 
-use super::learner::{Regressor, Silent, Stack, loader_of};
+use super::learner::{self, Regressor, Silent, Stack, loader_of};
 use super::support::*;
 use crate::backend::{TestDevice, Unfused};
 
@@ -47,21 +45,12 @@ fn launch(
 ) -> Regressor<MxBackend<Unfused>> {
     let device = mx_device(&MxSpecs::mxfp8_e4m3());
     let batcher = StagedBatcher::new(Stack, stages);
-    let train = loader_of::<Mx, _>(batcher.clone(), 5, &device);
-    let valid = loader_of::<MxBackend<Unfused>, _>(batcher, 6, &device);
-    let mut training = SupervisedTraining::new(directory, train, valid)
-        .metrics((LossMetric::new(),))
-        .with_file_checkpointer(NamedMpkFileRecorder::<FullPrecisionSettings>::new())
-        .with_application_logger(None)
-        .renderer(Silent)
-        .num_epochs(epochs);
-    if let Some(epoch) = from {
-        training = training.checkpoint(epoch);
-    }
+    let loaders = (
+        loader_of::<Mx, _>(batcher.clone(), 5, &device),
+        loader_of::<MxBackend<Unfused>, _>(batcher, 6, &device),
+    );
     let optimizer = StagedOptimizer::new(AdamConfig::new().init(), stages);
-    training
-        .launch(Learner::new(regressor, optimizer, 0.02))
-        .model
+    learner::launch(regressor, optimizer, loaders, directory, (epochs, from))
 }
 
 /// The same run as a loop, with calls by hand.

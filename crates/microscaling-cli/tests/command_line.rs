@@ -1,5 +1,7 @@
 //! The program on one file, on several files, and on refused files.
 
+mod support;
+
 use microscaling::safetensors::{load, save};
 use microscaling::{BlockFormat, Dialect, Packed, Rounder, WeightLayout};
 use safetensors::tensor::{Dtype, TensorView};
@@ -7,27 +9,8 @@ use safetensors::{SafeTensors, serialize, serialize_to_file};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-/// The exit status, and what the program said.
-fn run(folder: &Path, line: &str) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_microscaling"))
-        .args(line.split_whitespace())
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(said).unwrap(),
-    )
-}
-
-fn succeed(folder: &Path, line: &str) -> String {
-    let (status, said) = run(folder, line);
-    assert_eq!(status, 0, "{line}: {said}");
-    said
-}
+use support::{files, run, succeed};
 
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let number = |i: usize| ((i as u32 + 1).wrapping_mul(2_654_435_761 ^ seed) >> 8) as f32;
@@ -54,14 +37,6 @@ fn write(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
     });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     serialize_to_file(views, Some(metadata), path).unwrap();
-}
-
-fn files(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names
 }
 
 #[test]

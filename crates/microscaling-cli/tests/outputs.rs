@@ -1,5 +1,7 @@
 //! The files that the program writes and the files that it must not replace; arrays of NumPy.
 
+mod support;
+
 use microscaling::safetensors::load;
 use microscaling::{Packed, Rounder};
 use safetensors::tensor::{Dtype, TensorView};
@@ -8,23 +10,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use support::{files, succeed};
+
 fn output(folder: &Path, line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_microscaling"))
         .args(line.split_whitespace())
         .current_dir(folder)
         .output()
         .unwrap()
-}
-
-fn succeed(folder: &Path, line: &str) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output(folder, line);
-    let said = String::from_utf8([stdout, stderr].concat()).unwrap();
-    assert_eq!(status.code(), Some(0), "{line}: {said}");
-    said
 }
 
 /// The message of a command that is refused.
@@ -42,14 +35,6 @@ fn weight(name: &str) -> Vec<u8> {
         .collect();
     let view = TensorView::new(Dtype::F32, vec![2, 64], &bytes).unwrap();
     serialize([(name, view)], None).unwrap()
-}
-
-fn files(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names
 }
 
 /// Not even with `--force`, and by no other name of the file.

@@ -35,6 +35,15 @@ pub(crate) fn refuse(folder: &Path, line: &str, parts: &[&str]) {
     }
 }
 
+/// The names in a folder, in order.
+pub(crate) fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
 /// A tensor of a file: name, type, shape, bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tensor {
