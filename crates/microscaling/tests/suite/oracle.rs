@@ -241,11 +241,20 @@ pub(crate) fn round_element(
     ieee(|| {
         let Some(scale) = scale else { return f32::NAN };
         let magnitude = f64::from(x.abs()) / pow2(scale);
-        // No number of 2^128 or more is one.
-        let below = table.partition_point(|number| number * pow2(scale) < pow2(128));
-        let rounded = round_to_table(magnitude, &table[..below], rounding, draw) * pow2(scale);
-        (rounded as f32).copysign(x)
+        let rounded = round_to_table(magnitude, below_top(table, scale), rounding, draw);
+        ((rounded * pow2(scale)) as f32).copysign(x)
     })
+}
+
+/// The magnitudes that are less than 2^128 with the given scale: no float32 is larger.
+fn below_top(table: &[f64], scale: i32) -> &[f64] {
+    &table[..table.partition_point(|number| number * pow2(scale) < pow2(128))]
+}
+
+/// The largest number of a block of the given scale.
+pub(crate) fn largest(element: ElementFormat, scale: i32) -> f64 {
+    let table = magnitudes(element);
+    below_top(&table, scale).last().expect("zero is one") * pow2(scale)
 }
 
 /// bfloatN and fpN.

@@ -1,7 +1,7 @@
 //! What holds for all data, all formats and all rounding modes.
 
 use crate::float_state::ieee;
-use crate::oracle::headrooms;
+use crate::oracle::{self, headrooms};
 use microscaling::{
     BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
     SharedExpMethod,
@@ -156,7 +156,7 @@ proptest! {
     fn error_is_bounded(format in plain_formats(), data in finite_block(1..40)) {
         let element = format.element;
         let s = scale(format, &data);
-        let max = f64::from(element.max()) * 2.0_f64.powi(s);
+        let max = oracle::largest(element, s);
         for rounding in DETERMINISTIC {
             let output = quantized(format, &data, rounding);
             ieee(|| {
@@ -320,7 +320,7 @@ proptest! {
         ieee(|| {
         let s = scale(format, &[amax]);
         let magnitude = f64::from(x.abs());
-        let max = f64::from(format.element.max()) * 2.0_f64.powi(s);
+        let max = oracle::largest(format.element, s);
         if magnitude >= max {
             prop_assert!(outputs.iter().all(|y| f64::from(y.abs()) == max));
             return Ok(());

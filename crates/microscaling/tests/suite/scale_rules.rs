@@ -173,7 +173,7 @@ fn limits(format: &BlockFormat, tensor: &[f32], block: &[f32]) -> Vec<Option<f64
         BlockFormat::Mx(format) => {
             let flushed = format.flush_fp32_subnorms && biased(block) == 0;
             let exponent = format.scale_exponent_of(block).filter(|_| !flushed);
-            let limit = exponent.map(|exponent| f64::from(format.element.max()) * pow2(exponent));
+            let limit = exponent.map(|exponent| oracle::largest(format.element, exponent));
             vec![limit; block.len()]
         }
         BlockFormat::Bfp(format) => {

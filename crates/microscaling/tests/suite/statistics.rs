@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::float_state::ieee;
 use super::inputs::{formats, numbers};
+use super::oracle;
 use super::square;
 
 fn close(a: f64, b: f64) -> bool {
@@ -39,7 +40,7 @@ fn blocks(shape: &[usize], axis: usize, format: BlockFormat) -> Vec<Vec<usize>> 
 fn mx_scale(format: &MxFormat, block: &[f32]) -> Option<(f64, f64)> {
     let exponent = format.scale_exponent_of(block)?;
     let scale = 2_f64.powi(exponent);
-    Some((scale, scale * f64::from(format.element.max())))
+    Some((scale, oracle::largest(format.element, exponent)))
 }
 
 fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials: bool) {
