@@ -347,6 +347,84 @@ fn files_of_others_are_understood_by_their_tensors() {
     }
 }
 
+/// FP8 weights with scales of higher precision: one for the tensor, for each row, or for each block of rows and columns.
+#[test]
+fn fp8_weights_of_others_become_their_values() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    let device = mx_device(&mxfp8());
+    let fp8 = burn_mx::ElementFormat::FP8_E4M3;
+    let codes: Vec<u8> = (0..128 * 64)
+        .map(|i| (i * 7 % 120) as u8 | (i as u8 & 128))
+        .collect();
+    let head: Vec<u8> = (0..32 * 128)
+        .flat_map(|i| (i as f32).to_le_bytes())
+        .collect();
+    let ones = |count: usize| 1_f32.to_le_bytes().repeat(count);
+    // The end of the scales' name, their shape, and the number of the scale of an element.
+    type Case = (&'static str, &'static [usize], fn(usize, usize) -> usize);
+    let cases: [Case; 6] = [
+        ("_scale", &[], |_, _| 0),
+        ("_scale", &[1], |_, _| 0),
+        ("_scale", &[128], |row, _| row),
+        ("_scale", &[128, 1], |row, _| row),
+        ("_scale_inv", &[1, 1], |_, _| 0),
+        ("_scale_inv", &[4, 2], |row, column| {
+            row / 32 * 2 + column / 32
+        }),
+    ];
+    for (end, shape, scale_of) in cases {
+        for dtype in [safetensors::Dtype::F32, safetensors::Dtype::BF16] {
+            let count: usize = shape.iter().product();
+            let scales: Vec<f32> = (0..count).map(|i| 0.75 + i as f32 / 128.0).collect();
+            let bytes: Vec<u8> = match dtype {
+                safetensors::Dtype::F32 => scales.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                _ => {
+                    let halves = scales.iter().map(|x| half::bf16::from_f32(*x));
+                    halves.flat_map(half::bf16::to_le_bytes).collect()
+                }
+            };
+            let name = format!("hidden.weight{end}");
+            let (one, bias) = (ones(64), ones(128));
+            let view = |dtype, shape: &[usize], bytes| {
+                safetensors::tensor::TensorView::new(dtype, shape.to_vec(), bytes).unwrap()
+            };
+            let f32 = safetensors::Dtype::F32;
+            let tensors = [
+                ("norm.weight", view(f32, &[64], &one)),
+                ("norm.bias", view(f32, &[64], &one)),
+                (
+                    "hidden.weight",
+                    view(safetensors::Dtype::F8_E4M3, &[128, 64], &codes),
+                ),
+                (name.as_str(), view(dtype, shape, &bytes)),
+                ("hidden.bias", view(f32, &[128], &bias)),
+                ("head.weight", view(f32, &[32, 128], &head)),
+            ];
+            fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+
+            let loaded = Checkpoint::new(&path)
+                .load(Block::<B>::new(120, &device))
+                .unwrap();
+            assert!(loaded.packed.is_empty() && loaded.missing.is_empty());
+            assert!(loaded.unused.is_empty(), "{:?}", loaded.unused);
+            assert!(loaded.others.contains(&"hidden.weight".to_owned()));
+            let weight = loaded.model.hidden.weight.val();
+            assert_eq!(specs_of(&weight).unwrap(), mxfp8().resolve().unwrap());
+            let got = values(weight.transpose());
+            for (i, got) in got.into_iter().enumerate() {
+                let scale = scales[scale_of(i / 64, i % 64)];
+                let scale = match dtype {
+                    safetensors::Dtype::F32 => scale,
+                    _ => half::bf16::from_f32(scale).to_f32(),
+                };
+                let expected = fp8.decode(codes[i].into()) * scale;
+                assert_eq!(got, expected, "{end} {shape:?} {dtype:?} {i}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_was_loaded_is_saved_as_it_was_and_trains_on() {
     let folder = folder();

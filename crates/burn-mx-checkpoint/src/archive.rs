@@ -9,6 +9,7 @@ use memmap2::Mmap;
 use microscaling::Packed;
 use microscaling::safetensors::{
     CheckpointFiles, CheckpointFilesError, FileError, FileTensor, PackedFile, PackedFiles,
+    ScaledWeight,
 };
 use serde::{Deserialize, Serialize};
 
@@ -198,7 +199,7 @@ impl<'a> Archive<'a> {
         let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
         match (self.written.names, self.written.layout.as_str()) {
             (Some(names), _) => names == Names::PyTorch,
-            (None, "") => !self.weights().values().all(is_own),
+            (None, "") => !self.scaled().is_empty() || !self.weights().values().all(is_own),
             (None, said) => said != CheckpointLayout::Microscaling.name(),
         }
     }
@@ -206,6 +207,11 @@ impl<'a> Archive<'a> {
     /// The packed weights and their layouts, by name.
     pub(super) fn weights(&self) -> &BTreeMap<String, CheckpointLayout> {
         self.read.weights()
+    }
+
+    /// The FP8 weights with scales of higher precision, by name. They and their scales are [others](Self::others), too.
+    pub(super) fn scaled(&self) -> &BTreeMap<String, ScaledWeight> {
+        self.read.scaled()
     }
 
     /// The names of the tensors that do not belong to a packed weight.

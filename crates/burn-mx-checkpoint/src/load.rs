@@ -2,7 +2,8 @@
 
 mod unpack;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -14,13 +15,14 @@ use burn_store::{
     TensorSnapshotError,
 };
 
-use crate::archive::{Archive, files};
+use crate::archive::{Archive, Mapped, files};
 use crate::checkpoint::Checkpoint;
 use crate::columns::in_rows;
 use crate::error::CheckpointError;
 use crate::types;
 use crate::weights::{Layers, Path, alike};
 use burn_mx_core::MxTensorOps;
+use microscaling::safetensors::{FileTensor, ScaledWeight};
 use unpack::Unpacker;
 
 /// A loaded model.
@@ -43,7 +45,8 @@ impl Checkpoint {
     /// Loads the checkpoint into the model. A packed weight becomes its values and gets its own specs, as by
     /// [`set_specs_at`](burn_mx_module::set_specs_at). These are the specs that it was saved with. If the file has none, they
     /// are the model's specs with the layout's format for the weight. The forward product takes the values unchanged until an
-    /// optimizer changes them. Files are mapped. Loading needs memory for one tensor beside the model.
+    /// optimizer changes them. An FP8 weight with scales of higher precision becomes its values, and keeps the model's specs.
+    /// Files are mapped. Loading needs memory for one tensor beside the model.
     ///
     /// # Errors
     ///
@@ -144,28 +147,88 @@ fn snapshot(name: &str, dtype: DType, shape: Shape, data: ToData) -> TensorSnaps
     TensorSnapshot::from_closure(data, dtype, shape, path, Vec::new(), ParamId::new())
 }
 
-/// The tensors that are not packed weights, unchanged.
+/// The tensors that are not packed weights: FP8 weights with scales by their values, all others unchanged.
 fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
-    let of = |name: &String| {
-        let tensor = archive.tensor(name).expect("it is one of the names");
-        let file = Rc::clone(archive.file(name).expect("it is one of the names"));
-        let start = tensor.bytes.as_ptr().addr() - file.bytes().as_ptr().addr();
-        let range = start..start + tensor.bytes.len();
-        let shape = Shape::from(tensor.shape);
-        let Some(dtype) = types::of_stored(&tensor.dtype) else {
-            let reason = format!("is {}, which no tensor of Burn is", tensor.dtype);
-            let fail = move || Err(TensorSnapshotError::DataError(reason.clone()));
-            return snapshot(name, DType::F32, shape, Rc::new(fail));
-        };
-        let stored = shape.clone();
-        let data = move || {
-            let bytes = file.bytes()[range.clone()].to_vec();
-            types::check(&bytes, dtype).map_err(TensorSnapshotError::DataError)?;
-            Ok(TensorData::from_bytes_vec(bytes, stored.clone(), dtype))
-        };
-        snapshot(name, dtype, shape, Rc::new(data))
+    let scaled = archive.scaled();
+    let scales: HashSet<&str> = scaled
+        .values()
+        .map(|weight| weight.scales.as_str())
+        .collect();
+    let of = |name: &String| match scaled.get(name) {
+        Some(weight) => of_scaled(archive, name, weight),
+        None => of_other(Stored::new(archive, name), name),
     };
-    archive.others().iter().map(of).collect()
+    let others = archive.others().iter();
+    let others = others.filter(|name| !scales.contains(name.as_str()));
+    others.map(of).collect()
+}
+
+/// A tensor in a mapped file, which stays mapped.
+struct Stored {
+    file: Rc<Mapped>,
+    range: Range<usize>,
+    dtype: String,
+    shape: Vec<usize>,
+}
+
+impl Stored {
+    /// The tensor of this name, which the archive has.
+    fn new(archive: &Archive<'_>, name: &str) -> Self {
+        let tensor = archive.tensor(name).expect("it is one of the names");
+        let file = archive.file(name).expect("it is one of the names");
+        let start = tensor.bytes.as_ptr().addr() - file.bytes().as_ptr().addr();
+        Self {
+            file: Rc::clone(file),
+            range: start..start + tensor.bytes.len(),
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.file.bytes()[self.range.clone()]
+    }
+
+    fn tensor(&self) -> FileTensor<'_> {
+        FileTensor {
+            dtype: self.dtype.clone(),
+            shape: self.shape.clone(),
+            bytes: self.bytes(),
+        }
+    }
+}
+
+fn of_other(stored: Stored, name: &str) -> TensorSnapshot {
+    let shape = Shape::from(stored.shape.clone());
+    let Some(dtype) = types::of_stored(&stored.dtype) else {
+        let reason = format!("is {}, which no tensor of Burn is", stored.dtype);
+        let fail = move || Err(TensorSnapshotError::DataError(reason.clone()));
+        return snapshot(name, DType::F32, shape, Rc::new(fail));
+    };
+    let data = move || {
+        let bytes = stored.bytes().to_vec();
+        types::check(&bytes, dtype).map_err(TensorSnapshotError::DataError)?;
+        Ok(TensorData::from_bytes_vec(
+            bytes,
+            stored.shape.clone(),
+            dtype,
+        ))
+    };
+    snapshot(name, dtype, shape, Rc::new(data))
+}
+
+fn of_scaled(archive: &Archive<'_>, name: &str, weight: &ScaledWeight) -> TensorSnapshot {
+    let (codes, scales) = (
+        Stored::new(archive, name),
+        Stored::new(archive, &weight.scales),
+    );
+    let shape = Shape::from(codes.shape.clone());
+    let weight = weight.clone();
+    let data = move || {
+        let values = weight.values(&codes.tensor(), &scales.tensor());
+        Ok(TensorData::new(values, codes.shape.clone()))
+    };
+    snapshot(name, DType::F32, shape, Rc::new(data))
 }
 
 fn of_apply(error: ApplyError) -> CheckpointError {

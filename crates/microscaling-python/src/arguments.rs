@@ -1,8 +1,9 @@
 //! The arguments of functions.
 
 use microscaling::{RandomStream, Rounder, Rounding};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
+use std::ffi::CString;
 use std::fmt::Display;
 
 /// An error of the library's as Python's `ValueError`, with its message.
@@ -25,18 +26,23 @@ pub(crate) fn axis(axis: isize, rank: usize) -> PyResult<usize> {
     })
 }
 
-/// How numbers are rounded.
-pub(crate) fn rounder(rounding: &str, seed: Option<u64>) -> PyResult<Rounder> {
+/// How numbers are rounded. A seed without random numbers is a warning.
+pub(crate) fn rounder(py: Python<'_>, rounding: &str, seed: Option<u64>) -> PyResult<Rounder> {
     let rounding: Rounding = rounding.parse().map_err(value_error)?;
     match (rounding, seed) {
-        (Rounding::Stochastic, None) => Err(value_error(
-            "rounding is `stochastic` and seed is None, expected an integer",
-        )),
-        (Rounding::Stochastic, Some(_)) | (_, None) => {
-            Ok(rounding.with(RandomStream::new(seed.unwrap_or(0), 0)))
+        (Rounding::Stochastic, None) => {
+            return Err(value_error(
+                "rounding is `stochastic` and seed is None, expected an integer",
+            ));
         }
-        (_, Some(seed)) => Err(value_error(format!(
-            "seed is {seed} and rounding is `{rounding}`, which draws no random numbers, expected None"
-        ))),
+        (Rounding::Stochastic, Some(_)) | (_, None) => {}
+        (_, Some(seed)) => {
+            let message = format!(
+                "seed is {seed} and has no effect: rounding `{rounding}` draws no random numbers"
+            );
+            let category = py.get_type::<PyUserWarning>();
+            PyErr::warn(py, &category, &CString::new(message)?, 1)?;
+        }
     }
+    Ok(rounding.with(RandomStream::new(seed.unwrap_or(0), 0)))
 }

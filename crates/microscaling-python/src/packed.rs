@@ -264,7 +264,7 @@ pub(crate) fn pack(
     seed: Option<u64>,
     dialect: Option<&str>,
 ) -> PyResult<Packed> {
-    let rounder = rounder(rounding, seed)?;
+    let rounder = rounder(py, rounding, seed)?;
     let dialect: Option<Dialect> = dialect.map(str::parse).transpose().map_err(value_error)?;
     if let Ok(x) = x.extract::<PyReadonlyArrayDyn<'_, bf16>>() {
         return encode(py, &x, format.0, axis, rounder);

@@ -25,7 +25,7 @@ pub(crate) fn quantize_(
     rounding: &str,
     seed: Option<u64>,
 ) -> PyResult<()> {
-    let rounder = rounder(rounding, seed)?;
+    let rounder = rounder(py, rounding, seed)?;
     let shape = x.shape().to_vec();
     let axis = self::axis(axis, shape.len())?;
     let data = x.as_slice_mut().map_err(value_error)?;
@@ -44,7 +44,7 @@ pub(crate) fn quantize<'py>(
     rounding: &str,
     seed: Option<u64>,
 ) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-    let rounder = rounder(rounding, seed)?;
+    let rounder = rounder(py, rounding, seed)?;
     let shape = x.shape().to_vec();
     let axis = self::axis(axis, shape.len())?;
     let from = x.as_slice().map_err(value_error)?;
@@ -110,7 +110,7 @@ pub(crate) fn round_(
     };
     let format = format.map_err(value_error)?;
     let format = format.with_subnormals(subnormals);
-    let rounder = rounder(rounding, seed)?;
+    let rounder = rounder(py, rounding, seed)?;
     let data = x.as_slice_mut().map_err(value_error)?;
     py.detach(|| pool::share(data.len(), || format.round_slice(data, rounder)));
     Ok(())

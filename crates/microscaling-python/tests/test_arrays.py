@@ -1,5 +1,7 @@
 """Arrays of any strides, sizes and types."""
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -154,6 +156,26 @@ def test_wrong_types(x):
         ms.bfloat(x, 16)
 
 
+@pytest.mark.parametrize("rounding", ["even", "nearest", "floor", "stochastic"])
+def test_a_seed_with_any_rounding(rounding):
+    x = random(2, 32)
+    calls = [
+        lambda **seed: ms.quantize(x, "mxfp4", rounding=rounding, **seed),
+        lambda **seed: ms.bfloat(x, 16, rounding=rounding, **seed),
+        lambda **seed: ms.pack(x, "mxfp4", rounding=rounding, **seed).unpack(),
+    ]
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            got = call(seed=3)
+        said = [str(warning.message) for warning in caught]
+        if rounding == "stochastic":
+            assert said == []
+        else:
+            assert said == [f"seed is 3 and has no effect: rounding `{rounding}` draws no random numbers"]
+            np.testing.assert_array_equal(got, call())
+
+
 def test_wrong_arguments():
     x = random(2, 32)
     for call, message in [
@@ -163,7 +185,6 @@ def test_wrong_arguments():
         (lambda: ms.quantize(x, "mxfp4", rounding="up"), r"`up`: expected one of nearest, floor, even, stochastic|`up`"),
         (lambda: ms.quantize(x, "mxfp4", rounding="stochastic"), r"seed is None, expected an integer"),
         (lambda: ms.statistics(x, "mxfp4", rounding="stochastic"), r"rounding is `stochastic` and quantized is None"),
-        (lambda: ms.quantize(x, "mxfp4", seed=3), r"seed is 3 and rounding is `even`"),
         (lambda: ms.quantize(x, "mx(element=fp4,scale_bits=9)"), r"scale_bits is 9, expected 1 to 8"),
         (lambda: ms.pack(x, "mxfp4", dialect="torch"), r"`torch`: expected one of ocp, microxcaling"),
         (lambda: ms.pack(x, "mxfp6_e2m3", dialect="ggml"), r"dialect ggml: format is mxfp6_e2m3, expected one of mxfp4"),

@@ -11,7 +11,8 @@ Formats are `Format`s or their text: `"mxfp4"`, `"nvfp4(tensor_scale=true)"`, `"
 
 `axis` is the axis along which blocks lie; negative numbers count from the last axis. `rounding` is `"even"` (ties to even), `"nearest"`
 (ties away from zero), `"floor"` (toward zero) or `"stochastic"`, which needs a `seed`: an integer of 64 bits. The same seed gives the
-same draws with any number of threads; the draw of an element depends on its position in row-major order alone.
+same draws with any number of threads; the draw of an element depends on its position in row-major order alone. With another
+rounding a seed has no effect, and a warning says so.
 
 A wrong value is a ValueError, another type than an array of floats a TypeError. The message names the argument, its value and the
 allowed values. Several threads share the work on large arrays (`RAYON_NUM_THREADS` sets their number), without the interpreter's

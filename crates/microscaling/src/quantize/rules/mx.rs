@@ -288,7 +288,9 @@ impl Tame {
         let (factor, emax) = match scale_mode {
             // The product is a normal number; it has the exponent of the scale.
             ScaleMode::Rceil => (f32::from_bits(row.inverse_max), 0),
-            _ => (1.0, row.emax),
+            ScaleMode::Floor | ScaleMode::Ceil | ScaleMode::Even | ScaleMode::Rms => {
+                (1.0, row.emax)
+            }
         };
         let addend = headroom.addend;
         // emin of a block is row.emin + scale, and scale at least exponent − row.emax; of a root mean square, which is at

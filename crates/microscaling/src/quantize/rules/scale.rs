@@ -82,7 +82,9 @@ impl HeadroomScale {
         }
         let (magnitude, emax) = match mode {
             ScaleMode::Rceil => (bits::product(amax, element.inverse_max), 0),
-            _ => (amax, element.emax),
+            ScaleMode::Floor | ScaleMode::Ceil | ScaleMode::Even | ScaleMode::Rms => {
+                (amax, element.emax)
+            }
         };
         let (significand, unit) = bits::parts(magnitude);
         let log2 = bits::log2(significand);

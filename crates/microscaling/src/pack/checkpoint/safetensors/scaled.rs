@@ -55,8 +55,8 @@ impl ScaledWeight {
         })
     }
 
-    /// Each code times its scale, rounded to float32, in row-major order.
-    pub(super) fn values(&self, codes: &FileTensor<'_>, scales: &FileTensor<'_>) -> Vec<f32> {
+    /// Each code times its scale, rounded to float32, in row-major order, where these are the weight's tensors.
+    pub fn values(&self, codes: &FileTensor<'_>, scales: &FileTensor<'_>) -> Vec<f32> {
         let shape = &codes.shape;
         let scales = floats(scales);
         let numbers: Vec<f32> = (0..256).map(|code| self.element.decode(code)).collect();
