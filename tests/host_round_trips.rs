@@ -16,7 +16,7 @@ use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 use burn_backend::ops::FloatTensorOps;
 use burn_mx::process::host_round_trips;
-use burn_mx::{ElementFormat, MxFormat, RandomStream, Rounding, ScaleMode};
+use burn_mx::{BlockFormat, ElementFormat, RandomStream, Rounding, ScaleMode};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use backend::{TestBackend, TestDevice};
@@ -74,15 +74,15 @@ fn a_training_step_stays_on_its_device() {
     }
 
     // What has no kernel on a device of CubeCL, and goes through the host's memory there, as the documentation says.
-    let format = MxFormat {
+    let format = BlockFormat {
         scale_mode: ScaleMode::Rms,
-        ..MxFormat::new(ElementFormat::FP4_E2M1, 1 << 14)
+        ..BlockFormat::mx(ElementFormat::FP4_E2M1, 1 << 14)
     };
     let device = TestDevice::default();
     let long = TestBackend::float_from_data(TensorData::zeros::<f32, _>([1 << 14]), &device);
     let before = host_round_trips();
     let stream = RandomStream::new(0, 0);
-    let quantized = TestBackend::mx_quantize(long, 0, format.into(), Rounding::NearestEven, stream);
+    let quantized = TestBackend::mx_quantize(long, 0, format, Rounding::NearestEven, stream);
     let values = burn_backend::read_sync(TestBackend::float_into_data(quantized));
     assert!(
         values

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
-use burn_mx::{BlockFormat, MxFormat, Nvfp4Format};
+use burn_mx::BlockFormat;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SlotFormat, SpecsError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -214,13 +214,9 @@ impl Variant {
 /// The format without square blocks.
 fn one_axis(format: SlotFormat) -> SlotFormat {
     match format {
-        SlotFormat::Block(BlockFormat::Nvfp4(format)) => {
+        SlotFormat::Block(format) => {
             let square = false;
-            SlotFormat::Block(Nvfp4Format { square, ..format }.into())
-        }
-        SlotFormat::Block(BlockFormat::Mx(format)) => {
-            let square = false;
-            SlotFormat::Block(MxFormat { square, ..format }.into())
+            SlotFormat::Block(BlockFormat { square, ..format })
         }
         format => format,
     }

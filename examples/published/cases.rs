@@ -7,8 +7,7 @@ use burn::{
     tensor::{Tensor, TensorData},
 };
 use microscaling::{
-    BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Packed, Rounder, Rounding,
-    ScaleFormat,
+    BlockFormat, ElementFormat, FloatFormat, Packed, Rounder, Rounding, ScaleFormat,
 };
 use serde_json::{Value, json};
 
@@ -464,7 +463,7 @@ fn single() -> Figures {
             ours: errors.sum::<f64>() / 4.0,
         });
     }
-    let amdfp4 = FloatScaleFormat::AMDFP4;
+    let amdfp4 = BlockFormat::AMDFP4;
     for (case, published, ours) in [
         (
             "the largest UE5M3 number",

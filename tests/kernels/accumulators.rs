@@ -184,7 +184,7 @@ impl Quantized {
     /// Row-major matrices of a shape that are summed over an axis, 0 or 1.
     fn new(format: &BlockFormat, values: &[f32], [rows, columns]: [usize; 2], axis: usize) -> Self {
         let shape = [values.len() / (rows * columns), rows, columns];
-        let along = if format.is_square() { 2 } else { axis + 1 };
+        let along = if format.square { 2 } else { axis + 1 };
         let packed = Packed::encode(*format, values, &shape, along, Rounder::NearestAway);
         let packed = packed.unwrap_or_else(|error| panic!("{format}: {error}"));
         let apart = packed.elements_and_scales(axis + 1);

@@ -168,17 +168,15 @@ fn any_bytes() {
             } = &parts;
             let mut records = bytes(scales.len(), 0);
             // The last byte of a record need not be full.
-            let length = format.block_size().min(64);
-            let of_sub_blocks = match (format, format.float_scale()) {
-                (BlockFormat::Microexponent(of_shifts), _) => {
-                    length.div_ceil(of_shifts.sub_block_size) * of_shifts.shift_bits as usize
-                }
-                (_, Some(of_scale)) => of_scale.sub_scales.map_or(0, |sub_scales| {
-                    let [first, second] = sub_scales.block_sizes();
-                    of_scale.block_size / first + of_scale.block_size / second
-                }),
-                _ => 0,
-            };
+            let length = format.group_size().min(64);
+            let of_shifts = format.shifts.map_or(0, |shifts| {
+                length.div_ceil(shifts.block_size) * shifts.bits as usize
+            });
+            let of_sub_scales = format.sub_scales.map_or(0, |sub_scales| {
+                let [first, second] = sub_scales.block_sizes();
+                format.block_size / first + format.block_size / second
+            });
+            let of_sub_blocks = of_shifts + of_sub_scales;
             if of_sub_blocks % 8 > 0 {
                 let record = records.len() / (24 * 64_usize.div_ceil(length));
                 let lasts = records.iter_mut().skip(record - 1).step_by(record);

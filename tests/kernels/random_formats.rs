@@ -38,20 +38,19 @@ struct Case {
 impl Case {
     /// Every other one has a scale that is a float, and half of these tables, sub-scales, an outer scale or MS-EDEN.
     fn draw(random: &mut Random, number: u64) -> Self {
-        let is_wanted = |format: &BlockFormat| match (number % 4, format.float_scale()) {
-            (0 | 2, _) => true,
-            (1, float_scale) => float_scale.is_some(),
-            (_, Some(format)) => {
+        let is_wanted = |format: &BlockFormat| match number % 4 {
+            0 | 2 => true,
+            1 => !format.has_exponent(),
+            _ => {
                 let has_levels = format.sub_scales.is_some() || format.outer.is_some();
                 format.element.is_table() || has_levels || format.eden
             }
-            (_, None) => false,
         };
         let mut format = random.format();
         while !is_wanted(&format) {
             format = random.format();
         }
-        let has_eden = format.float_scale().is_some_and(|format| format.eden);
+        let has_eden = format.eden;
         Self {
             format,
             rounding: match has_eden && random.one_in(2) {
@@ -59,7 +58,7 @@ impl Case {
                 false => random.rounding(),
             },
             stream: random.stream(),
-            tensor: random.tensor(format.is_square()),
+            tensor: random.tensor(format.square),
         }
     }
 

@@ -3,8 +3,8 @@
 use burn_backend::{Shape, Slice, TensorMetadata};
 use burn_mx::MxKernels;
 use burn_mx::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat,
-    RandomHadamard, RandomStream, Rounding, ScaleMode, SharedExpMethod, Signs,
+    BlockFormat, ElementFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, ScaleFormat,
+    ScaleMode, SharedExpMethod, Signs, Subnormals,
 };
 use burn_mx_core::kernels::KernelOp;
 
@@ -84,55 +84,41 @@ fn blocks_of_every_element_and_scale() {
             &ScaleMode::ALL[..1]
         };
         for &scale_mode in modes {
-            let format = MxFormat {
+            let format = BlockFormat {
                 scale_mode,
-                ..MxFormat::new(element, 16)
+                ..BlockFormat::mx(element, 16)
             };
             if scale_mode == ScaleMode::Rms && element != ElementFormat::FP4_E2M1 {
                 continue;
             }
-            assert_quantizes::<TestBackend>(format.into(), Rounding::NearestEven);
+            assert_quantizes::<TestBackend>(format, Rounding::NearestEven);
         }
     }
 }
 
 #[test]
 fn blocks_of_any_parameters() {
-    let mx = MxFormat::new(ElementFormat::FP8_E4M3, 32);
+    let mx = BlockFormat::mx(ElementFormat::FP8_E4M3, 32);
     let formats: [BlockFormat; 7] = [
-        MxFormat {
+        BlockFormat {
             block_size: 0,
             ..mx
-        }
-        .into(),
-        MxFormat {
-            scale_bits: 4,
+        },
+        BlockFormat {
+            scale: ScaleFormat::exponent(4).unwrap(),
             ..mx
-        }
-        .into(),
-        MxFormat {
-            flush_fp32_subnorms: true,
+        },
+        BlockFormat {
+            subnormals: Subnormals::FlushBlocks,
             ..mx
-        }
-        .into(),
-        MxFormat {
+        },
+        BlockFormat {
             shared_exp_method: SharedExpMethod::None,
             ..mx
-        }
-        .into(),
-        MicroexponentFormat {
-            bit_width: 14,
-            block_size: 12,
-            sub_block_size: 4,
-            shift_bits: 2,
-        }
-        .into(),
-        BfpFormat {
-            bit_width: 20,
-            block_size: 24,
-        }
-        .into(),
-        BlockFormat::Nvfp4(burn_mx::Nvfp4Format::new(true)),
+        },
+        BlockFormat::microexponent(14, 12, 4, 2).unwrap(),
+        BlockFormat::bfp(20, 24).unwrap(),
+        BlockFormat::nvfp4(true),
     ];
     for format in formats {
         for rounding in [Rounding::NearestAway, Rounding::Stochastic] {
@@ -333,7 +319,7 @@ fn masks_of_what_is_clipped() {
 /// Tensors all of whose numbers are so small that a tensor scale, its inverse or its products are not ordinary.
 #[test]
 fn a_tensor_scale_of_any_size() {
-    let format = BlockFormat::Nvfp4(burn_mx::Nvfp4Format::new(true));
+    let format = BlockFormat::nvfp4(true);
     for exponent in [-149, -140, -130, -120, -110, -100, -80, 0, 100, 125] {
         let scale = f32::from_bits(if exponent < -126 {
             1 << (exponent + 149)

@@ -28,10 +28,10 @@ impl Apart {
         let packed = Packed::encode(format, &values, &shape, axis, Rounder::NearestAway).unwrap();
         let [elements, scales] = packed.elements_and_scales(axis).unwrap();
         let inner: usize = shape[axis + 1..].iter().product();
-        let blocks = shape[axis].div_ceil(format.block_size());
+        let blocks = shape[axis].div_ceil(format.group_size());
         let scale = |i: usize| {
             let (outer, along) = (i / inner / shape[axis], i / inner % shape[axis]);
-            scales[(outer * blocks + along / format.block_size()) * inner + i % inner]
+            scales[(outer * blocks + along / format.group_size()) * inner + i % inner]
         };
         Self {
             scales: (0..elements.len()).map(scale).collect(),

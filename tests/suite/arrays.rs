@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_mx::MxSpecs;
-use burn_mx::{ElementFormat, MxFormat, RandomStream, Rounding};
+use burn_mx::{BlockFormat, ElementFormat, RandomStream, Rounding};
 use half::bf16;
 
 use super::support::*;
@@ -48,7 +48,7 @@ impl Array {
 
     /// Rounded, then quantized along `axis` as an operand is.
     pub(crate) fn operand(self, bfloat16: bool, axis: usize, (element, rounding): Operand) -> Self {
-        let format = MxFormat::new(element, BLOCK);
+        let format = BlockFormat::mx(element, BLOCK);
         let mut operand = self.rounded(bfloat16);
         format
             .quantize(

@@ -76,7 +76,7 @@ fn every_block_format_quantizes_the_operands_of_all_three_products() {
         ];
         for ((got, expected), what) in [out, dx, dw].iter().zip(expected).zip(["out", "dx", "dw"]) {
             let (expected, what) = (values(expected), format!("{name}: {what}"));
-            if !format.has_tensor_scale() {
+            if !format.tensor_scale {
                 assert_same_bits(got, &expected, &what);
                 continue;
             }

@@ -5,7 +5,7 @@ use burn::backend::{Flex, NdArray};
 use burn::prelude::*;
 use burn::tensor::activation;
 use burn_mx::module::emulated;
-use burn_mx::{FloatFormat, MxFormat, Rounder, Rounding};
+use burn_mx::{BlockFormat, FloatFormat, Rounder, Rounding};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Portable};
 
 use super::support::*;
@@ -352,7 +352,7 @@ fn operands_quantized_in_pieces_are_quantized_as_a_whole() {
     }
     let specs = MxSpecs::mxfp8_e4m3();
     let float = FloatFormat::bfloat(16).expect("a width of bfloat");
-    let format = MxFormat::new(burn_mx::ElementFormat::FP8_E4M3, 32);
+    let format = BlockFormat::mx(burn_mx::ElementFormat::FP8_E4M3, 32);
     // Axes that blocks divide, and do not, and exceed; slabs shorter and longer than a piece, one and several.
     for shape in [
         [1, 300, 70],

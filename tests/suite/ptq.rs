@@ -13,7 +13,7 @@ use burn::prelude::*;
 use burn::tensor::module::linear;
 use burn_mx::module::specs_of;
 use burn_mx::ptq::{FastFinetune, PtqError, QuantConfig, Quantized, Quantizer};
-use burn_mx::{ElementFormat, MxFormat, Rounder, Rounding};
+use burn_mx::{BlockFormat, ElementFormat, Rounder, Rounding};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
 use super::support::*;
@@ -341,7 +341,7 @@ fn exact(shape: [usize; 2], seed: u64) -> Vec<f32> {
 /// Post-training quantization is fake quantization of both operands along the summed axis, and the product of that.
 #[test]
 fn a_quantized_layer_multiplies_what_the_formats_hold() {
-    let format = MxFormat::new(ElementFormat::FP4_E2M1, 32);
+    let format = BlockFormat::mx(ElementFormat::FP4_E2M1, 32);
     let [m, k, n] = [6, 64, 10];
     // [N, K], so that blocks lie along the rows.
     let (x, weight) = (exact([m, k], 1), exact([n, k], 2));

@@ -7,7 +7,7 @@ use burn::prelude::*;
 use burn::tensor::module::{conv2d, linear};
 use burn::tensor::ops::ConvOptions;
 use burn_mx::module::{exempt_layers, label_of, set_exemptions, set_exemptions_at, specs_of};
-use burn_mx::{BlockFormat, ElementFormat, MxFormat, Rounder, Rounding, ScaleMode};
+use burn_mx::{BlockFormat, ElementFormat, Rounder, Rounding, ScaleMode};
 use burn_mx::{Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs, Recipe};
 
 use super::support::*;
@@ -420,8 +420,8 @@ fn headroom_is_of_backward_blocks_alone() {
         ..MxSpecs::mxfp4()
     };
     let resolved = specs.resolve().expect("it is sound");
-    let forward = MxFormat::new(ElementFormat::FP4_E2M1, 32);
-    let backward = MxFormat {
+    let forward = BlockFormat::mx(ElementFormat::FP4_E2M1, 32);
+    let backward = BlockFormat {
         headroom: specs.headroom_bp,
         ..forward
     };
@@ -432,11 +432,7 @@ fn headroom_is_of_backward_blocks_alone() {
         } else {
             forward
         };
-        assert_eq!(
-            resolved.block_format(slot),
-            Some(expected.into()),
-            "{slot:?}"
-        );
+        assert_eq!(resolved.block_format(slot), Some(expected), "{slot:?}");
     }
     assert_eq!(forward.scale_mode, ScaleMode::Floor);
 }

@@ -49,7 +49,7 @@ impl InFile for LayerKind {
     fn stored_axis(self, format: BlockFormat) -> usize {
         match self {
             Self::Linear | Self::Convolution => 1,
-            Self::Transposed => usize::from(format.is_square()),
+            Self::Transposed => usize::from(format.square),
         }
     }
 }

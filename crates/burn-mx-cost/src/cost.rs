@@ -50,6 +50,6 @@ impl Tables {
 
 /// The unit of areas and energies.
 fn mxfp8() -> Numbers {
-    use microscaling::{BlockFormat, ElementFormat, MxFormat};
-    BlockFormat::Mx(MxFormat::new(ElementFormat::FP8_E4M3, 32)).into()
+    use microscaling::{BlockFormat, ElementFormat};
+    BlockFormat::mx(ElementFormat::FP8_E4M3, 32).into()
 }

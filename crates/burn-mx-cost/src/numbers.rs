@@ -64,29 +64,24 @@ impl From<BlockFormat> for Numbers {
     /// The format must be [valid](BlockFormat::validate). Elements of a table (NF4) are multiplied as bfloat16. Signs and magnitudes
     /// (MX9, BFP) count as two's complement of as many bits; the shifts of their sub-blocks take no gates here.
     fn from(format: BlockFormat) -> Self {
-        let element = format.element().map(|element| match element {
+        let element = match format.element {
             element if element.is_table() => ElementFormat::BFLOAT16,
             element => element,
-        });
-        let (exponent_bits, mantissa_bits) = match element {
-            Some(element) if element.is_integer() => (0, element.bits() - 1),
-            Some(element) => (element.exponent_bits(), element.mantissa_bits()),
-            None => (0, format.element_bits() - 1),
         };
-        let range = match element {
-            Some(element) => f64::from(element.max()) / f64::from(element.min_subnormal()),
-            None => 2.0_f64.powi(mantissa_bits as i32) - 1.0,
+        let (exponent_bits, mantissa_bits) = match element.is_integer() || format.has_fixed_steps()
+        {
+            true => (0, element.bits() - 1),
+            false => (element.exponent_bits(), element.mantissa_bits()),
         };
+        let range = f64::from(element.max()) / f64::from(element.min_subnormal());
         Self {
             exponent_bits,
             mantissa_bits,
             // An outer scale is multiplied once for a part, as a tensor's is.
             block: format.scale_block_size(),
-            scale: match format.float_scale() {
-                Some(float) if float.scale.mantissa_bits() > 0 => Scale::Float {
-                    mantissa_bits: float.scale.mantissa_bits(),
-                },
-                _ => Scale::PowerOfTwo,
+            scale: match format.scale.mantissa_bits() {
+                0 => Scale::PowerOfTwo,
+                mantissa_bits => Scale::Float { mantissa_bits },
             },
             range,
             element_bits: format.element_bits(),

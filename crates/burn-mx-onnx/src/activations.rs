@@ -8,7 +8,7 @@ mod operators;
 mod rounding;
 
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Rounding, ScaleMode,
+    BlockFormat, ElementFormat, NonFinite, Rounding, ScaleFormat, ScaleMode, Shifts, Subnormals,
 };
 
 use crate::activations::operators::Operators;
@@ -16,12 +16,18 @@ use crate::activations::rounding::{float_rounded, mx_scale, rounded};
 use crate::error::OnnxError;
 use crate::proto::wire::Message;
 use crate::proto::{self, data_type, function};
+use crate::weights::FAMILIES;
 
 /// The domain of the functions.
 pub(crate) const DOMAIN: &str = "burn_mx";
 
 /// The smallest normal float32.
 const NORMAL: i32 = -126;
+
+/// Whether MX blocks have the scales of OCP MX v1.0.
+fn is_usual(format: &BlockFormat) -> bool {
+    format.scale_mode == ScaleMode::Floor && format.scale == ScaleFormat::E8M0
+}
 
 /// How activations are quantized.
 #[derive(Clone, Copy, Debug)]
@@ -46,24 +52,24 @@ impl Activations {
             });
         }
         match self.format {
-            format if format.is_square() => refuse("allowed: blocks along one axis"),
-            BlockFormat::Mx(format) if format.element.bits() > 8 => {
+            format if format.square => refuse("allowed: blocks along one axis"),
+            format if format.is_mx() && format.element.bits() > 8 => {
                 refuse("its elements have more than 8 bits; allowed: up to 8")
             }
-            BlockFormat::Mx(format) if !format.headroom.is_none() => refuse("allowed: no headroom"),
-            BlockFormat::Mx(format)
-                if self.is_static
-                    && (format.scale_mode != ScaleMode::Floor || format.scale_bits < 8) =>
-            {
+            format if format.has_exponent() && !format.headroom.is_none() => {
+                refuse("allowed: no headroom")
+            }
+            format if self.is_static && format.is_mx() && !is_usual(&format) => {
                 refuse("allowed with calibrated scales: the scale mode floor, 8 scale bits")
             }
-            BlockFormat::Microexponent(format)
-                if format.block_size > 0
-                    && !format.block_size.is_multiple_of(format.sub_block_size) =>
+            format
+                if self
+                    .sub_block()
+                    .is_some_and(|size| !format.block_size.is_multiple_of(size)) =>
             {
                 refuse("allowed: sub-blocks that divide the block")
             }
-            BlockFormat::Nvfp4(format) if format.four_over_six || !format.headroom.is_none() => {
+            format if format.is_nvfp4() && (format.four_over_six || !format.headroom.is_none()) => {
                 refuse("allowed: neither four_over_six nor headroom")
             }
             // What the function's operators do not have is an error there.
@@ -86,15 +92,12 @@ impl Activations {
 
     /// Elements that share an exponent inside of a block.
     fn sub_block(&self) -> Option<usize> {
-        match self.format {
-            BlockFormat::Microexponent(format) => Some(format.sub_block_size),
-            _ => None,
-        }
+        Some(self.format.shifts?.block_size)
     }
 
     /// The blocks of an axis of this length: how many, and their elements, with zeros where the last one is short.
     pub(crate) fn blocks(&self, length: usize) -> [usize; 2] {
-        let size = match self.format.block_size() {
+        let size = match self.format.group_size() {
             0 => length,
             size => size.min(length),
         };
@@ -113,18 +116,15 @@ impl Activations {
 
     /// The power of two by which calibration fixes a block, from its largest magnitude.
     pub(crate) fn static_power(&self, amax: f32) -> Result<f32, OnnxError> {
-        let exponent = match self.format {
-            BlockFormat::Mx(format) => format.scale_exponent(amax.to_bits()).unwrap_or(0),
-            BlockFormat::Microexponent(format) => {
-                let exponent = format.shared_exponent(amax.to_bits()).unwrap_or(1);
-                i32::from(exponent).max(1) - 127
-            }
-            BlockFormat::Bfp(format) => i32::from(format.shared_exponent(amax.to_bits())) - 127,
-            _ => {
-                let reason =
-                    "allowed with calibrated scales: MX, microexponents, block floating point";
-                return Err(self.refused(reason));
-            }
+        if !self.format.has_exponent() {
+            let reason = "allowed with calibrated scales: MX, microexponents, block floating point";
+            return Err(self.refused(reason));
+        }
+        let exponent = self.format.scale_exponent(amax.to_bits());
+        let exponent = match self.format.shifts {
+            // Subnormal numbers count as zero.
+            Some(_) => exponent.unwrap_or(NORMAL).max(NORMAL),
+            None => exponent.unwrap_or(0),
         };
         Ok(2_f64.powi(exponent) as f32)
     }
@@ -175,15 +175,17 @@ impl Activations {
         } else {
             o.reshape("x", "blocks")
         };
-        let mut quantized = match self.format {
-            BlockFormat::Mx(format) => self.mx(&mut o, &format, &blocks)?,
-            BlockFormat::Microexponent(format) => self.microexponent(&mut o, &format, &blocks),
-            BlockFormat::Bfp(format) => self.bfp(&mut o, &format, &blocks),
-            BlockFormat::Nvfp4(format) => self.nvfp4(&mut o, &format, &blocks),
-            _ => {
-                let reason = "allowed: MX, microexponents, block floating point, NVFP4";
-                return Err(self.refused(reason));
-            }
+        let format = &self.format;
+        let mut quantized = if let Some(shifts) = format.shifts {
+            self.microexponent(&mut o, shifts, &blocks)
+        } else if format.non_finite == NonFinite::Kept {
+            self.bfp(&mut o, &blocks)
+        } else if format.is_mx() {
+            self.mx(&mut o, format, &blocks)?
+        } else if format.is_nvfp4() {
+            self.nvfp4(&mut o, format, &blocks)
+        } else {
+            return Err(self.refused(FAMILIES));
         };
         if is_padded {
             let flat = o.reshape(&quantized, "padded");
@@ -215,9 +217,9 @@ impl Activations {
         o.sum_along(&zeros, axes)
     }
 
-    /// [`MxFormat::quantize`].
-    fn mx(&self, o: &mut Operators, format: &MxFormat, x: &str) -> Result<String, OnnxError> {
-        let largest_exponent = (1 << (format.scale_bits - 1)) - 1;
+    /// [`BlockFormat::quantize`].
+    fn mx(&self, o: &mut Operators, format: &BlockFormat, x: &str) -> Result<String, OnnxError> {
+        let largest_exponent = -format.scale.emin();
         let poison = Self::poison(o, x, &[2]);
         if self.is_static {
             let scale = o.op("Add", &["powers", &poison]);
@@ -229,7 +231,7 @@ impl Activations {
         let scale = mx_scale(o, format, &amax, -largest_exponent);
         let mut scale = scale.map_err(|reason| self.refused(&reason))?;
         let mut limited = x.to_owned();
-        if format.scale_mode != ScaleMode::Floor || format.scale_bits < 8 {
+        if !is_usual(format) {
             let limit = o.float(2_f32.powi(largest_exponent));
             let is_larger = o.op("Greater", &[&scale, &limit]);
             let nan = o.float(f32::NAN);
@@ -240,7 +242,7 @@ impl Activations {
             let (least, most) = (o.float(-top), o.float(top));
             limited = o.op("Clip", &[x, &least, &most]);
         }
-        if format.flush_fp32_subnorms {
+        if format.subnormals == Subnormals::FlushBlocks {
             let (normal, zero) = (o.float(f32::MIN_POSITIVE), o.float(0.0));
             let is_less = o.op("Less", &[&amax, &normal]);
             let units = self.units(o, format.element, &limited, &scale);
@@ -267,9 +269,9 @@ impl Activations {
         float_rounded(o, element, &limited, self.rounding)
     }
 
-    /// [`MicroexponentFormat::quantize`]. The axes are: before, block, sub-block, element, after.
-    fn microexponent(&self, o: &mut Operators, format: &MicroexponentFormat, x: &str) -> String {
-        let mantissa_bits = format.mantissa_bits() as i32;
+    /// [`BlockFormat::quantize`]. The axes are: before, block, sub-block, element, after.
+    fn microexponent(&self, o: &mut Operators, shifts: Shifts, x: &str) -> String {
+        let mantissa_bits = self.format.element.bits() as i32 - 1;
         let magnitudes = o.op("Abs", &[x]);
         // Subnormal numbers count as zero.
         let normal = o.float(f32::MIN_POSITIVE);
@@ -285,7 +287,7 @@ impl Activations {
             o.power_of(&amax, NORMAL, 8)
         };
         let mut power = shared.clone();
-        for shift in 0..(1 << format.shift_bits) - 1 {
+        for shift in 0..shifts.largest() as i32 {
             let larger = o.times(&shared, 2_f32.powi(-shift));
             let smaller = o.times(&shared, 2_f32.powi(-shift - 1));
             let mut is_less = o.op("Less", &[&sub_amax, &larger]);
@@ -303,9 +305,9 @@ impl Activations {
         o.op("Mul", &[&steps, &step])
     }
 
-    /// [`BfpFormat::quantize`].
-    fn bfp(&self, o: &mut Operators, format: &BfpFormat, x: &str) -> String {
-        let mantissa_bits = format.mantissa_bits() as i32;
+    /// [`BlockFormat::quantize`].
+    fn bfp(&self, o: &mut Operators, x: &str) -> String {
+        let mantissa_bits = self.format.element.bits() as i32 - 1;
         let magnitudes = o.op("Abs", &[x]);
         let (zero, one, most) = (o.float(0.0), o.float(1.0), o.float(f32::MAX));
         let is_finite = o.op("LessOrEqual", &[&magnitudes, &most]);

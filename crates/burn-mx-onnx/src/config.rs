@@ -1,6 +1,6 @@
 //! Configurations: a name, or AMD Quark's attributes as JSON.
 
-use microscaling::{BlockFormat, Nvfp4Format, Rounding, quark};
+use microscaling::{BlockFormat, Rounding, quark};
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
@@ -42,7 +42,7 @@ impl FromStr for Configuration {
         let text = format.unwrap_or(name);
         Ok(Self {
             format: match text.parse()? {
-                BlockFormat::Nvfp4(_) if !text.contains('(') => Nvfp4Format::new(true).into(),
+                BlockFormat::NVFP4 if !text.contains('(') => BlockFormat::nvfp4(true),
                 format => format,
             },
             rounding: Rounding::NearestEven,

@@ -25,7 +25,7 @@ pub enum WeightTypes {
 }
 
 /// The families of formats that weights can have.
-const FAMILIES: &str = "allowed: MX, microexponents, block floating point, NVFP4";
+pub(crate) const FAMILIES: &str = "allowed: MX, microexponents, block floating point, NVFP4";
 
 /// The version of `DequantizeLinear` with blocks.
 const BLOCKED: i64 = 21;
@@ -48,18 +48,14 @@ impl Storage {
     /// Checks that weights can be in this format.
     pub(crate) fn check(&self) -> Result<(), OnnxError> {
         let refuse = |reason| Err(self.refused(reason));
-        match self.format {
-            BlockFormat::Mx(_)
-            | BlockFormat::Microexponent(_)
-            | BlockFormat::Bfp(_)
-            | BlockFormat::Nvfp4(_) => {}
-            _ => return refuse(FAMILIES),
+        if !self.format.has_exponent() && !self.format.is_nvfp4() {
+            return refuse(FAMILIES);
         }
         if self.format.element_bits() > 8 {
             return refuse("its elements have more than 8 bits; allowed: up to 8");
         }
-        if let BlockFormat::Microexponent(format) = self.format
-            && !matches!(format.shift_bits, 1 | 2 | 4 | 8)
+        if let Some(shifts) = self.format.shifts
+            && !matches!(shifts.bits, 1 | 2 | 4 | 8)
         {
             return refuse("allowed `shift_bits`: 1, 2, 4, 8");
         }
@@ -126,7 +122,7 @@ impl Storage {
     pub(crate) fn ir_version(&self) -> i64 {
         match (self.types, self.format) {
             (WeightTypes::Newest, _) => NEWEST_SINCE,
-            (WeightTypes::Portable, BlockFormat::Mx(format))
+            (WeightTypes::Portable, format)
                 if fp8(format.element).is_some() && self.opset >= BLOCKED =>
             {
                 FP8_SINCE
@@ -149,9 +145,10 @@ impl Storage {
         let scales = self.scales(to, name, packed)?;
         let (shape, axis) = (packed.shape(), packed.axis());
         let codes = format!("{name}_codes");
-        let block_size = self.format.block_size();
-        if let BlockFormat::Mx(format) = self.format
-            && let Some(element) = fp8(format.element)
+        let block_size = self.format.group_size();
+        let format = &self.format;
+        if let Some(element) = fp8(format.element)
+            && format.is_mx()
             && self.opset >= BLOCKED
             && block_size > 0
             && !format.square
@@ -181,8 +178,8 @@ impl Storage {
                 );
             }
         }
-        if let BlockFormat::Microexponent(format) = self.format {
-            let shifts = shifts(to, name, packed, &format)?;
+        if let Some(of_format) = self.format.shifts {
+            let shifts = shifts(to, name, packed, of_format)?;
             factors = to.node(
                 &format!("{name}_factors"),
                 "Mul",
@@ -247,32 +244,25 @@ impl Storage {
             255 => f32::NAN,
             _ => 2_f64.powi(code as i32 + exponent) as f32,
         };
-        Ok(match self.format {
+        if self.format.is_nvfp4() {
+            let scale = ElementFormat::FP8_E4M3.decode(code & 0x7f);
+            return Ok(tensor_scale.unwrap_or(1.0) * scale);
+        }
+        match (self.format.has_exponent(), self.format.has_fixed_steps()) {
+            (true, true) => Ok(power(-125 - self.format.element_bits() as i32)),
             // Codes count 64ths.
-            BlockFormat::Mx(_) if is_int8(&self.format) => power(-127 - 6),
-            BlockFormat::Mx(_) => power(-127),
-            BlockFormat::Microexponent(format) => power(-126 - format.mantissa_bits() as i32),
-            BlockFormat::Bfp(format) => power(-126 - format.mantissa_bits() as i32),
-            BlockFormat::Nvfp4(_) => {
-                tensor_scale.unwrap_or(1.0) * ElementFormat::FP8_E4M3.decode(code & 0x7f)
-            }
-            _ => return Err(self.refused(FAMILIES)),
-        })
+            (true, false) if is_int8(&self.format) => Ok(power(-127 - 6)),
+            (true, false) => Ok(power(-127)),
+            (false, _) => Err(self.refused(FAMILIES)),
+        }
     }
 
     /// The number of an element's code, in units of the scale.
     fn element(&self, code: u32) -> f32 {
-        match self.format.element() {
-            Some(element) => element.decode(code),
-            None => {
-                let bits = self.format.element_bits() - 1;
-                let magnitude = (code & ((1 << bits) - 1)) as f32;
-                if code >> bits == 1 {
-                    -magnitude
-                } else {
-                    magnitude
-                }
-            }
+        let value = self.format.element.decode(code);
+        match self.format.has_fixed_steps() {
+            true => value / self.format.element.min_subnormal(),
+            false => value,
         }
     }
 
@@ -336,7 +326,7 @@ impl Storage {
 /// Whether element codes are numbers of the type INT8, in units of the last bit. `DequantizeLinear` does not get these codes: ONNX
 /// Runtime would fuse `DequantizeLinear` and MatMul into one operator, which quantizes the activation to 8 bits.
 fn is_int8(format: &BlockFormat) -> bool {
-    format.element() == Some(ElementFormat::INT8)
+    format.element == ElementFormat::INT8
 }
 
 fn blocks(axis: usize, size: usize) -> Vec<NewAttribute<'static>> {
@@ -350,7 +340,7 @@ fn blocks_in(format: &BlockFormat, packed: &Packed) -> usize {
     let axes = format.square_axes(packed.axis());
     let shape = packed.shape().iter().enumerate().map(|(axis, length)| {
         let is_blocked = axes.map_or(axis == packed.axis(), |axes| axes.contains(&axis));
-        match format.block_size() {
+        match format.group_size() {
             _ if !is_blocked => *length,
             0 => 1,
             size => length.div_ceil(size),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
-use microscaling::{BlockFormat, Headroom, MxFormat, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Rounding, ScaleMode, SharedExpMethod};
 
 use crate::calls;
 use crate::error::PtqError;
@@ -145,20 +145,13 @@ where
 pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
     let is_simple = match specs.block_format(Slot::A) {
         None => true,
-        Some(BlockFormat::Mx(MxFormat {
-            scale_mode,
-            shared_exp_method,
-            square,
-            headroom,
-            ..
-        })) => {
-            scale_mode == ScaleMode::Floor
-                && shared_exp_method == SharedExpMethod::Max
-                && !square
-                && headroom == Headroom::NONE
+        Some(format) => {
+            format.has_exponent()
+                && format.scale_mode == ScaleMode::Floor
+                && format.shared_exp_method == SharedExpMethod::Max
+                && !format.square
+                && format.headroom.is_none()
         }
-        Some(BlockFormat::Bfp(_) | BlockFormat::Microexponent(_)) => true,
-        Some(_) => false,
     };
     let is_simple = is_simple
         && specs.float_format().is_none()

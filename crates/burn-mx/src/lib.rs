@@ -63,11 +63,11 @@ pub use burn_mx_record as record;
 #[cfg(feature = "record")]
 pub use burn_mx_record::diagnose;
 pub use microscaling::{
-    Accumulation, Accumulator, BfpFormat, BlockFormat, Chip, Dialect, ElementFormat, FloatFormat,
-    FloatScaleFormat, FormatError, Headroom, MicroexponentFormat, MxFormat, Nvfp4Format,
-    OperandQuantization, PackError, Packed, PackedView, ParseFormatError, ProductPath,
-    RandomHadamard, RandomStream, Rounder, Rounding, ScaleFormat, ScaleMode, SharedExpMethod, Side,
-    Signs, SpecialCodes, Statistics, StoredType, SubScales, WeightLayout,
+    Accumulation, Accumulator, BlockFormat, Chip, Dialect, ElementFormat, FloatFormat, FormatError,
+    Headroom, NonFinite, OperandQuantization, OuterScale, PackError, Packed, PackedView,
+    ParseFormatError, ProductPath, RandomHadamard, RandomStream, Rounder, Rounding, ScaleFormat,
+    ScaleMode, SharedExpMethod, Shifts, Side, Signs, SpecialCodes, Statistics, StoredType,
+    SubScales, Subnormals, WeightLayout,
 };
 
 /// Helpers at the level of modules and tensors: specs by parameter path, full-precision pieces, roles.

@@ -4,7 +4,7 @@ use crate::done::Done;
 use crate::error::Error;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use microscaling::safetensors::CheckpointLayout;
-use microscaling::{BlockFormat, Dialect, Packed};
+use microscaling::{BlockFormat, Dialect, Packed, ScaleFormat, Shifts};
 
 /// Show the block formats, the tools whose bytes can be written, and the layouts of files
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
         "Largest element",
     ]);
     for format in &all {
-        let block = match (format.scale_block_size(), format.is_square()) {
+        let block = match (format.scale_block_size(), format.square) {
             (0, _) => "the axis".to_owned(),
             (size, false) => size.to_string(),
             (size, true) => format!("{size} × {size}"),
@@ -41,9 +41,10 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
             &element(format),
             &block,
             &scale(format),
-            &format
-                .element()
-                .map_or("-".into(), |element| element.max().to_string()),
+            &match format.has_fixed_steps() {
+                true => "-".to_owned(),
+                false => format.element.max().to_string(),
+            },
         ]);
     }
     let mut done = Done::default();
@@ -54,9 +55,10 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
     }
     let mut elements = serde_json::Map::new();
     for format in &args.formats {
-        let Some(element) = format.element().filter(|element| element.bits() <= 8) else {
+        let element = format.element;
+        if format.has_fixed_steps() || element.bits() > 8 {
             continue;
-        };
+        }
         let values = (0..1_u32 << element.bits()).map(|code| element.decode(code).to_string());
         let values: Vec<String> = values.collect();
         done.text(format!(
@@ -133,43 +135,40 @@ pub fn datasheet(format: &BlockFormat) -> Vec<(&'static str, String)> {
 }
 
 fn element(format: &BlockFormat) -> String {
-    match format.element() {
-        Some(element) => element.to_string(),
-        None => format!("sign and {} bits", format.element_bits() - 1),
+    match format.has_fixed_steps() {
+        true => format!("sign and {} bits", format.element_bits() - 1),
+        false => format.element.to_string(),
     }
 }
 
 fn scale(format: &BlockFormat) -> String {
-    let tensor = if format.has_tensor_scale() {
+    let tensor = if format.tensor_scale {
         ", float32 for the tensor"
     } else {
         ""
     };
-    match (format, format.float_scale()) {
-        (_, Some(float)) => {
-            let sub = float.sub_scales.map(|sub| format!(", sub-scales {sub}"));
-            let outer = float.outer.map(|outer| match outer.size {
-                0 => format!(", {} for the axis", outer.scale),
-                size => format!(", {} for each {size}", outer.scale),
-            });
-            let [sub, outer] = [sub, outer].map(Option::unwrap_or_default);
-            format!("{}{sub}{outer}{tensor}", float.scale)
-        }
-        (BlockFormat::Mx(mx), _) if mx.scale_bits != 8 => {
-            format!("2^s, s in {} bits", mx.scale_bits)
-        }
-        (BlockFormat::Microexponent(format), _) => {
-            let (bits, size) = (format.shift_bits, format.sub_block_size);
-            format!("2^s, and {bits} bit for each {size} elements")
-        }
-        (BlockFormat::Mx(mx), _) => format!("2^s (e8m0), {}", mx.scale_mode),
-        _ => "2^s".to_owned(),
+    let sub = format.sub_scales.map(|sub| format!(", sub-scales {sub}"));
+    let outer = format.outer.map(|outer| match outer.size {
+        0 => format!(", {} for the axis", outer.scale),
+        size => format!(", {} for each {size}", outer.scale),
+    });
+    let [sub, outer] = [sub, outer].map(Option::unwrap_or_default);
+    if !format.has_exponent() {
+        return format!("{}{sub}{outer}{tensor}", format.scale);
+    }
+    if let Some(Shifts { block_size, bits }) = format.shifts {
+        return format!("2^s, and {bits} bit for each {block_size} elements");
+    }
+    match (format.has_fixed_steps(), format.scale) {
+        (true, _) => "2^s".to_owned(),
+        (false, ScaleFormat::E8M0) => format!("2^s (e8m0), {}", format.scale_mode),
+        (false, scale) => format!("2^s, s in {} bits", scale.bits()),
     }
 }
 
 /// A format in one line.
 pub fn describe(format: &BlockFormat) -> String {
-    let block = match (format.scale_block_size(), format.is_square()) {
+    let block = match (format.scale_block_size(), format.square) {
         (0, _) => "a block for the whole axis".to_owned(),
         (size, false) => format!("blocks of {size}"),
         (size, true) => format!("blocks of {size} × {size}"),

@@ -241,14 +241,14 @@ fn plan(
 
 /// Whether the dialect makes NaN of a tensor, whose largest magnitude is zero or nearly so.
 fn is_zero(dialect: Dialect, format: BlockFormat, tensor: &FileTensor<'_>) -> bool {
-    if !format.has_tensor_scale() {
+    if !format.tensor_scale {
         return false;
     }
     let numbers = floats(tensor).unwrap_or_default();
     let largest = numbers
         .iter()
         .fold(0.0, |largest: f32, x| largest.max(x.abs()));
-    let block = format.block_size();
+    let block = format.group_size();
     let encoded = dialect.encode(format, &vec![largest; block], &[1, block]);
     !numbers.is_empty() && matches!(encoded, Err(DialectError::Zeros { .. }))
 }

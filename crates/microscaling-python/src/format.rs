@@ -82,32 +82,33 @@ impl Format {
     /// Elements in a block along its axis; 0 makes the whole axis one block.
     #[getter]
     fn block_size(&self) -> usize {
-        self.0.block_size()
+        self.0.group_size()
     }
 
     /// Whether blocks lie along two axes.
     #[getter]
     fn is_square(&self) -> bool {
-        self.0.is_square()
+        self.0.square
     }
 
     /// Whether the whole tensor has one more scale, a float32.
     #[getter]
     fn has_tensor_scale(&self) -> bool {
-        self.0.has_tensor_scale()
+        self.0.tensor_scale
     }
 
     /// The format of the elements, `"fp4_e2m1"`; None if the elements are a sign and a magnitude (`mx9`, `bfp16`).
     #[getter]
     fn element(&self) -> Option<String> {
-        self.0.element().map(|element| element.to_string())
+        (!self.0.has_fixed_steps()).then(|| self.0.element.to_string())
     }
 
     /// The NumPy or ml_dtypes type whose codes equal the elements' codes, if there is one:
     /// `packed.codes().view(format.dtype)`.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let name = self.0.element().and_then(ElementFormat::name);
+        let element = (!self.0.has_fixed_steps()).then_some(self.0.element);
+        let name = element.and_then(ElementFormat::name);
         let name = name.and_then(type_of);
         name.map(|name| dtype(py, name)).transpose()
     }
@@ -116,19 +117,18 @@ impl Format {
     /// `packed.scales.view(format.scale_dtype)`. UE5M3, UE3M3 and UE6M2 have none: see `scale_values`.
     #[getter]
     fn scale_dtype<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let name = match (&self.0, self.0.float_scale()) {
-            // The record of a block has shifts, sub-scales or an outer scale beside the scale.
-            (_, Some(float)) if float.sub_scales.is_some() || float.outer.is_some() => None,
-            (BlockFormat::Microexponent(_), _) => None,
-            (BlockFormat::Mx(_) | BlockFormat::Bfp(_), _) => Some("float8_e8m0fnu"),
-            (_, Some(float)) => match float.scale {
-                ScaleFormat::FLOAT32 => Some("float32"),
-                scale => scale
-                    .float()
-                    .and_then(ElementFormat::name)
-                    .and_then(type_of),
-            },
-            _ => None,
+        let format = &self.0;
+        // The record of a block has shifts, sub-scales or an outer scale beside the scale.
+        let is_alone =
+            format.shifts.is_none() && format.sub_scales.is_none() && format.outer.is_none();
+        let name = match format.scale {
+            _ if !is_alone => None,
+            scale if scale.is_exponent() => Some("float8_e8m0fnu"),
+            ScaleFormat::FLOAT32 => Some("float32"),
+            scale => scale
+                .float()
+                .and_then(ElementFormat::name)
+                .and_then(type_of),
         };
         name.map(|name| dtype(py, name)).transpose()
     }
@@ -147,14 +147,7 @@ impl Format {
     /// If elements are a sign and a magnitude, the block's scale is the power of two of its largest element.
     fn values<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f32>> {
         let bits = self.0.element_bits();
-        let value = |code: u32| match self.0.element() {
-            Some(element) => element.decode(code),
-            None => {
-                let (sign, steps) = (code >> (bits - 1), code & ((1 << (bits - 1)) - 1));
-                let magnitude = steps as f32 * 0.5_f32.powi(bits as i32 - 2);
-                if sign == 1 { -magnitude } else { magnitude }
-            }
-        };
+        let value = |code: u32| self.0.element.decode(code);
         PyArray1::from_iter(py, (0..1 << bits).map(value))
     }
 }

@@ -75,8 +75,8 @@ fn quantized_copy(
         return format.quantize(to, shape, axis, rounder);
     }
     let depend = axis == 0
-        || (axis == 1 && format.is_square())
-        || format.has_tensor_scale()
+        || (axis == 1 && format.square)
+        || format.tensor_scale
         || matches!(rounder, Rounder::Stochastic(_));
     if depend {
         let pieces = to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE));

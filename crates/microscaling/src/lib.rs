@@ -18,9 +18,9 @@ mod round;
 mod statistics;
 
 pub use format::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, FormatError, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, OuterScale, ParseFormatError, ScaleFormat,
-    ScaleMode, SharedExpMethod, SpecialCodes, SubScales,
+    BlockFormat, ElementFormat, FloatFormat, FormatError, Headroom, NonFinite, OuterScale,
+    ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod, Shifts, SpecialCodes, SubScales,
+    Subnormals,
 };
 pub use names::NameError;
 #[cfg(feature = "safetensors")]

@@ -14,121 +14,12 @@ mod tensor;
 pub use error::QuantizeError;
 pub use hadamard::{RandomHadamard, Signs};
 
-use crate::format::{
-    BfpFormat, BlockFormat, FloatScaleFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
-};
+use crate::format::BlockFormat;
 use crate::round::mode::Rounder;
 use largest::largest;
 use layout::{BlockShape, checked_layout, square_axes};
 use rules::{BlockRule, is_large};
 use tensor::quantize_blocks;
-
-impl MxFormat {
-    /// Replaces every element of a tensor by the value it has in this format ("fake quantization").
-    ///
-    /// `data` are the elements in row-major order without gaps, `shape` the lengths of the axes, and blocks lie along
-    /// `axis`, counted from 0. The first block starts at the beginning of the axis. The last block is shorter if the
-    /// block size does not divide the axis, as if padded with zeros. A block size larger than the axis gives one short
-    /// block, and block size 0 one block of the whole axis.
-    ///
-    /// [`round_element`](Self::round_element) defines the new value of every element, also for NaN, Inf, zero,
-    /// saturation and overflow. The draw of an element for [`Rounder::Stochastic`] is word number i of its stream, with
-    /// i its position in `data`. Results depend neither on the number of threads nor on the processor. A tensor may
-    /// have no elements.
-    ///
-    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it if `axis` is 0. For a matrix both
-    /// axes give the same blocks.
-    ///
-    /// One pass over memory for any axis, in place: nothing is transposed. The threads of the current rayon pool share
-    /// the work on large tensors (feature `rayon`).
-    ///
-    /// # Errors
-    /// The data are untouched then.
-    /// * [`QuantizeError::Format`]: the format is not [valid](Self::validate).
-    /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
-    /// * [`QuantizeError::OneAxis`]: square blocks in a tensor with one axis.
-    /// * [`QuantizeError::LengthMismatch`]: `data.len()` is not the product of `shape`.
-    /// * [`QuantizeError::ShapeOverflow`]: that product overflows.
-    pub fn quantize(
-        &self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounder: Rounder,
-    ) -> Result<(), QuantizeError> {
-        BlockFormat::Mx(*self).quantize(data, shape, axis, rounder)
-    }
-}
-
-impl MicroexponentFormat {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`, and
-    /// sub-blocks anew from the beginning of each block; [`MxFormat::quantize`](crate::MxFormat::quantize) describes
-    /// arguments, draws, threads and errors.
-    ///
-    /// # Errors
-    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
-    pub fn quantize(
-        &self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounder: Rounder,
-    ) -> Result<(), QuantizeError> {
-        BlockFormat::Microexponent(*self).quantize(data, shape, axis, rounder)
-    }
-}
-
-impl BfpFormat {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`;
-    /// [`MxFormat::quantize`](crate::MxFormat::quantize) describes arguments, draws, threads and errors.
-    ///
-    /// # Errors
-    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
-    pub fn quantize(
-        &self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounder: Rounder,
-    ) -> Result<(), QuantizeError> {
-        BlockFormat::Bfp(*self).quantize(data, shape, axis, rounder)
-    }
-}
-
-impl FloatScaleFormat {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`;
-    /// [`MxFormat::quantize`](crate::MxFormat::quantize) describes arguments, draws, threads and errors.
-    ///
-    /// # Errors
-    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
-    pub fn quantize(
-        &self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounder: Rounder,
-    ) -> Result<(), QuantizeError> {
-        BlockFormat::FloatScale(*self).quantize(data, shape, axis, rounder)
-    }
-}
-
-impl Nvfp4Format {
-    /// Replaces every element of a tensor by the value it has in this format, in place. Blocks lie along `axis`;
-    /// [`MxFormat::quantize`](crate::MxFormat::quantize) describes arguments, draws, threads and errors. A tensor scale
-    /// takes one more pass, which only reads the data.
-    ///
-    /// # Errors
-    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
-    pub fn quantize(
-        &self,
-        data: &mut [f32],
-        shape: &[usize],
-        axis: usize,
-        rounder: Rounder,
-    ) -> Result<(), QuantizeError> {
-        BlockFormat::Nvfp4(*self).quantize(data, shape, axis, rounder)
-    }
-}
 
 impl BlockFormat {
     /// [`quantize`](Self::quantize) without the tensor scale, which is returned instead. The values then have the format's
@@ -139,7 +30,7 @@ impl BlockFormat {
     /// 2^−80. A scale below 2^−80 takes part in the rounding of elements.
     ///
     /// # Errors
-    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
+    /// The errors of [`quantize`](Self::quantize). After an error the data are unchanged.
     pub fn quantize_without_tensor_scale(
         &self,
         data: &mut [f32],
@@ -176,25 +67,46 @@ impl BlockFormat {
     /// How long the blocks are.
     pub(crate) const fn block_shape(&self) -> BlockShape {
         BlockShape {
-            size: self.block_size(),
-            square: self.is_square(),
+            size: self.group_size(),
+            square: self.square,
         }
     }
 
-    /// The two axes that [square](Self::is_square) blocks along `axis` lie along, in their order; `None` if blocks are not
+    /// The two axes that [square](Self::square) blocks along `axis` lie along, in their order; `None` if blocks are not
     /// square.
     pub const fn square_axes(&self, axis: usize) -> Option<[usize; 2]> {
-        match self.is_square() {
+        match self.square {
             true => Some(square_axes(axis)),
             false => None,
         }
     }
 
-    /// Replaces every element of a tensor by the value it has in this format, in place: the `quantize`
-    /// of the format, see [`MxFormat::quantize`].
+    /// Replaces every element of a tensor by the value it has in this format ("fake quantization").
+    ///
+    /// `data` are the elements in row-major order without gaps, `shape` the lengths of the axes, and blocks lie along
+    /// `axis`, counted from 0. The first block starts at the beginning of the axis, and sub-blocks start anew at the beginning of
+    /// each block. The last block is shorter if the
+    /// block size does not divide the axis, as if padded with zeros. A block size larger than the axis gives one short
+    /// block, and block size 0 one block of the whole axis.
+    ///
+    /// [`round_element`](Self::round_element) defines the new value of every element, also for NaN, Inf, zero,
+    /// saturation and overflow. The draw of an element for [`Rounder::Stochastic`] is word number i of its stream, with
+    /// i its position in `data`. Results depend neither on the number of threads nor on the processor. A tensor may
+    /// have no elements.
+    ///
+    /// [Square](Self::square) blocks lie along `axis` and the axis before it, or after it if `axis` is 0. For a matrix both
+    /// axes give the same blocks.
+    ///
+    /// One pass over memory for any axis, in place: nothing is transposed. A tensor scale takes one more pass, which only reads the
+    /// data. The threads of the current rayon pool share the work on large tensors (feature `rayon`).
     ///
     /// # Errors
-    /// The errors of [`MxFormat::quantize`]. After an error the data are unchanged.
+    /// The data are untouched then.
+    /// * [`QuantizeError::Format`]: the format is not [valid](Self::validate).
+    /// * [`QuantizeError::AxisOutOfRange`]: `axis` is not less than the rank, `shape.len()`.
+    /// * [`QuantizeError::OneAxis`]: square blocks in a tensor with one axis.
+    /// * [`QuantizeError::LengthMismatch`]: `data.len()` is not the product of `shape`.
+    /// * [`QuantizeError::ShapeOverflow`]: that product overflows.
     pub fn quantize(
         &self,
         data: &mut [f32],

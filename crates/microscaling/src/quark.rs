@@ -6,9 +6,7 @@ use std::vec::Vec;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::format::{
-    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, ParseFormatError,
-};
+use crate::format::{BlockFormat, ElementFormat, ParseFormatError};
 use crate::round::mode::Rounding;
 
 /// Why attributes have no meaning here.
@@ -76,27 +74,25 @@ impl Attributes {
         let element = self.text("element_dtype", "int8")?;
         let element: ElementFormat = element.parse()?;
         let block_size = self.number("block_size", 32)?;
-        Ok(BlockFormat::Mx(MxFormat::new(element, block_size)))
+        Ok(BlockFormat::mx(element, block_size))
     }
 
     fn bfp(&mut self) -> Result<BlockFormat, AttributeError> {
         let method = self.text("bfp_method", "to_bfp")?;
-        let bit_width = self.number("bit_width", BfpFormat::BFP16.bit_width)?;
-        let block_size = self.number("block_size", BfpFormat::BFP16.block_size)?;
-        match method.as_str() {
+        let usual = BlockFormat::BFP16;
+        let bit_width = self.number("bit_width", usual.bit_width())?;
+        let block_size = self.number("block_size", usual.block_size)?;
+        let format = match method.as_str() {
             // The attributes of sub-blocks stay, and are unknown.
-            "to_bfp" => Ok(BlockFormat::Bfp(BfpFormat {
-                bit_width,
-                block_size,
-            })),
-            "to_bfp_prime" => Ok(BlockFormat::Microexponent(MicroexponentFormat {
-                bit_width,
-                block_size,
-                sub_block_size: self.number("sub_block_size", 2)?,
-                shift_bits: self.number("sub_block_shift_bits", 1)?,
-            })),
-            _ => Err(wrong("bfp_method", method, "to_bfp, to_bfp_prime")),
-        }
+            "to_bfp" => BlockFormat::bfp(bit_width, block_size),
+            "to_bfp_prime" => {
+                let sub_block_size = self.number("sub_block_size", 2)?;
+                let shift_bits = self.number("sub_block_shift_bits", 1)?;
+                BlockFormat::microexponent(bit_width, block_size, sub_block_size, shift_bits)
+            }
+            _ => return Err(wrong("bfp_method", method, "to_bfp, to_bfp_prime")),
+        };
+        Ok(format.map_err(ParseFormatError::from)?)
     }
 
     /// How elements are rounded. Blocks lie along the axis that products sum over, which Quark calls 1.

@@ -1,7 +1,7 @@
 //! `microexponents`: values of microexponent and BFP blocks, through the slice API. Bits are compared where the
 //! golden file says that the reference's value is one of the format.
 
-use microscaling::{BfpFormat, BlockFormat, MicroexponentFormat, Rounding};
+use microscaling::{BlockFormat, Rounding};
 use serde::Deserialize;
 
 use super::compare::{Rule, compare};
@@ -24,21 +24,15 @@ struct Params {
 impl Params {
     /// The format and rounding of the case, or the kind of case that is unknown.
     fn format(&self) -> Result<(BlockFormat, Rounding), String> {
+        let (bit_width, block_size) = (self.bit_width, self.block_size);
         let format = match (self.sub_block_size, self.sub_block_shift_bits) {
-            (Some(sub_block_size), Some(shift_bits)) => MicroexponentFormat {
-                bit_width: self.bit_width,
-                block_size: self.block_size,
-                sub_block_size,
-                shift_bits,
+            (Some(sub_block_size), Some(shift_bits)) => {
+                BlockFormat::microexponent(bit_width, block_size, sub_block_size, shift_bits)
             }
-            .into(),
-            (None, None) => BfpFormat {
-                bit_width: self.bit_width,
-                block_size: self.block_size,
-            }
-            .into(),
+            (None, None) => BlockFormat::bfp(bit_width, block_size),
             _ => return Err(format!("format `{}`", self.format)),
         };
+        let format = format.map_err(|error| error.to_string())?;
         Ok((format, named("round", &self.round)?))
     }
 }

@@ -1,6 +1,6 @@
 //! `mx_quantize`: values of MX blocks, through the slice API. Bits are compared.
 
-use microscaling::{BlockFormat, MxFormat, Rounding};
+use microscaling::{BlockFormat, Rounding, ScaleFormat, Subnormals};
 use serde::Deserialize;
 
 use super::golden::{Golden, GoldenError};
@@ -20,13 +20,16 @@ struct Params {
 impl Params {
     /// The format and rounding of the case, or the kind of case that is unknown.
     fn format(&self) -> Result<(BlockFormat, Rounding), String> {
-        let format = MxFormat {
-            scale_bits: self.scale_bits,
-            flush_fp32_subnorms: self.flush_fp32_subnorms,
+        let format = BlockFormat {
+            scale: ScaleFormat::exponent(self.scale_bits).map_err(|error| error.to_string())?,
+            subnormals: match self.flush_fp32_subnorms {
+                true => Subnormals::FlushBlocks,
+                false => Subnormals::Kept,
+            },
             shared_exp_method: named("shared_exp_method", &self.shared_exp_method)?,
-            ..MxFormat::new(named("elem_format", &self.elem_format)?, self.block_size)
+            ..BlockFormat::mx(named("elem_format", &self.elem_format)?, self.block_size)
         };
-        Ok((format.into(), named("round", &self.round)?))
+        Ok((format, named("round", &self.round)?))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `nvfp4`: blocks with an E4M3 scale, with and without a scale of the tensor, through the slice API. Every case has
 //! three checks: the values, the codes of the scales, and the codes of the elements. Bits are compared.
 
-use microscaling::{Nvfp4Format, Rounding};
+use microscaling::{BlockFormat, Rounding};
 use serde::Deserialize;
 
 use super::golden::{Golden, GoldenError};
@@ -16,7 +16,7 @@ struct Params {
 /// Checks every case.
 pub(crate) fn check(file: &Golden) -> Result<Report, GoldenError> {
     check_cases(file, "nvfp4", Checked::ValuesAndCodes, |params: &Params| {
-        let format = Nvfp4Format::new(params.per_tensor_scale);
-        Ok((format.into(), Rounding::NearestEven))
+        let format = BlockFormat::nvfp4(params.per_tensor_scale);
+        Ok((format, Rounding::NearestEven))
     })
 }

@@ -1,7 +1,7 @@
 //! `scale_modes`: MX blocks by each way to choose the shared scale. Every case is three checks: the
 //! values, the E8M0 codes of the scales, and the codes of the elements as they are packed. Bits are compared.
 
-use microscaling::{BlockFormat, MxFormat, Rounding};
+use microscaling::{BlockFormat, Rounding};
 use serde::Deserialize;
 
 use super::golden::{Golden, GoldenError};
@@ -19,11 +19,11 @@ struct Params {
 impl Params {
     /// The format and rounding of the case, or the kind of case that is unknown.
     fn format(&self) -> Result<(BlockFormat, Rounding), String> {
-        let format = MxFormat {
+        let format = BlockFormat {
             scale_mode: named("scale_mode", &self.scale_mode)?,
-            ..MxFormat::new(named("elem_format", &self.elem_format)?, self.block_size)
+            ..BlockFormat::mx(named("elem_format", &self.elem_format)?, self.block_size)
         };
-        Ok((format.into(), named("round", &self.round)?))
+        Ok((format, named("round", &self.round)?))
     }
 }
 

@@ -1,8 +1,7 @@
 //! The chain of defaults.
 
 use burn_mx::{
-    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, MxSpecs, Nvfp4Format,
-    ResolvedSpecs, Rounding, ScaleMode, Slot,
+    BlockFormat, ElementFormat, MxSpecs, ResolvedSpecs, Rounding, ScaleFormat, ScaleMode, Slot,
 };
 
 #[test]
@@ -14,24 +13,24 @@ fn a_slot_takes_any_block_format() {
     )
     .unwrap();
     let resolved = specs.resolve().unwrap();
-    let own = MxFormat {
+    let own = BlockFormat {
         scale_mode: ScaleMode::Even,
-        ..MxFormat::new(ElementFormat::INT4, 8)
+        ..BlockFormat::mx(ElementFormat::INT4, 8)
     };
-    let shared = MxFormat {
-        scale_bits: 5,
-        ..MxFormat::new(ElementFormat::FP8_E5M2, 64)
+    let shared = BlockFormat {
+        scale: ScaleFormat::exponent(5).unwrap(),
+        ..BlockFormat::mx(ElementFormat::FP8_E5M2, 64)
     };
-    let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format::default());
+    let nvfp4 = BlockFormat::NVFP4;
     assert_eq!(
         Slot::ALL.map(|slot| resolved.block_format(slot).unwrap()),
         [
-            MicroexponentFormat::MX6.into(),
+            BlockFormat::MX6,
             nvfp4,
-            BfpFormat::BFP16.into(),
-            own.into(),
+            BlockFormat::BFP16,
+            own,
             nvfp4,
-            shared.into(),
+            shared,
         ]
     );
     assert_eq!(
@@ -61,7 +60,7 @@ fn formats_and_scale_bits_default() {
     for slot in Slot::ALL {
         let format = resolved.specs().slot_format(slot);
         assert_eq!(format, specs.slot_format(slot), "{slot:?}");
-        let whole_axis = MxFormat::new(ElementFormat::INT8, 0);
+        let whole_axis = BlockFormat::mx(ElementFormat::INT8, 0);
         assert_eq!(
             resolved.block_format(slot),
             format.and_then(|format| format.block_format(&whole_axis)),

@@ -1,7 +1,8 @@
 //! What resolved specs say of operands.
 
 use burn_mx::{
-    ElementFormat, FloatFormat, Hadamard, MxFormat, MxSpecs, ScaleMode, SharedExpMethod, Slot,
+    BlockFormat, ElementFormat, FloatFormat, Hadamard, MxSpecs, ScaleFormat, ScaleMode,
+    SharedExpMethod, Slot, Subnormals,
 };
 
 #[test]
@@ -16,14 +17,14 @@ fn an_mx_format_has_all_that_shapes_it() {
         ..MxSpecs::default()
     };
     let resolved = specs.resolve().unwrap();
-    let format = MxFormat {
-        scale_bits: 5,
+    let format = BlockFormat {
+        scale: ScaleFormat::exponent(5).unwrap(),
         scale_mode: ScaleMode::Ceil,
         shared_exp_method: SharedExpMethod::None,
-        flush_fp32_subnorms: true,
-        ..MxFormat::new(ElementFormat::FP6_E2M3, 0)
+        subnormals: Subnormals::FlushBlocks,
+        ..BlockFormat::mx(ElementFormat::FP6_E2M3, 0)
     };
-    assert_eq!(resolved.block_format(Slot::ABpOs), Some(format.into()));
+    assert_eq!(resolved.block_format(Slot::ABpOs), Some(format));
     assert_eq!(resolved.block_format(Slot::W), None);
     assert!(resolved.has_mx() && !resolved.is_none());
     let summary =

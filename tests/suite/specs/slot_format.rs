@@ -1,20 +1,20 @@
 //! Formats of slots as text.
 
-use burn_mx::{BlockFormat, ElementFormat, MxFormat, ParseFormatError, ScaleMode, SlotFormat};
+use burn_mx::{BlockFormat, ElementFormat, ParseFormatError, ScaleFormat, ScaleMode, SlotFormat};
 
 #[test]
 fn every_name() {
-    let shared = MxFormat {
-        scale_bits: 3,
+    let shared = BlockFormat {
+        scale: ScaleFormat::exponent(3).unwrap(),
         scale_mode: ScaleMode::Rceil,
-        ..MxFormat::new(ElementFormat::FP8_E4M3, 48)
+        ..BlockFormat::mx(ElementFormat::FP8_E4M3, 48)
     };
     let mut names = Vec::new();
     for element in ElementFormat::NAMED {
         assert_eq!(element.to_string().parse(), Ok(SlotFormat::from(element)));
         assert_eq!(SlotFormat::from(element).to_string(), element.to_string());
         let block = SlotFormat::from(element).block_format(&shared);
-        assert_eq!(block, Some(BlockFormat::Mx(MxFormat { element, ..shared })));
+        assert_eq!(block, Some(BlockFormat { element, ..shared }));
         names.push(element.name().unwrap());
     }
     for name in BlockFormat::NAMES {
@@ -57,9 +57,9 @@ fn errors_list_elements_and_blocks() {
         "bfp(bit_width=12".parse::<SlotFormat>(),
         Err(ParseFormatError::Bracket { .. })
     ));
-    let invalid = SlotFormat::Block(BlockFormat::Mx(MxFormat {
-        scale_bits: 9,
-        ..MxFormat::new(ElementFormat::INT8, 32)
-    }));
+    let invalid = SlotFormat::Block(BlockFormat {
+        tensor_scale: true,
+        ..BlockFormat::mx(ElementFormat::INT8, 32)
+    });
     assert!(invalid.validate().is_err());
 }

@@ -1,6 +1,6 @@
 //! Which values the fields may have.
 
-use burn_mx::{BlockFormat, MicroexponentFormat, MxSpecs, SpecsError};
+use burn_mx::{BlockFormat, MxSpecs, Shifts, SpecsError};
 
 #[test]
 fn numbers_out_of_range() {
@@ -64,13 +64,16 @@ fn bfloat_and_fp_exclude_each_other() {
 
 #[test]
 fn parameters_of_a_format_out_of_range() {
-    let format = MicroexponentFormat {
+    let format = BlockFormat {
         block_size: 10,
-        sub_block_size: 11,
-        ..MicroexponentFormat::MX6
+        shifts: Some(Shifts {
+            block_size: 11,
+            bits: 1,
+        }),
+        ..BlockFormat::MX6
     };
     let specs = MxSpecs {
-        a_elem_format_bp: Some(BlockFormat::from(format).into()),
+        a_elem_format_bp: Some(format.into()),
         ..MxSpecs::mxfp4()
     };
     assert_eq!(

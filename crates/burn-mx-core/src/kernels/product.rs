@@ -64,7 +64,7 @@ impl OperandLayout {
     /// The axis along which blocks of an operand of this rank lie: the summed axis. Square blocks lie along it and the other
     /// one of the last two.
     pub fn block_axis(self, rank: usize, format: &BlockFormat) -> usize {
-        match format.is_square() {
+        match format.square {
             true => rank - 1,
             false => self.summed_axis(rank),
         }

@@ -3,10 +3,7 @@
 mod literature;
 pub(super) mod recipe;
 
-use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
-    Nvfp4Format, Rounding, ScaleMode,
-};
+use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 
 use super::suggestion;
 use super::{ElementwiseScope, MxSpecs, ResolvedSpecs, SpecsError};
@@ -155,32 +152,32 @@ impl MxSpecs {
         }
     }
 
-    /// Microexponents with 4 bits an element ([`MicroexponentFormat::MX4`]) for weights and activations, forward and
+    /// Microexponents with 4 bits an element ([`BlockFormat::MX4`]) for weights and activations, forward and
     /// backward; bfloat16 elementwise, ties to even. The next four presets differ only in their format.
     pub fn mx4() -> Self {
-        Self::of(MicroexponentFormat::MX4)
+        Self::of(BlockFormat::MX4)
     }
 
-    /// Microexponents with 6 bits an element ([`MicroexponentFormat::MX6`]), else as [`mx4`](Self::mx4).
+    /// Microexponents with 6 bits an element ([`BlockFormat::MX6`]), else as [`mx4`](Self::mx4).
     pub fn mx6() -> Self {
-        Self::of(MicroexponentFormat::MX6)
+        Self::of(BlockFormat::MX6)
     }
 
-    /// Microexponents with 9 bits an element ([`MicroexponentFormat::MX9`]), else as [`mx4`](Self::mx4).
+    /// Microexponents with 9 bits an element ([`BlockFormat::MX9`]), else as [`mx4`](Self::mx4).
     pub fn mx9() -> Self {
-        Self::of(MicroexponentFormat::MX9)
+        Self::of(BlockFormat::MX9)
     }
 
-    /// Block floating point with 16 bits before blocks share the exponent ([`BfpFormat::BFP16`]), else as
+    /// Block floating point with 16 bits before blocks share the exponent ([`BlockFormat::BFP16`]), else as
     /// [`mx4`](Self::mx4).
     pub fn bfp16() -> Self {
-        Self::of(BfpFormat::BFP16)
+        Self::of(BlockFormat::BFP16)
     }
 
-    /// NVFP4 ([`Nvfp4Format`]) with the tensor scale, else as [`mx4`](Self::mx4). Without the tensor scale, the blocks'
+    /// NVFP4 ([`BlockFormat::nvfp4`]) with the tensor scale, else as [`mx4`](Self::mx4). Without the tensor scale, the blocks'
     /// E4M3 scales are too large for most gradients.
     pub fn nvfp4() -> Self {
-        Self::of(Nvfp4Format::new(true))
+        Self::of(BlockFormat::nvfp4(true))
     }
 
     /// MX blocks of INT4, else as [`mxfp8_e4m3`](Self::mxfp8_e4m3).
@@ -188,39 +185,39 @@ impl MxSpecs {
         Self::concrete(ElementFormat::INT4)
     }
 
-    /// NVINT4 ([`FloatScaleFormat::NVINT4`]), else as [`mx4`](Self::mx4).
+    /// NVINT4 ([`BlockFormat::NVINT4`]), else as [`mx4`](Self::mx4).
     pub fn nvint4() -> Self {
-        Self::of(FloatScaleFormat::NVINT4)
+        Self::of(BlockFormat::NVINT4)
     }
 
-    /// AMDFP4 ([`FloatScaleFormat::AMDFP4`]), else as [`mx4`](Self::mx4).
+    /// AMDFP4 ([`BlockFormat::AMDFP4`]), else as [`mx4`](Self::mx4).
     pub fn amdfp4() -> Self {
-        Self::of(FloatScaleFormat::AMDFP4)
+        Self::of(BlockFormat::AMDFP4)
     }
 
-    /// AMDFP4 in blocks of 32 ([`FloatScaleFormat::AMDFP4_G32`]), else as [`mx4`](Self::mx4).
+    /// AMDFP4 in blocks of 32 ([`BlockFormat::AMDFP4_G32`]), else as [`mx4`](Self::mx4).
     pub fn amdfp4_g32() -> Self {
-        Self::of(FloatScaleFormat::AMDFP4_G32)
+        Self::of(BlockFormat::AMDFP4_G32)
     }
 
-    /// NF4 ([`FloatScaleFormat::NF4`]), else as [`mx4`](Self::mx4).
+    /// NF4 ([`BlockFormat::NF4`]), else as [`mx4`](Self::mx4).
     pub fn nf4() -> Self {
-        Self::of(FloatScaleFormat::NF4)
+        Self::of(BlockFormat::NF4)
     }
 
-    /// IF4 ([`FloatScaleFormat::IF4`]), else as [`mx4`](Self::mx4).
+    /// IF4 ([`BlockFormat::IF4`]), else as [`mx4`](Self::mx4).
     pub fn if4() -> Self {
-        Self::of(FloatScaleFormat::IF4)
+        Self::of(BlockFormat::IF4)
     }
 
-    /// RaZeR ([`FloatScaleFormat::RAZER`]), else as [`mx4`](Self::mx4).
+    /// RaZeR ([`BlockFormat::RAZER`]), else as [`mx4`](Self::mx4).
     pub fn razer() -> Self {
-        Self::of(FloatScaleFormat::RAZER)
+        Self::of(BlockFormat::RAZER)
     }
 
-    /// HiF4 ([`FloatScaleFormat::HIF4`]), else as [`mx4`](Self::mx4).
+    /// HiF4 ([`BlockFormat::HIF4`]), else as [`mx4`](Self::mx4).
     pub fn hif4() -> Self {
-        Self::of(FloatScaleFormat::HIF4)
+        Self::of(BlockFormat::HIF4)
     }
 
     /// [`mxfp4`](Self::mxfp4) with stochastic rounding and a random Hadamard transform in blocks of 64 in gradient products.
@@ -231,10 +228,10 @@ impl MxSpecs {
     /// Backward operands have scale mode `rceil`: stochastic rounding is unbiased only without saturation. The paper
     /// avoids saturation by its factor of 3/4.
     pub fn mxfp4_sr_rht() -> Self {
-        let backward = BlockFormat::Mx(MxFormat {
+        let backward = BlockFormat {
             scale_mode: ScaleMode::Rceil,
-            ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
-        });
+            ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
+        };
         let stochastic = Some(Rounding::Stochastic);
         Self {
             w_elem_format_bp: Some(backward.into()),
@@ -304,7 +301,7 @@ impl MxSpecs {
 pub(super) fn hint(name: &str) -> String {
     let slot = "`w_elem_format` and the other slots take it";
     if let Ok(element) = name.parse::<ElementFormat>() {
-        let preset = BlockFormat::from(MxFormat::new(element, 32)).to_string();
+        let preset = BlockFormat::mx(element, 32).to_string();
         return match MxSpecs::PRESETS.contains(&preset.as_str()) {
             true => format!("; `{name}` is an element format, and the preset is `{preset}`"),
             false => format!("; `{name}` is an element format: {slot}"),

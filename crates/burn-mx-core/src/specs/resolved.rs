@@ -7,8 +7,8 @@ mod validate;
 use std::borrow::Cow;
 
 use microscaling::{
-    Accumulation, BlockFormat, ElementFormat, FloatFormat, Headroom, MxFormat, OperandQuantization,
-    Rounding,
+    Accumulation, BlockFormat, ElementFormat, FloatFormat, Headroom, OperandQuantization, Rounding,
+    ScaleFormat, Subnormals,
 };
 
 use crate::specs::ProductKind;
@@ -129,23 +129,29 @@ macro_rules! rounding_accessors {
 impl ResolvedSpecs {
     /// `specs` are checked and filled in.
     pub(super) fn new(specs: MxSpecs) -> Self {
-        let shared = MxFormat {
-            scale_bits: specs.scale_bits,
+        let shared = BlockFormat {
+            scale: ScaleFormat::exponent(specs.scale_bits)
+                .expect("`resolve` checked the number of bits"),
             scale_mode: specs.scale_mode,
             shared_exp_method: specs.shared_exp_method,
-            flush_fp32_subnorms: specs.mx_flush_fp32_subnorms,
+            subnormals: match specs.mx_flush_fp32_subnorms {
+                true => Subnormals::FlushBlocks,
+                false => Subnormals::Kept,
+            },
             // Every slot has an element of its own.
-            ..MxFormat::new(ElementFormat::INT8, specs.block_size)
+            ..BlockFormat::mx(ElementFormat::INT8, specs.block_size)
         };
         let formats = Slot::ALL.map(|slot| {
             let emulated = specs.quantize_backprop || !slot.is_backward();
             let format = specs.slot_format(slot).filter(|_| emulated)?;
-            Some(match format.block_format(&shared)? {
-                BlockFormat::Mx(format) if slot.is_backward() && !specs.headroom_bp.is_none() => {
-                    let headroom = specs.headroom_bp;
-                    MxFormat { headroom, ..format }.into()
-                }
-                format => format,
+            let format = format.block_format(&shared)?;
+            let has_headroom = slot.is_backward() && !specs.headroom_bp.is_none();
+            Some(match has_headroom && format.is_mx() {
+                true => BlockFormat {
+                    headroom: specs.headroom_bp,
+                    ..format
+                },
+                false => format,
             })
         });
         let float_format = match (specs.bfloat, specs.fp) {

@@ -219,7 +219,7 @@ impl<P> fmt::Debug for WeightCache<P> {
 
 #[cfg(test)]
 mod tests {
-    use microscaling::{ElementFormat, MxFormat};
+    use microscaling::{BlockFormat, ElementFormat};
 
     use super::*;
 
@@ -228,7 +228,7 @@ mod tests {
             elementwise: None,
             hadamard: None,
             margin: None,
-            format: Some(MxFormat::new(ElementFormat::FP8_E4M3, 32).into()),
+            format: Some(BlockFormat::mx(ElementFormat::FP8_E4M3, 32)),
             rounding,
             axis,
             place: None,

@@ -1,14 +1,14 @@
 //! NVFP4: a scale in E4M3 for each block, and one in float32 for the tensor.
 
-use microscaling::{ElementFormat, Nvfp4Format, Rounding};
+use microscaling::{BlockFormat, ElementFormat, Rounding};
 
 use crate::activations::Activations;
 use crate::activations::operators::Operators;
 use crate::activations::rounding::float_rounded;
 
 impl Activations {
-    /// [`Nvfp4Format::quantize`].
-    pub(super) fn nvfp4(&self, o: &mut Operators, format: &Nvfp4Format, x: &str) -> String {
+    /// [`BlockFormat::quantize`].
+    pub(super) fn nvfp4(&self, o: &mut Operators, format: &BlockFormat, x: &str) -> String {
         let magnitudes = o.op("Abs", &[x]);
         let amax = o.max_along(&magnitudes, &[2]);
         let six = o.float(ElementFormat::FP4_E2M1.max());

@@ -1,6 +1,6 @@
 //! Rounding by standard operators: to powers of two, to the numbers of an element format, to whole numbers.
 
-use microscaling::{ElementFormat, MxFormat, Rounding, ScaleMode};
+use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 
 use crate::activations::operators::Operators;
 use crate::proto::data_type;
@@ -11,13 +11,13 @@ use crate::proto::data_type;
 /// If no operators have the rule of the scale mode.
 pub(crate) fn mx_scale(
     o: &mut Operators,
-    format: &MxFormat,
+    format: &BlockFormat,
     amax: &str,
     lowest: i32,
 ) -> Result<String, String> {
     let element = format.element;
     let of_largest = 2_f64.powi(element.emax());
-    let steps = format.scale_bits;
+    let steps = format.scale.bits();
     let scale = match format.scale_mode {
         ScaleMode::Floor => o.power_where("GreaterOrEqual", amax, of_largest, lowest, 0..steps),
         ScaleMode::Ceil => o.power_where("Greater", amax, 0.5 * of_largest, lowest, 0..steps),

@@ -1,6 +1,6 @@
 //! Packed codes, and the nodes that look them up in tables.
 
-use microscaling::{MicroexponentFormat, Packed};
+use microscaling::{Packed, Shifts};
 
 use crate::additions::Builder;
 use crate::error::OnnxError;
@@ -121,16 +121,14 @@ pub(crate) fn shifts(
     to: &mut Builder<'_, '_>,
     name: &str,
     packed: &Packed,
-    format: &MicroexponentFormat,
+    of_format: Shifts,
 ) -> Result<String, OnnxError> {
     let (shape, axis) = (packed.shape(), packed.axis());
     let length = shape[axis];
-    let block_size = match format.block_size {
-        0 => length,
-        size => size,
-    };
-    let sub_blocks = block_size.div_ceil(format.sub_block_size);
-    let place = |at: usize| (at / block_size, at % block_size / format.sub_block_size);
+    let block_size = packed.format().block_size;
+    let sub_block_size = of_format.block_size;
+    let sub_blocks = block_size.div_ceil(sub_block_size);
+    let place = |at: usize| (at / block_size, at % block_size / sub_block_size);
     let all_of_axis: Vec<i64> = (0..length)
         .map(place)
         .map(|(block, sub_block)| (block * sub_blocks + sub_block) as i64)
@@ -140,7 +138,7 @@ pub(crate) fn shifts(
     let outer: usize = shape[..axis].iter().product();
     let blocks = length.div_ceil(block_size);
     let record = packed.scales().len() / (outer * blocks * inner);
-    let bits = format.shift_bits;
+    let bits = of_format.bits;
     let codes = (0..outer * count * inner).map(|at| {
         let (outer, sub_block, inner_at) = (at / inner / count, at / inner % count, at % inner);
         let (block, sub_block) = (sub_block / sub_blocks, sub_block % sub_blocks);
@@ -164,7 +162,7 @@ pub(crate) fn shifts(
         [&table, &shifts],
         0,
     );
-    let kind = format!("sub_blocks_of_{}_in_{block_size}", format.sub_block_size);
+    let kind = format!("sub_blocks_of_{sub_block_size}_in_{block_size}");
     let indices = to.integers(&kind, &all_of_axis)?;
     Ok(gather(
         to,

@@ -1,6 +1,6 @@
 //! Weights by ONNX's newest types.
 
-use microscaling::{BlockFormat, ElementFormat, Packed};
+use microscaling::{ElementFormat, Packed};
 
 use super::{Storage, blocks};
 use crate::additions::Builder;
@@ -13,14 +13,13 @@ pub(super) const NEWEST: i64 = 24;
 impl Storage {
     /// ONNX's type of the elements where it has blocks of them.
     pub(super) fn newest(&self) -> Option<i64> {
-        match self.format {
-            format if format.is_square() => None,
-            BlockFormat::Mx(format) => match format.element {
-                ElementFormat::FP4_E2M1 => Some(data_type::FLOAT4E2M1),
-                element => fp8(element),
-            },
-            BlockFormat::Nvfp4(_) => Some(data_type::FLOAT4E2M1),
-            _ => None,
+        let format = self.format;
+        if format.square || !format.is_mx() && !format.is_nvfp4() {
+            return None;
+        }
+        match format.element {
+            ElementFormat::FP4_E2M1 => Some(data_type::FLOAT4E2M1),
+            element => fp8(element),
         }
     }
 
@@ -44,17 +43,17 @@ impl Storage {
         let wish = format!("{name}_scales");
         let mut attributes = blocks(
             axis,
-            match self.format.block_size() {
+            match self.format.group_size() {
                 0 => shape[axis],
                 size => size,
             },
         );
-        let scales = match self.format {
-            BlockFormat::Mx(_) => {
+        let scales = match self.format.has_exponent() {
+            true => {
                 attributes.push(NewAttribute::Integer("output_dtype", data_type::FLOAT));
                 to.constant(&wish, data_type::FLOAT8E8M0, &shape_of_scales, scales)?
             }
-            BlockFormat::Nvfp4(_) => {
+            false => {
                 let wish_codes = format!("{name}_scale_codes");
                 let codes = to.constant(
                     &wish_codes,
@@ -71,7 +70,6 @@ impl Storage {
                 )?;
                 to.node(&wish, "DequantizeLinear", &[&codes, &scale], Vec::new())
             }
-            _ => return Err(self.refused(super::FAMILIES)),
         };
         Ok(to.node(
             &format!("{name}_quantized"),

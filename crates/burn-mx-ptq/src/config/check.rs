@@ -100,7 +100,7 @@ impl QuantConfig {
 fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
     let has_grid = resolved
         .block_format(Slot::W)
-        .is_some_and(|format| !format.is_square() && format.float_scale().is_none());
+        .is_some_and(|format| !format.square && format.has_exponent());
     match has_grid && resolved.hadamard_forward().is_none() {
         true => Ok(()),
         false => Err(PtqError::Field {

@@ -120,7 +120,7 @@ impl QuantConfig {
                             .resolve()?
                             .block_format(Slot::W)
                             .map(|format| Hadamard {
-                                block_size: format.block_size(),
+                                block_size: format.group_size(),
                                 signs: HadamardSigns::Given(0),
                             });
                 }

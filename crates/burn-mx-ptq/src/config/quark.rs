@@ -1,6 +1,6 @@
 //! AMD Quark's `extra_options` of its ONNX quantizer as a configuration.
 
-use microscaling::{BlockFormat, quark};
+use microscaling::quark;
 use serde_json::{Map, Value};
 
 use super::{FastFinetune, QuantConfig};
@@ -17,9 +17,9 @@ pub(super) fn config(mut options: Map<String, Value>) -> Result<QuantConfig, Ptq
     let (format, round) = quark::read_attributes(options).map_err(|error| PtqError::Json {
         reason: error.to_string(),
     })?;
-    let (format, block_size) = match format {
-        BlockFormat::Mx(format) => (format.element.into(), format.block_size),
-        format => (format.into(), 0),
+    let (format, block_size) = match format.is_mx() {
+        true => (format.element.into(), format.block_size),
+        false => (format.into(), 0),
     };
     Ok(QuantConfig {
         specs: MxSpecs {

@@ -36,21 +36,17 @@ impl Numbers {
 /// The number of scale bytes that a search tries below the format's own byte, and above. One byte more is a factor of 2 in MX.
 /// Sixteen bytes more are a factor of 4 in NVFP4.
 fn reach(format: BlockFormat) -> u8 {
-    match format {
-        BlockFormat::Mx(_) => 1,
-        BlockFormat::Nvfp4(_) => 6,
-        _ => unreachable!("`Grid::has` refuses {format}"),
+    match format.has_exponent() {
+        true => 1,
+        false => 6,
     }
 }
 
 impl Grid {
     /// Whether blocks of a format are a scale byte and elements that multiply it.
     pub(super) fn has(format: BlockFormat) -> bool {
-        match format {
-            BlockFormat::Mx(format) => !format.square && format.block_size > 0,
-            BlockFormat::Nvfp4(format) => !format.square,
-            _ => false,
-        }
+        let is_known = format.is_mx() && format.block_size > 0 || format.is_nvfp4();
+        is_known && !format.square
     }
 
     /// The grid of a finite weight. `importance` are factors of squared errors, one for each input.
@@ -85,11 +81,11 @@ impl Grid {
         let [_, inputs] = *self.packed.shape() else {
             unreachable!("a weight has two axes");
         };
-        inputs.div_ceil(self.packed.format().block_size())
+        inputs.div_ceil(self.packed.format().group_size())
     }
 
     fn scale(&self, row: usize, column: usize) -> u8 {
-        let block = column / self.packed.format().block_size();
+        let block = column / self.packed.format().group_size();
         self.packed.scales()[row * self.blocks_a_row() + block]
     }
 
@@ -101,7 +97,7 @@ impl Grid {
         search: ScaleSearch,
         importance: &[f64],
     ) {
-        let size = self.packed.format().block_size();
+        let size = self.packed.format().group_size();
         let reach = reach(self.packed.format());
         let mut scales = Vec::with_capacity(self.packed.scales().len());
         for row in 0..rows {
@@ -152,7 +148,7 @@ impl Grid {
 /// The numbers of a block with this scale in this weight; none if the scale is NaN.
 fn numbers(weight: &Packed, scale: u8) -> Numbers {
     let format = weight.format();
-    let (size, count) = (format.block_size(), 1_usize << format.element_bits());
+    let (size, count) = (format.group_size(), 1_usize << format.element_bits());
     // Blocks enough for one element of each code.
     let shape = [1, count.next_multiple_of(size)];
     let zeros = vec![0.0; shape[1]];

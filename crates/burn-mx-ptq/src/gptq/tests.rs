@@ -121,7 +121,7 @@ fn searched_scales_have_smaller_errors() {
         ] {
             let errors = |search| {
                 let grid = Grid::new(format, &weight(), SHAPE, search, &diagonal);
-                let size = format.block_size();
+                let size = format.group_size();
                 let mut errors = vec![0.0; SHAPE[0] * inputs.div_ceil(size)];
                 for (at, value) in weight().into_iter().enumerate() {
                     let (row, column) = (at / inputs, at % inputs);

@@ -35,8 +35,7 @@ impl Neighbours {
         let packed = Packed::encode(format, weight, shape, axis, Rounder::TowardZero).ok()?;
         let inner = packed.decode();
         let bits = format.element_bits();
-        let is_complement =
-            matches!(format, BlockFormat::Mx(format) if format.element.is_integer());
+        let is_complement = format.has_exponent() && format.element.is_integer();
         let sign = 1_u32 << (bits - 1);
         let next = packed.map_codes(|at, code| {
             let is_negative = weight[at].is_sign_negative();
@@ -65,7 +64,7 @@ impl Neighbours {
             outer,
             shape: shape.to_vec(),
             axis,
-            block_size: format.block_size(),
+            block_size: format.group_size(),
         })
     }
 

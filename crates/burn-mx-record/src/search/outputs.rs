@@ -16,7 +16,7 @@ use burn_mx_core::{
     MxBackend, MxKernels, MxSpecs, MxTensorOps, ResolvedSpecs, Slot, SlotFormat, SpecsError,
 };
 use burn_mx_module::{label_parameters, set_specs, set_specs_at};
-use microscaling::{BlockFormat, ElementFormat, MxFormat};
+use microscaling::{BlockFormat, ElementFormat};
 
 use super::{SearchError, Sensitivity};
 use crate::config::named_specs;
@@ -175,7 +175,7 @@ impl Alone {
 /// Specs by which observers see the gradients of results. Neither results nor these gradients change: only the input is
 /// quantized from which a weight gradient is computed.
 fn watched() -> Result<ResolvedSpecs, SpecsError> {
-    let input = BlockFormat::from(MxFormat::new(ElementFormat::FP8_E4M3, 32));
+    let input = BlockFormat::mx(ElementFormat::FP8_E4M3, 32);
     let specs = MxSpecs {
         a_elem_format_bp: Some(SlotFormat::Block(input)),
         ..MxSpecs::none()

@@ -1,22 +1,59 @@
-//! One type over all block formats.
+//! Block formats: one description of them all.
 
-pub(super) mod bfp;
-pub(super) mod float_scale;
+mod constants;
 pub(super) mod headroom;
-pub(super) mod microexponent;
-pub(super) mod mx;
-pub(super) mod nvfp4;
 pub(super) mod outer_scale;
 pub(super) mod scale;
 pub(super) mod scale_format;
+pub(super) mod special;
 pub(super) mod sub_scales;
+mod validate;
 
 use crate::format::{
-    BfpFormat, ElementFormat, FloatScaleFormat, FormatError, MicroexponentFormat, MxFormat,
-    Nvfp4Format, SharedExpMethod,
+    ElementFormat, Headroom, NonFinite, OuterScale, ScaleFormat, ScaleMode, SharedExpMethod,
+    Shifts, SubScales, Subnormals,
 };
+use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS};
 
-/// Any block format, with all its parameters.
+/// A block format, with all its parameters: blocks of elements that share a scale.
+///
+/// A block is [`block_size`](Self::block_size) consecutive elements along one axis, or a [square](Self::square). The last block of an
+/// axis may be shorter. The largest magnitude of a block, or all of its magnitudes, give its scale. An element x becomes q · s, where
+/// s is the scale, and q is x / s rounded to the numbers of [`element`](Self::element), which saturate. −0 stays −0, a negative
+/// number that rounds to zero becomes −0, and a block of zeros stays zero.
+///
+/// # Scales that are powers of two
+///
+/// OCP MX v1.0, section 5: the scale is 2^s, see [`scale_exponent`](Self::scale_exponent). A block with a NaN or an Inf is all NaN.
+///
+/// With [`shifts`](Self::shifts) the format is a microexponent format, and with [`NonFinite::Kept`] a block floating point
+/// format, as AMD Quark computes them in `to_bfp_prime` and `to_bfp`. Their elements are a sign and m magnitude bits. E is the biased exponent of
+/// the largest magnitude (the exponent field of the float32, so 0 for a subnormal), of block floating point the largest finite
+/// magnitude. A sub-block of a microexponent format has a shift d, see [`shift`](Self::shift); elsewhere d is 0. An element x becomes
+/// `round(x / u) · u` with u = 2^(E − 127 − d − (m − 1)), and saturates at ±(2^m − 1) · u. (Quark lets rounding run over to 2^m,
+/// which m bits cannot represent.) There is no overflow.
+///
+/// # Scales that are floats
+///
+/// NVFP4's kind, with any element, any block and any scale. Let Q be the largest number of [`element`](Self::element), and C the
+/// largest number of [`scale`](Self::scale). Then t is 1 without a tensor scale, otherwise t = (amax(tensor) / (C · Q)) · h, with h
+/// the [`headroom`](Self::headroom) as a float32. A block's scale c is ((amax(block) / Q) / t) · h, limited to the range of the scale's format
+/// and rounded to its numbers, half to even in every rounding mode. An element x becomes `q · (t · c)` with q = round(x · ((1 / t) /
+/// c)) among the numbers of the element's format, saturating. Each of these operations rounds to float32. Where (1 / t) / c
+/// overflows, in tensors below about 2^−116, q is round(x / (t · c)). A block is NaN where t · c is too large for it, which takes a
+/// Q of less than 2. With [sub-scales](Self::sub_scales) Q is 4 times the largest element, and each sub-block multiplies c by
+/// 1, 2 or 4. With an [outer scale](Self::outer), t is the scale of a part of the tensor.
+///
+/// Without a tensor scale a block with a NaN or an Inf is all NaN. With a tensor scale the whole tensor is NaN, because
+/// all blocks share t. A tensor of zeros stays zero (torchao makes it NaN), and so does one so small that t or t · c is
+/// zero. The product q · (t · c) overflows to ±Inf in one case only: headroom or four over six lets an element round up in a tensor
+/// in the highest two binades of float32.
+///
+/// With a tensor scale and headroom, the codes of the blocks' scales hardly change, and t is h times as large. In arXiv
+/// 2601.22813, section 3.1, h is 17/16: E4M3 rounds a scale down by at most this factor, except for scales below 2^−6, which NVFP4
+/// does not have.
+///
+/// # As text
 ///
 /// The text form (`FromStr`, `Display`, serde) is one of [`NAMES`](Self::NAMES), Quark's name (`MXFP8E4M3`, `MX6`,
 /// `BFP16`, …), or a family with parameters:
@@ -27,162 +64,207 @@ use crate::format::{
 /// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`; a field that is left out has the value
 ///   of `nvfp4`. With `block_size` or `scale` it is a `block` without subnormal scales: `nvfp4(block_size=32,scale=ue5m3)`;
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
-///   [`ScaleFormat`](crate::ScaleFormat). Optional parameters are `block_size` (32), `square` and `headroom`. With
+///   [`ScaleFormat`]. Optional parameters are `block_size` (32), `square` and `headroom`. With
 ///   `e8m0`, `scale_mode` is optional, too; with a float, `tensor_scale`, `subnormal_scales` (true), `four_over_six`,
 ///   `sub_scales`, `eden`, `outer_size` and `outer_scale` (float32) are.
 ///
 /// `block` and `sub_block` are understood too.
 ///
 /// ```
-/// use microscaling::{BlockFormat, ElementFormat, MxFormat};
+/// use microscaling::{BlockFormat, ElementFormat, Rounder, ScaleFormat};
 ///
 /// let mxfp4: BlockFormat = "mxfp4".parse()?;
-/// assert_eq!(mxfp4, BlockFormat::Mx(MxFormat::new(ElementFormat::FP4_E2M1, 32)));
+/// assert_eq!(mxfp4, BlockFormat::mx(ElementFormat::FP4_E2M1, 32));
 /// assert_eq!(mxfp4.bits_per_element(), 4.25);
-/// # Ok::<(), microscaling::ParseFormatError>(())
+///
+/// let format = BlockFormat::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE5M3, 32);
+/// assert_eq!(format, "block(element=e2m1,scale=ue5m3,block_size=32)".parse()?);
+/// let mut x = [1.0, 100.0, 240.0, -9.0];
+/// format.quantize(&mut x, &[4], 0, Rounder::NearestEven)?;
+/// assert_eq!(x, [0.0, 80.0, 240.0, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BlockFormat {
-    /// An MX block (OCP MX v1.0, or with other parameters).
-    Mx(MxFormat),
-    /// A microexponent format.
-    Microexponent(MicroexponentFormat),
-    /// A block floating point format.
-    Bfp(BfpFormat),
-    /// NVFP4.
-    Nvfp4(Nvfp4Format),
-    /// Blocks with a float for a scale, of any element.
-    FloatScale(FloatScaleFormat),
+pub struct BlockFormat {
+    /// Format of the elements. With several [tables](ElementFormat::tables) each block has one, and Q is its largest magnitude.
+    pub element: ElementFormat,
+    /// Elements that share a scale; 0 makes the whole axis one block. The concrete formats of OCP MX v1.0 have 32.
+    pub block_size: usize,
+    /// Makes the blocks square: `block_size` × `block_size` elements, shorter at the ends of either axis. The two axes
+    /// are the axis that blocks lie along and the axis before it, or after it if there is none before. A quantized
+    /// matrix is then the same along either axis, and its transpose is the quantized transpose. Recipes of the
+    /// literature have square blocks for weights, which products read along both axes.
+    pub square: bool,
+    /// Format of a block's scale.
+    pub scale: ScaleFormat,
+    /// How a scale that is a power of two follows from the magnitudes.
+    pub scale_mode: ScaleMode,
+    /// Whether the elements of a block share a scale at all.
+    pub shared_exp_method: SharedExpMethod,
+    /// Whether a scale that is a float may be a subnormal number of its format, down to the smallest one; else it is at least the
+    /// smallest normal number. [`ScaleFormat::FLOAT32`] has no subnormal scales.
+    pub subnormal_scales: bool,
+    /// h: the scale is chosen as if every magnitude were multiplied by h, see [`scale_exponent`](Self::scale_exponent).
+    pub headroom: Headroom,
+    /// Whether the scale of a block is the better one of two (arXiv 2512.02010 and its code), under which its largest magnitude
+    /// becomes 6 or 4. Only for elements `fp4_e2m1` with scales `ue4m3`.
+    ///
+    /// c₆ is c as above. c₄ follows from ((amax(block) / 6) / t) · h · 1.5, so that the largest magnitude becomes about 4, where
+    /// the grid is finer than next to 6. The block has c₄ if its squared error is less, else c₆; [`block_scale_of`](Self::block_scale_of)
+    /// defines the error. t is amax(tensor) / (256 · 6), as 1.5 · 256 is an E4M3 number. Both errors are computed with rounding half
+    /// to even, in every rounding mode. So the draws of stochastic rounding do not choose the scale, and the result stays unbiased.
+    /// (In the authors' code the draws choose the scale.)
+    pub four_over_six: bool,
+    /// Whether [`Rounding::Stochastic`](crate::Rounding::Stochastic) means MS-EDEN (arXiv 2601.22813). MS-EDEN rounds elements
+    /// half to even. Then it multiplies the scales of [`EDEN_GROUP`](Self::EDEN_GROUP) elements by S = Σu² / Σu·q and rounds
+    /// the scales stochastically. Here u and q are the elements before and after rounding, in units of their scales. After a
+    /// random rotation ([`RandomHadamard`](crate::RandomHadamard)) the result is unbiased, with less noise than stochastic
+    /// rounding of each element. Other roundings ignore this field. A tensor that MS-EDEN has rounded can't be packed.
+    pub eden: bool,
+    /// Bits that double the scale of a block's parts.
+    pub sub_scales: Option<SubScales>,
+    /// Shifts that make the scale of a block's parts smaller.
+    pub shifts: Option<Shifts>,
+    /// Whether the tensor has a float32 scale, too.
+    pub tensor_scale: bool,
+    /// The scales of tiles or channels, in place of a scale of the whole tensor.
+    pub outer: Option<OuterScale>,
+    /// What becomes of float32 subnormals.
+    pub subnormals: Subnormals,
+    /// What NaN and Inf do to their block.
+    pub non_finite: NonFinite,
 }
 
 impl BlockFormat {
-    /// The parameters of a format whose scales are floats. NVFP4 is such a format.
-    pub fn float_scale(&self) -> Option<FloatScaleFormat> {
-        match *self {
-            Self::Nvfp4(format) => Some(format.into()),
-            Self::FloatScale(format) => Some(format),
-            _ => None,
+    /// Elements along the axis whose scales MS-EDEN corrects together.
+    pub const EDEN_GROUP: usize = 128;
+
+    /// A format of OCP MX: 8 scale bits, scale mode `floor`, method `max`, no flush, no headroom. `block_size` counts
+    /// elements, 0 makes the whole axis one block.
+    pub const fn mx(element: ElementFormat, block_size: usize) -> Self {
+        Self::with_scale(element, ScaleFormat::E8M0, block_size)
+    }
+
+    /// Blocks along one axis whose scale is a float, with subnormal scales, without a tensor scale or headroom.
+    pub const fn float_scale(
+        element: ElementFormat,
+        scale: ScaleFormat,
+        block_size: usize,
+    ) -> Self {
+        Self {
+            subnormal_scales: true,
+            ..Self::with_scale(element, scale, block_size)
         }
     }
 
-    /// The format of the elements; `None` for microexponents and block floating point, whose elements are a sign and a magnitude in
-    /// steps that the block's exponent fixes.
-    pub const fn element(&self) -> Option<ElementFormat> {
-        match self {
-            Self::Mx(format) => Some(format.element),
-            Self::Nvfp4(_) => Some(ElementFormat::FP4_E2M1),
-            Self::FloatScale(format) => Some(format.element),
-            Self::Microexponent(_) | Self::Bfp(_) => None,
+    /// NVIDIA's NVFP4 (as torchao computes it), with or without a tensor scale: blocks of 16 [`FP4_E2M1`](ElementFormat::FP4_E2M1)
+    /// elements with a scale in E4M3 of 2^−6 to 448, without headroom.
+    pub const fn nvfp4(tensor_scale: bool) -> Self {
+        Self {
+            tensor_scale,
+            ..Self::with_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
         }
     }
 
-    /// Checks the parameters.
-    ///
-    /// # Errors
-    /// The errors of the format's own `validate`; NVFP4 is always valid.
-    pub fn validate(&self) -> Result<(), FormatError> {
-        match self {
-            Self::Mx(format) => format.validate(),
-            Self::Microexponent(format) => format.validate(),
-            Self::Bfp(format) => format.validate(),
-            Self::Nvfp4(_) => Ok(()),
-            Self::FloatScale(format) => format.validate(),
+    const fn with_scale(element: ElementFormat, scale: ScaleFormat, block_size: usize) -> Self {
+        Self {
+            element,
+            block_size,
+            square: false,
+            scale,
+            scale_mode: ScaleMode::Floor,
+            shared_exp_method: SharedExpMethod::Max,
+            subnormal_scales: false,
+            headroom: Headroom::NONE,
+            four_over_six: false,
+            eden: false,
+            sub_scales: None,
+            shifts: None,
+            tensor_scale: false,
+            outer: None,
+            subnormals: Subnormals::Kept,
+            non_finite: NonFinite::OfBlock,
         }
     }
 
-    /// Elements in a block along its axis, or along each of the two axes of a [square](Self::is_square) block; 0 makes
-    /// the whole axis one block. With an [outer scale](crate::OuterScale) these are the elements that share it.
-    pub const fn block_size(&self) -> usize {
-        match self {
-            Self::Mx(format) => match format.shared_exp_method {
-                SharedExpMethod::Max => format.block_size,
-                SharedExpMethod::None => 1,
-            },
-            Self::Microexponent(format) => format.block_size,
-            Self::Bfp(format) => format.block_size,
-            Self::Nvfp4(_) => Nvfp4Format::BLOCK_SIZE,
-            Self::FloatScale(format) => match format.outer {
-                Some(outer) => outer.size,
-                None => format.block_size,
-            },
+    /// Whether scales are powers of two. Otherwise they are floats.
+    pub const fn has_exponent(&self) -> bool {
+        self.scale.is_exponent()
+    }
+
+    /// Whether elements are a sign and a magnitude in steps that the block's exponent fixes: those of microexponents and of block
+    /// floating point.
+    pub const fn has_fixed_steps(&self) -> bool {
+        self.shifts.is_some() || matches!(self.non_finite, NonFinite::Kept)
+    }
+
+    /// Whether this is an [MX format](Self::mx), with any parameters: powers of two for scales, and elements of any format.
+    pub const fn is_mx(&self) -> bool {
+        self.has_exponent() && !self.has_fixed_steps()
+    }
+
+    /// Whether this is [`nvfp4`](Self::nvfp4), but for the tensor scale, square blocks, headroom and four over six.
+    pub fn is_nvfp4(&self) -> bool {
+        let nvfp4 = Self {
+            square: self.square,
+            headroom: self.headroom,
+            four_over_six: self.four_over_six,
+            ..Self::nvfp4(self.tensor_scale)
+        };
+        *self == nvfp4
+    }
+
+    /// Elements along the axis that quantization looks at together: those of a block, of an [outer scale](crate::OuterScale)'s part, or a
+    /// single one without a shared scale. 0 is the whole axis. Of a [square](Self::square) block, the elements along each of its two axes.
+    pub const fn group_size(&self) -> usize {
+        match (self.shared_exp_method, self.outer) {
+            (SharedExpMethod::None, _) => 1,
+            (SharedExpMethod::Max, Some(outer)) => outer.size,
+            (SharedExpMethod::Max, None) => self.block_size,
         }
     }
 
-    /// Elements along the axis that share a block's own scale. Differs from [`block_size`](Self::block_size) with an
-    /// [outer scale](crate::OuterScale) only.
+    /// Elements along the axis that share a block's own scale. Differs from [`block_size`](Self::block_size) without a shared scale
+    /// only.
     pub const fn scale_block_size(&self) -> usize {
-        match self {
-            Self::FloatScale(format) => format.block_size,
-            _ => self.block_size(),
-        }
-    }
-
-    /// Whether blocks are square, see [`MxFormat::square`]. MX and NVFP4 may have square blocks.
-    pub const fn is_square(&self) -> bool {
-        match self {
-            Self::Mx(format) => format.square,
-            Self::Nvfp4(format) => format.square,
-            Self::FloatScale(format) => format.square,
-            Self::Microexponent(_) | Self::Bfp(_) => false,
-        }
-    }
-
-    /// Whether the tensor has a scale, as NVFP4 may.
-    pub const fn has_tensor_scale(&self) -> bool {
-        match self {
-            Self::Nvfp4(format) => format.tensor_scale,
-            Self::FloatScale(format) => format.tensor_scale,
-            _ => false,
+        match self.shared_exp_method {
+            SharedExpMethod::None => 1,
+            SharedExpMethod::Max => self.block_size,
         }
     }
 
     /// Bits of an element's own code, without any scale.
-    ///
-    /// The format must be [valid](Self::validate).
     pub const fn element_bits(&self) -> u32 {
-        match self {
-            Self::Mx(format) => format.element.bits(),
-            // With the sign.
-            Self::Microexponent(format) => 1 + format.mantissa_bits(),
-            Self::Bfp(format) => 1 + format.mantissa_bits(),
-            Self::Nvfp4(_) => ElementFormat::FP4_E2M1.bits(),
-            Self::FloatScale(format) => format.element.bits(),
-        }
+        self.element.bits()
     }
 
     /// Whether element codes have a −0. Packing makes 0 of −0 where they have none.
     pub const fn has_negative_zero(&self) -> bool {
-        match self {
-            Self::Mx(format) => format.element.has_negative_zero(),
-            Self::FloatScale(format) => format.element.has_negative_zero(),
-            Self::Microexponent(_) | Self::Bfp(_) | Self::Nvfp4(_) => true,
-        }
+        self.element.has_negative_zero()
     }
 
     /// The most significant bits that a quantized value has, with any block scale and without the tensor scale, as bits
     /// of a float's significand. Values of at most 8 bits are bfloat16 numbers, if they are not too small.
-    ///
-    /// The format must be [valid](Self::validate).
     pub const fn significant_bits(&self) -> u32 {
-        match self {
-            Self::Mx(format) => format.element.mantissa_bits() + 1,
-            Self::Microexponent(format) => format.mantissa_bits(),
-            Self::Bfp(format) => format.mantissa_bits(),
-            // An element of 2 bits times a scale of 4.
-            Self::Nvfp4(_) => 6,
-            Self::FloatScale(format) => {
-                let element = format.element.mantissa_bits() + 1;
-                let outer = match format.outer {
-                    // A power of two leaves the others as they are.
-                    Some(outer) if outer.scale.mantissa_bits() > 0 => {
-                        outer.scale.mantissa_bits() + 1
-                    }
-                    _ => 0,
-                };
-                element + format.scale.mantissa_bits() + 1 + outer
-            }
+        let element = self.element.mantissa_bits() + 1;
+        if self.has_exponent() {
+            return element;
         }
+        let outer = match self.outer {
+            // A power of two leaves the others as they are.
+            Some(outer) if outer.scale.mantissa_bits() > 0 => outer.scale.mantissa_bits() + 1,
+            _ => 0,
+        };
+        element + self.scale.mantissa_bits() + 1 + outer
+    }
+
+    /// Bits of the code of a block's scale, and above it of the number of the block's table if the element has several.
+    pub const fn scale_bits(&self) -> u32 {
+        let selector_bits = match self.element.as_tables() {
+            Some(tables) => tables.selector_bits(),
+            None => 0,
+        };
+        self.scale.bits() + selector_bits
     }
 
     /// Bits that an element takes in a full block, with its part of the block's scale and shifts. A
@@ -191,20 +273,17 @@ impl BlockFormat {
     /// The format must be [valid](Self::validate).
     pub fn bits_per_element(&self) -> f64 {
         let block_size = self.scale_block_size();
-        let scale_bits = match self {
-            Self::Mx(format) => f64::from(format.scale_bits),
-            Self::Microexponent(format) => {
-                let sub_blocks = block_size.div_ceil(format.sub_block_size);
-                8.0 + f64::from(format.shift_bits) * sub_blocks as f64
+        let sub_bits = self.sub_scales.map_or([0; 2], |sub| sub.bits(block_size));
+        let bits = self.scale_bits() as usize + sub_bits[0] + sub_bits[1];
+        let scale_bits = match (self.has_exponent(), self.shifts) {
+            (_, Some(shifts)) => {
+                let sub_blocks = block_size.div_ceil(shifts.block_size);
+                8.0 + f64::from(shifts.bits) * sub_blocks as f64
             }
-            Self::Bfp(_) | Self::Nvfp4(_) => 8.0,
-            Self::FloatScale(format) => {
-                let sub_bits = format.sub_scales.map_or([0; 2], |sub| sub.bits(block_size));
-                let bits = format.scale_bits() as usize + sub_bits[0] + sub_bits[1];
-                bits.next_multiple_of(8) as f64
-            }
+            (true, None) => bits as f64,
+            (false, None) => bits.next_multiple_of(8) as f64,
         };
-        let elements = match self.is_square() {
+        let elements = match self.square {
             true => block_size as f64 * block_size as f64,
             false => block_size as f64,
         };
@@ -212,41 +291,58 @@ impl BlockFormat {
             0 => 0.0,
             _ => scale_bits / elements,
         };
-        let outer = self.float_scale().and_then(|format| format.outer);
-        let outer_bits = outer.map_or(0.0, |outer| match outer.size {
+        let outer_bits = self.outer.map_or(0.0, |outer| match outer.size {
             0 => 0.0,
             size => f64::from(outer.scale.bits().next_multiple_of(8)) / size as f64,
         });
         f64::from(self.element_bits()) + scale_bits + outer_bits
     }
-}
 
-impl From<MxFormat> for BlockFormat {
-    fn from(format: MxFormat) -> Self {
-        Self::Mx(format)
+    /// Q: the largest magnitude of a block in units of its scale.
+    pub const fn largest_unit(&self) -> f32 {
+        match self.sub_scales {
+            Some(_) => 4.0 * self.element.max(),
+            None => self.element.max(),
+        }
     }
-}
 
-impl From<MicroexponentFormat> for BlockFormat {
-    fn from(format: MicroexponentFormat) -> Self {
-        Self::Microexponent(format)
+    /// The smallest scale that is a float.
+    pub const fn scale_min(&self) -> f32 {
+        match self.subnormal_scales {
+            true => self.scale.min(),
+            false => f32::from_bits(bits::pow2(self.scale.emin())),
+        }
     }
-}
 
-impl From<BfpFormat> for BlockFormat {
-    fn from(format: BfpFormat) -> Self {
-        Self::Bfp(format)
+    /// The largest magnitude in units of the tensor scale: C · Q, of four over six 256 · 6, as 1.5 · 256 is an E4M3 number, and of
+    /// MS-EDEN 4/7 · C · Q, which is 256 · 6 of NVFP4, so that corrected scales are not clipped.
+    pub const fn tensor_max(&self) -> f32 {
+        let scale = if self.four_over_six {
+            256.0
+        } else if self.eden {
+            self.scale.max() * 4.0 / 7.0
+        } else {
+            self.scale.max()
+        };
+        scale * self.element.max()
     }
-}
 
-impl From<FloatScaleFormat> for BlockFormat {
-    fn from(format: FloatScaleFormat) -> Self {
-        Self::FloatScale(format)
+    /// The shift d of a sub-block, 0 to 2^bits − 1: min(E − E of the sub-block, 2^bits − 1), for largest magnitudes of the block and of
+    /// the sub-block with these finite float32 patterns. Sign bits are ignored. 0 without [`shifts`](Self::shifts).
+    pub const fn shift(&self, amax: u32, sub_amax: u32) -> u32 {
+        let Some(shifts) = self.shifts else { return 0 };
+        let below =
+            ((amax & ABS) >> MANTISSA_BITS).saturating_sub((sub_amax & ABS) >> MANTISSA_BITS);
+        let largest = shifts.largest();
+        if below < largest { below } else { largest }
     }
-}
 
-impl From<Nvfp4Format> for BlockFormat {
-    fn from(format: Nvfp4Format) -> Self {
-        Self::Nvfp4(format)
+    /// The biased exponent E, 0 to 254, of a block of microexponents or block floating point whose largest magnitude has the
+    /// float32 pattern `amax`; `None` if that is a NaN or Inf. The sign bit of `amax` is ignored.
+    pub(crate) const fn shared_exponent(amax: u32) -> Option<u8> {
+        if amax & ABS >= INFINITY {
+            return None;
+        }
+        Some(((amax & ABS) >> MANTISSA_BITS) as u8)
     }
 }

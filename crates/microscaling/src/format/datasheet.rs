@@ -1,8 +1,7 @@
 //! Datasheets: block formats in words and numbers.
 
 use super::{
-    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
-    ScaleMode, SharedExpMethod,
+    BlockFormat, ElementFormat, NonFinite, ScaleMode, SharedExpMethod, Shifts, Subnormals,
 };
 use crate::round::bits;
 use alloc::format;
@@ -36,9 +35,9 @@ impl BlockFormat {
             self.element_bits()
         );
         rows.push(("bits of an element", bits));
-        match self.element() {
-            Some(element) => element.rows(&mut rows),
-            None => rows.push((
+        match self.has_fixed_steps() {
+            false => self.element.rows(&mut rows),
+            true => rows.push((
                 "element",
                 format!(
                     "a sign and a magnitude of {} bits, in steps that the scale fixes; every code is a number",
@@ -46,87 +45,34 @@ impl BlockFormat {
                 ),
             )),
         }
-        let block = match (self.scale_block_size(), self.is_square()) {
+        let block = match (self.scale_block_size(), self.square) {
             (0, _) => "the whole axis".to_string(),
             (size, false) => format!("{} along the axis", counted(size, "element")),
             (size, true) => format!("{size} × {size} elements"),
         };
         rows.push(("block", block));
-        match self {
-            Self::Mx(format) => format.rows(&mut rows),
-            Self::Microexponent(format) => format.rows(&mut rows),
-            Self::Bfp(format) => format.rows(&mut rows),
-            Self::Nvfp4(format) => FloatScaleFormat::from(*format).rows(&mut rows),
-            Self::FloatScale(format) => format.rows(&mut rows),
+        match (self.has_fixed_steps(), self.has_exponent()) {
+            (true, _) => self.rows_of_fixed_steps(&mut rows),
+            (false, true) => self.rows_of_exponent(&mut rows),
+            (false, false) => self.rows_of_float_scale(&mut rows),
         }
         rows
     }
-}
 
-impl ElementFormat {
-    fn rows(self, rows: &mut Vec<(&'static str, String)>) {
-        let tables = self.table_numbers();
-        let name = self.to_string();
-        let what = if !tables.is_empty() {
-            // The text of a table without a name has its numbers.
-            let name = if name.contains(' ') { "table" } else { &name };
-            let each = match tables.len() {
-                1 => "a table".to_string(),
-                several => format!("{several} tables, the better one for each block,"),
-            };
-            format!("{name}: {each} of {} numbers", tables[0].len())
-        } else if self.is_integer() {
-            let fraction_bits = -bits::exponent(self.min_subnormal().to_bits());
-            format!(
-                "{name}: two's complement of {} bits, {fraction_bits} of them fraction bits",
-                self.bits()
-            )
-        } else {
-            format!("{name}: a sign, {}", fields(self))
-        };
-        rows.push(("element", what));
-        let values = if !tables.is_empty() {
-            let lists = tables.iter().map(|numbers| list(numbers.iter().copied()));
-            lists.collect::<Vec<_>>().join(" | ")
-        } else {
-            let magnitudes = (0..1 << (self.bits() - 1)).map(|code| self.decode(code));
-            let magnitudes = magnitudes.filter(|value| value.is_finite());
-            match self.bits() <= LISTED_BITS {
-                true => format!("± {}", list(magnitudes)),
-                false => {
-                    let [min, max] = [self.min_subnormal(), self.max()].map(number);
-                    let normal = number(f32::from_bits(bits::pow2(self.emin())));
-                    match self.is_integer() {
-                        true => format!("±{max} in steps of {min}"),
-                        false => format!("±{min} (subnormal), ±{normal} (normal) to ±{max}"),
-                    }
-                }
-            }
-        };
-        rows.push(("element values", values));
-        let codes = match tables.is_empty() {
-            true => without_number(self, self.bits()),
-            false => "none".to_string(),
-        };
-        rows.push(("element codes without a number", codes));
-    }
-}
-
-impl MxFormat {
-    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
+    fn rows_of_exponent(&self, rows: &mut Vec<(&'static str, String)>) {
         let max = number(self.element.max());
         let emax = match self.element.emax() {
             0 => String::new(),
             emax @ ..0 => format!(" + {}", -emax),
             emax => format!(" − {emax}"),
         };
-        let largest = (1 << (self.scale_bits - 1)) - 1;
-        let name = if self.scale_bits == 8 { "e8m0: " } else { "" };
+        let largest = (1 << (self.scale.bits() - 1)) - 1;
+        let name = if self.scale.bits() == 8 { "e8m0: " } else { "" };
         rows.push((
             "scale",
             format!(
                 "{name}2^s, {}, stored as the byte s + 127",
-                counted(self.scale_bits as usize, "bit")
+                counted(self.scale.bits() as usize, "bit")
             ),
         ));
         rows.push(("scale values", format!("2^-{largest} to 2^{largest}")));
@@ -154,59 +100,48 @@ impl MxFormat {
             SharedExpMethod::None => format!("{rule}; of each element alone"),
         };
         rows.push(("scale rule", rule));
-        if self.flush_fp32_subnorms {
+        if self.subnormals == Subnormals::FlushBlocks {
             let text = "a block of float32 subnormals becomes zero";
             rows.push(("float32 subnormals", text.to_string()));
         }
         rows.push(nan_blocks());
     }
-}
 
-impl MicroexponentFormat {
-    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
-        let largest = (1 << self.shift_bits) - 1;
+    fn rows_of_fixed_steps(&self, rows: &mut Vec<(&'static str, String)>) {
         rows.push(("scale", EXPONENT.to_string()));
-        rows.push((
-            "sub-scales",
-            format!(
-                "a shift of 0 to {largest}, {}, for each {}",
-                counted(self.shift_bits as usize, "bit"),
-                counted(self.sub_block_size, "element")
-            ),
-        ));
-        rows.push((
-            "scale rule",
-            "the exponent of amax; a shift is the distance to the exponent of the sub-block's amax"
-                .to_string(),
-        ));
-        rows.push(("float32 subnormals", "count as zero".to_string()));
-        rows.push(nan_blocks());
-    }
-}
-
-impl BfpFormat {
-    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
-        rows.push(("scale", EXPONENT.to_string()));
-        let rule = "the exponent of the largest finite magnitude";
+        if let Some(shifts) = self.shifts {
+            let Shifts { block_size, bits } = shifts;
+            rows.push((
+                "sub-scales",
+                format!(
+                    "a shift of 0 to {}, {}, for each {}",
+                    shifts.largest(),
+                    counted(bits as usize, "bit"),
+                    counted(block_size, "element")
+                ),
+            ));
+        }
+        let rule = match (self.shifts, self.non_finite) {
+            (Some(_), _) => {
+                "the exponent of amax; a shift is the distance to the exponent of the sub-block's amax"
+            }
+            (None, NonFinite::OfBlock) => "the exponent of amax",
+            (None, NonFinite::Kept) => "the exponent of the largest finite magnitude",
+        };
         rows.push(("scale rule", rule.to_string()));
-        rows.push((
-            "NaN and Inf",
-            "pass unchanged; there is no code for them".to_string(),
-        ));
+        if self.subnormals == Subnormals::FlushElements {
+            rows.push(("float32 subnormals", "count as zero".to_string()));
+        }
+        rows.push(match self.non_finite {
+            NonFinite::OfBlock => nan_blocks(),
+            NonFinite::Kept => (
+                "NaN and Inf",
+                "pass unchanged; there is no code for them".to_string(),
+            ),
+        });
     }
-}
 
-/// The scale of block floating point and microexponents.
-const EXPONENT: &str = "the biased exponent of a float32, a byte";
-
-/// The row of formats whose blocks become NaN.
-fn nan_blocks() -> (&'static str, String) {
-    let text = "make every element of their block NaN";
-    ("NaN and Inf", text.to_string())
-}
-
-impl FloatScaleFormat {
-    fn rows(&self, rows: &mut Vec<(&'static str, String)>) {
+    fn rows_of_float_scale(&self, rows: &mut Vec<(&'static str, String)>) {
         let scale = self.scale;
         let (what, codes) = match scale.float() {
             Some(float) => {
@@ -290,6 +225,64 @@ impl FloatScaleFormat {
             (false, None) => nan_blocks(),
         });
     }
+}
+
+impl ElementFormat {
+    fn rows(self, rows: &mut Vec<(&'static str, String)>) {
+        let tables = self.table_numbers();
+        let name = self.to_string();
+        let what = if !tables.is_empty() {
+            // The text of a table without a name has its numbers.
+            let name = if name.contains(' ') { "table" } else { &name };
+            let each = match tables.len() {
+                1 => "a table".to_string(),
+                several => format!("{several} tables, the better one for each block,"),
+            };
+            format!("{name}: {each} of {} numbers", tables[0].len())
+        } else if self.is_integer() {
+            let fraction_bits = -bits::exponent(self.min_subnormal().to_bits());
+            format!(
+                "{name}: two's complement of {} bits, {fraction_bits} of them fraction bits",
+                self.bits()
+            )
+        } else {
+            format!("{name}: a sign, {}", fields(self))
+        };
+        rows.push(("element", what));
+        let values = if !tables.is_empty() {
+            let lists = tables.iter().map(|numbers| list(numbers.iter().copied()));
+            lists.collect::<Vec<_>>().join(" | ")
+        } else {
+            let magnitudes = (0..1 << (self.bits() - 1)).map(|code| self.decode(code));
+            let magnitudes = magnitudes.filter(|value| value.is_finite());
+            match self.bits() <= LISTED_BITS {
+                true => format!("± {}", list(magnitudes)),
+                false => {
+                    let [min, max] = [self.min_subnormal(), self.max()].map(number);
+                    let normal = number(f32::from_bits(bits::pow2(self.emin())));
+                    match self.is_integer() {
+                        true => format!("±{max} in steps of {min}"),
+                        false => format!("±{min} (subnormal), ±{normal} (normal) to ±{max}"),
+                    }
+                }
+            }
+        };
+        rows.push(("element values", values));
+        let codes = match tables.is_empty() {
+            true => without_number(self, self.bits()),
+            false => "none".to_string(),
+        };
+        rows.push(("element codes without a number", codes));
+    }
+}
+
+/// The scale of block floating point and microexponents.
+const EXPONENT: &str = "the biased exponent of a float32, a byte";
+
+/// The row of formats whose blocks become NaN.
+fn nan_blocks() -> (&'static str, String) {
+    let text = "make every element of their block NaN";
+    ("NaN and Inf", text.to_string())
 }
 
 /// A number of things.

@@ -70,6 +70,11 @@ impl ElementFormat {
         }
     }
 
+    /// A sign and a magnitude of 1 to 23 bits, in steps of 2^(1 − bits): as a float, `bits` − 1 mantissa bits below one exponent bit.
+    pub(crate) const fn sign_magnitude(bits: u32) -> Self {
+        Self::of_float(1, bits as u8 - 1, 1, SpecialCodes::None)
+    }
+
     /// A float of 2 to 16 bits. Float32 has all of its numbers.
     ///
     /// # Errors
@@ -156,7 +161,7 @@ impl ElementFormat {
 
     /// Tables of any numbers, in the order of their codes, all with the same number of bits. Each block takes the table with the
     /// least squared error, the first one if errors are equal. An error is measured as
-    /// [`Nvfp4Format::block_scale_of`](crate::Nvfp4Format::block_scale_of) does, but in units of 2^(e − 15). Tables need blocks
+    /// [`BlockFormat::block_scale_of`](crate::BlockFormat::block_scale_of) does, but in units of 2^(e − 15). Tables need blocks
     /// whose scale is a float.
     ///
     /// A table has a 0. Numbers are rounded as magnitudes. A tie is at the mean of two neighbours, rounded to float32. 0 is even, and so
@@ -164,12 +169,12 @@ impl ElementFormat {
     /// (x − below) / (above − below), computed in float32 and cut to 24 bits.
     ///
     /// ```
-    /// use microscaling::{BlockFormat, ElementFormat, FloatScaleFormat, Rounder, ScaleFormat};
+    /// use microscaling::{BlockFormat, ElementFormat, Rounder, ScaleFormat};
     ///
     /// let thirds = ElementFormat::tables(&[&[0.0, 1.0 / 3.0, 1.0, -1.0]])?;
-    /// let format = FloatScaleFormat::new(thirds, ScaleFormat::FLOAT32, 32);
+    /// let format = BlockFormat::float_scale(thirds, ScaleFormat::FLOAT32, 32);
     /// let mut x = [6.0, 2.5, -2.5, -3.5];
-    /// BlockFormat::from(format).quantize(&mut x, &[4], 0, Rounder::NearestEven)?;
+    /// format.quantize(&mut x, &[4], 0, Rounder::NearestEven)?;
     /// assert_eq!(x, [6.0, 2.0, 0.0, -6.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -170,6 +170,14 @@ pub enum FormatError {
         /// The given headroom.
         got: Headroom,
     },
+    /// A field that has no effect beside the others.
+    #[error("block format: {field} is set, expected its default beside {kind}")]
+    WithoutEffect {
+        /// The field, for example "tensor_scale".
+        field: &'static str,
+        /// The formats that lack the field.
+        kind: &'static str,
+    },
     /// Sub-scales that no block can have.
     #[error("block format: sub_scales is {got}, expected {allowed}")]
     SubScales {

@@ -6,7 +6,7 @@ mod float_scale;
 mod outer_scale;
 pub(super) mod scale_codes;
 
-use crate::format::{BfpFormat, ElementFormat, MicroexponentFormat, MxFormat};
+use crate::format::{BlockFormat, ElementFormat};
 use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, MxRule, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
@@ -154,7 +154,7 @@ pub(crate) struct MxCodec {
 }
 
 impl MxCodec {
-    pub(crate) fn of(format: &MxFormat) -> Self {
+    pub(crate) fn of(format: &BlockFormat) -> Self {
         let mx = MxRule::of(format);
         Self {
             rule: BlockRule::Mx(mx),
@@ -245,27 +245,20 @@ impl SignMagnitude {
 pub(crate) struct FixedPointCodec<const SHIFTS: bool> {
     rule: BlockRule,
     element: StepElement,
-    format: MicroexponentFormat,
-}
-
-impl FixedPointCodec<true> {
-    pub(crate) fn of(format: &MicroexponentFormat) -> Self {
-        Self::of_rule(FixedPointRule::of(format), *format)
-    }
-}
-
-impl FixedPointCodec<false> {
-    pub(crate) fn of_bfp(format: &BfpFormat) -> Self {
-        Self::of_rule(FixedPointRule::of_bfp(format), format.without_shifts())
-    }
+    format: BlockFormat,
+    mantissa_bits: u32,
+    shift_bits: u32,
 }
 
 impl<const SHIFTS: bool> FixedPointCodec<SHIFTS> {
-    fn of_rule(rule: FixedPointRule, format: MicroexponentFormat) -> Self {
+    pub(crate) fn of(format: &BlockFormat) -> Self {
+        let rule = FixedPointRule::of(format);
         Self {
             rule: BlockRule::FixedPoint(rule),
             element: rule.step_element(),
-            format,
+            format: *format,
+            mantissa_bits: format.element.bits() - 1,
+            shift_bits: format.shifts.map_or(0, |shifts| shifts.bits),
         }
     }
 }
@@ -281,16 +274,16 @@ impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
     }
 
     fn scale(&self, [amax, sub_amax]: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
-        let (shared, shift) = match self.format.shared_exponent(amax) {
+        let (shared, shift) = match BlockFormat::shared_exponent(amax) {
             Some(shared) => (shared, self.format.shift(amax, sub_amax)),
             None => (NAN_EXPONENT, 0),
         };
         record[0] = shared;
         if SHIFTS {
-            bitstream::put(&mut record[1..], index, self.format.shift_bits, shift);
+            bitstream::put(&mut record[1..], index, self.shift_bits, shift);
         }
         let exponent = i32::from(shared) - BIAS - shift as i32;
-        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
+        let numbers = SignMagnitude::new(self.mantissa_bits, exponent);
         (self.rule.grid(amax, sub_amax), numbers)
     }
 
@@ -307,12 +300,12 @@ impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
     #[inline(always)]
     fn unit(&self, record: &[u8], index: usize) -> Option<SignMagnitude> {
         let shift = if SHIFTS {
-            bitstream::get(&record[1..], index, self.format.shift_bits) as i32
+            bitstream::get(&record[1..], index, self.shift_bits) as i32
         } else {
             0
         };
         let exponent = i32::from(record[0]) - BIAS - shift;
-        let numbers = SignMagnitude::new(self.format.mantissa_bits(), exponent);
+        let numbers = SignMagnitude::new(self.mantissa_bits, exponent);
         (record[0] != NAN_EXPONENT).then_some(numbers)
     }
 
@@ -327,30 +320,21 @@ impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
 macro_rules! with_codec {
     ($format:expr, $tensor_factor:expr, $codec:ident => $body:expr) => {{
         use $crate::pack::codes::{FixedPointCodec, FloatScaleCodec, MxCodec, OuterScaleCodec};
-        match $format {
-            BlockFormat::Mx(format) => {
-                let $codec = MxCodec::of(&format);
-                $body
-            }
-            BlockFormat::Microexponent(format) => {
-                let $codec = FixedPointCodec::of(&format);
-                $body
-            }
-            BlockFormat::Bfp(format) => {
-                let $codec = FixedPointCodec::of_bfp(&format);
-                $body
-            }
-            BlockFormat::Nvfp4(format) => {
-                let $codec = FloatScaleCodec::of(&format.into(), $tensor_factor);
-                $body
-            }
-            BlockFormat::FloatScale(format) => match OuterScaleCodec::of(&format) {
-                Some($codec) => $body,
-                None => {
-                    let $codec = FloatScaleCodec::of(&format, $tensor_factor);
-                    $body
-                }
-            },
+        let format = $format;
+        if format.shifts.is_some() {
+            let $codec = FixedPointCodec::<true>::of(&format);
+            $body
+        } else if format.has_fixed_steps() {
+            let $codec = FixedPointCodec::<false>::of(&format);
+            $body
+        } else if format.has_exponent() {
+            let $codec = MxCodec::of(&format);
+            $body
+        } else if let Some($codec) = OuterScaleCodec::of(&format) {
+            $body
+        } else {
+            let $codec = FloatScaleCodec::of(&format, $tensor_factor);
+            $body
         }
     }};
 }

@@ -50,7 +50,7 @@ impl PackedView<'_> {
         let alike = self.shape() == other.shape()
             && self.axis() == other.axis()
             && own.element_bits() == others.element_bits()
-            && (own.block_size(), own.is_square()) == (others.block_size(), others.is_square())
+            && (own.group_size(), own.square) == (others.group_size(), others.square)
             && self.scales().len() == other.scales().len();
         if !alike {
             return None;

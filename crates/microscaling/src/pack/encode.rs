@@ -12,8 +12,8 @@ use super::codes::bitstream::Writer;
 use super::codes::eights;
 use super::codes::{TensorFactor, with_codec};
 use super::plan::{Bytes, Job, Plan, scale_bytes};
+use crate::format::BlockFormat;
 use crate::format::element::places::Places;
-use crate::format::{BlockFormat, ElementFormat};
 use crate::processor::instruction_set::{Kernel, Level, at_level, dispatch};
 use crate::quantize::blocks::contiguous::{Line, is_usual};
 use crate::quantize::blocks::interleaved::{Run, Tile};
@@ -57,20 +57,9 @@ impl Encoder {
         rounder: Rounder,
     ) -> Self {
         let bits = format.element_bits();
-        let places = match format {
-            _ if bits > 8 => None,
-            BlockFormat::FloatScale(format) if format.element.is_table() => None,
-            BlockFormat::Mx(format) => Some(Places::of_element(format.element)),
-            BlockFormat::Nvfp4(_) => Some(Places::of_element(ElementFormat::FP4_E2M1)),
-            BlockFormat::FloatScale(format) => Some(Places::of_element(format.element)),
-            BlockFormat::Microexponent(_) | BlockFormat::Bfp(_) => {
-                Some(Places::of_fixed_point(bits - 1))
-            }
-        };
-        let shift_bits = match format {
-            BlockFormat::Microexponent(format) => format.shift_bits,
-            _ => 0,
-        };
+        let places =
+            (bits <= 8 && !format.element.is_table()).then(|| Places::of_element(format.element));
+        let shift_bits = format.shifts.map_or(0, |shifts| shifts.bits);
         Self {
             format: *format,
             tensor_scale: tensor_scale.unwrap_or(1.0),

@@ -6,7 +6,7 @@ use super::encode::source::Source;
 use super::number::EncodeNumber;
 use super::plan::{Bytes, Plan};
 use super::view::PackedView;
-use crate::format::BlockFormat;
+use crate::format::{BlockFormat, NonFinite};
 use crate::pack::PackError;
 use crate::processor::float_state::ieee;
 use crate::processor::threads::share_all;
@@ -52,7 +52,7 @@ impl Packed {
     /// # Errors
     /// * [`PackError::Quantize`]: the errors of [`BlockFormat::quantize`].
     /// * [`PackError::NotFinite`]: a NaN or Inf in BFP, which passes them but has no code for them.
-    /// * [`PackError::Eden`]: stochastic rounding by [MS-EDEN](crate::FloatScaleFormat::eden).
+    /// * [`PackError::Eden`]: stochastic rounding by [MS-EDEN](crate::BlockFormat::eden).
     /// * [`PackError::SizeOverflow`]: the number of bytes overflows.
     pub fn encode(
         format: BlockFormat,
@@ -89,12 +89,10 @@ impl Packed {
     ) -> Result<Self, PackError> {
         let plan = Plan::new(&format, shape, axis)?;
         source.check_length(shape)?;
-        if format.float_scale().is_some_and(|format| format.eden)
-            && rounder.rounding() == Rounding::Stochastic
-        {
+        if format.eden && rounder.rounding() == Rounding::Stochastic {
             return Err(PackError::Eden);
         }
-        if let BlockFormat::Bfp(_) = format
+        if format.non_finite == NonFinite::Kept
             && source.largest() >= INFINITY
             && let Some(position) = source.not_finite()
         {
@@ -204,7 +202,7 @@ impl Packed {
     /// with the reciprocal rounds twice. No effect in a format without a tensor scale, or of a number that is not positive and
     /// finite.
     pub fn with_divisor(mut self, divisor: f32) -> Self {
-        if self.format.has_tensor_scale() && (1..INFINITY).contains(&divisor.to_bits()) {
+        if self.format.tensor_scale && (1..INFINITY).contains(&divisor.to_bits()) {
             let reciprocal = ieee(|| bits::quotient(bits::ONE, divisor.to_bits()));
             self.tensor_scale = Some(reciprocal);
             self.divisor = Some(divisor.to_bits());

@@ -1,7 +1,7 @@
 //! Where the bytes of a packed tensor lie.
 
 use super::codes::bitstream;
-use crate::format::{BlockFormat, FloatScaleFormat, OuterScale};
+use crate::format::{BlockFormat, OuterScale};
 use crate::pack::PackError;
 use crate::processor::threads::Divide;
 use crate::quantize::layout::{Layout, Runs, count, layout};
@@ -102,17 +102,15 @@ impl Plan {
                 used(self.count, format.element_bits()),
             )?;
         }
-        let sub_bits = match format {
-            BlockFormat::Microexponent(format) => {
-                let sub_blocks = self.layout.block.div_ceil(format.sub_block_size);
-                Some((sub_blocks, format.shift_bits))
-            }
-            BlockFormat::FloatScale(format) => format.sub_scales.map(|sub_scales| {
-                let [first, second] = sub_scales.bits(format.block_size);
-                (first + second, 1)
-            }),
-            _ => None,
-        };
+        let shifts = format.shifts.map(|shifts| {
+            let sub_blocks = self.layout.block.div_ceil(shifts.block_size);
+            (sub_blocks, shifts.bits)
+        });
+        let sub_scales = format.sub_scales.map(|sub_scales| {
+            let [first, second] = sub_scales.bits(format.block_size);
+            (first + second, 1)
+        });
+        let sub_bits = shifts.or(sub_scales);
         if let Some((count, bits)) = sub_bits {
             let used = used(count, bits);
             for record in 1..=scales.len() / self.record {
@@ -193,10 +191,7 @@ impl Divide for Bytes<'_> {
 
 /// Bytes of the code of a scale.
 pub(super) fn scale_bytes(format: &BlockFormat) -> usize {
-    match format {
-        BlockFormat::FloatScale(format) => format.scale_bits().div_ceil(8) as usize,
-        _ => 1,
-    }
+    format.scale_bits().div_ceil(8) as usize
 }
 
 /// Bytes of an outer scale.
@@ -206,32 +201,23 @@ pub(super) fn outer_scale_bytes(outer: OuterScale) -> usize {
 
 /// Bytes of the record of a block of `block` elements; `None` if it overflows.
 fn record_len(format: &BlockFormat, block: usize) -> Option<usize> {
-    match format {
-        BlockFormat::Microexponent(format) => {
-            let sub_blocks = block.div_ceil(format.sub_block_size);
-            bitstream::byte_len(sub_blocks, format.shift_bits)?.checked_add(1)
-        }
-        BlockFormat::FloatScale(FloatScaleFormat {
-            sub_scales: Some(sub_scales),
-            block_size,
-            ..
-        }) => {
-            // Also of a shorter block, so that the levels have their places.
-            let [first, second] = sub_scales.bits(*block_size);
-            bitstream::byte_len(first + second, 1)?.checked_add(scale_bytes(format))
-        }
-        BlockFormat::FloatScale(FloatScaleFormat {
-            outer: Some(outer),
-            block_size,
-            ..
-        }) => {
-            let scales = block.div_ceil(*block_size);
-            scales
-                .checked_mul(scale_bytes(format))?
-                .checked_add(outer_scale_bytes(*outer))
-        }
-        format => Some(scale_bytes(format)),
+    let own = scale_bytes(format);
+    if let Some(shifts) = format.shifts {
+        let sub_blocks = block.div_ceil(shifts.block_size);
+        return bitstream::byte_len(sub_blocks, shifts.bits)?.checked_add(own);
     }
+    if let Some(sub_scales) = format.sub_scales {
+        // Also of a shorter block, so that the levels have their places.
+        let [first, second] = sub_scales.bits(format.block_size);
+        return bitstream::byte_len(first + second, 1)?.checked_add(own);
+    }
+    let Some(outer) = format.outer else {
+        return Some(own);
+    };
+    let scales = block.div_ceil(format.block_size);
+    scales
+        .checked_mul(own)?
+        .checked_add(outer_scale_bytes(outer))
 }
 
 /// That all but the low `used` bits of a byte are zero; 0 stands for all 8.
@@ -271,7 +257,7 @@ pub(crate) fn elements_shape(shape: &[usize], bits: u32, bytes: usize) -> Vec<us
 /// The shape of the scales of a tensor with elements, see [`Packed::scales_shape`](crate::Packed::scales_shape).
 pub(crate) fn scales_shape(format: &BlockFormat, shape: &[usize], axis: usize) -> Vec<usize> {
     let mut blocks = shape.to_vec();
-    let size = format.block_size();
+    let size = format.group_size();
     if let Some(axes) = format.square_axes(axis) {
         for axis in axes {
             blocks[axis] = blocks[axis].div_ceil(size);
@@ -281,7 +267,7 @@ pub(crate) fn scales_shape(format: &BlockFormat, shape: &[usize], axis: usize) -
         0 => shape[axis],
         size => size.min(shape[axis]),
     };
-    if !format.is_square() {
+    if !format.square {
         blocks[axis] = shape[axis].div_ceil(block.max(1));
     }
     match record_len(format, block) {

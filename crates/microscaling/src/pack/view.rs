@@ -72,7 +72,7 @@ impl<'a> PackedView<'a> {
             });
         }
         plan.check_padding(&format, scales, elements)?;
-        let expected = format.has_tensor_scale();
+        let expected = format.tensor_scale;
         if tensor_scale.is_some() != expected {
             return Err(PackError::TensorScale { expected });
         }
@@ -273,33 +273,26 @@ impl<'a> PackedView<'a> {
             at,
             start,
         };
-        match (self.format, self.format.element_bits()) {
-            (BlockFormat::Mx(format), bits) => {
-                let Some(codec) = MxLanes::of(&format) else {
-                    return false;
-                };
-                match bits {
-                    4 => part.decode::<_, 4>(codec),
-                    6 => part.decode::<_, 6>(codec),
-                    8 => part.decode::<_, 8>(codec),
-                    _ => return false,
-                }
+        let format = &self.format;
+        let bits = format.element_bits();
+        if let Some(codec) = PairLanes::of(format) {
+            match bits {
+                3 => part.decode::<_, 3>(codec),
+                5 => part.decode::<_, 5>(codec),
+                8 => part.decode::<_, 8>(codec),
+                _ => return false,
             }
-            (BlockFormat::Nvfp4(format), _) => {
-                part.decode::<_, 4>(Nvfp4Lanes::of(&format, self.tensor_factor()));
+        } else if let Some(codec) = MxLanes::of(format) {
+            match bits {
+                4 => part.decode::<_, 4>(codec),
+                6 => part.decode::<_, 6>(codec),
+                8 => part.decode::<_, 8>(codec),
+                _ => return false,
             }
-            (BlockFormat::Microexponent(format), bits) => {
-                let Some(codec) = PairLanes::of(&format) else {
-                    return false;
-                };
-                match bits {
-                    3 => part.decode::<_, 3>(codec),
-                    5 => part.decode::<_, 5>(codec),
-                    8 => part.decode::<_, 8>(codec),
-                    _ => return false,
-                }
-            }
-            _ => return false,
+        } else if let Some(codec) = Nvfp4Lanes::of(format, self.tensor_factor()) {
+            part.decode::<_, 4>(codec);
+        } else {
+            return false;
         }
         true
     }

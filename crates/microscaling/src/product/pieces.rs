@@ -192,7 +192,7 @@ impl<'a> Quantized<'a> {
         let rows = summed.is_dense() && !(free.is_dense() && group < summed.length);
         let format = quantization.blocks.map(|(format, _)| format);
         // Blocks as long as the axis are as long as a group.
-        let block = match format.map(|format| format.block_size()) {
+        let block = match format.map(|format| format.group_size()) {
             None => Some(1),
             Some(0) => None,
             Some(block) => Some(block),
@@ -212,7 +212,7 @@ impl<'a> Quantized<'a> {
             Some(block) if whole_blocks => block.min(group),
             _ => group,
         };
-        let is_square = format.is_some_and(|format| format.is_square());
+        let is_square = format.is_some_and(|format| format.square);
         if is_square && group < summed.length {
             return Err(PanelsError::SquareGroups {
                 group,
@@ -225,7 +225,7 @@ impl<'a> Quantized<'a> {
         };
         let of_tiles = quantization.blocks.and_then(|(format, rounding)| {
             let rule = BlockRule::of(&format, None);
-            let is = whole_blocks && !is_square && rule.has_tile_blocks(format.block_size());
+            let is = whole_blocks && !is_square && rule.has_tile_blocks(format.group_size());
             is.then_some((rule, rounding))
         });
         let lengths = [matrices.starts.len(), free.length, summed.length];
@@ -387,7 +387,7 @@ impl Quantized<'_> {
         let group = self.group.unwrap_or(piece.summed.len());
         let groups = piece.summed.len() / group;
         let (count, free) = (piece.matrices.len(), piece.free.len());
-        let shape = match (self.rows, format.is_square()) {
+        let shape = match (self.rows, format.square) {
             // Their two axes are the second and the third one.
             (true, true) => [count, free, piece.summed.len(), 1],
             (false, true) => [count, piece.summed.len(), free, 1],

@@ -3,7 +3,7 @@
 use super::largest::magnitude_max;
 use super::layout::{Layout, Runs};
 use super::rules::{EXACT, FloatScaleRule};
-use crate::format::FloatScaleFormat;
+use crate::format::BlockFormat;
 use crate::processor::instruction_set::{Kernel, Level, at_level};
 use crate::round::bits::{self, ABS, NAN, SIGN};
 use crate::round::mode::Even;
@@ -11,12 +11,12 @@ use crate::round::random::RandomStream;
 use alloc::vec;
 
 /// Elements whose scales are corrected together.
-const GROUP: usize = FloatScaleFormat::EDEN_GROUP;
+const GROUP: usize = BlockFormat::EDEN_GROUP;
 
 /// Columns that are turned together where blocks are interleaved.
 const COLUMNS: usize = 16;
 
-/// Quantizes a tensor as [`FloatScaleFormat::eden`] says. The draw of a block is the word of the stream at the position of the
+/// Quantizes a tensor as [`BlockFormat::eden`] says. The draw of a block is the word of the stream at the position of the
 /// block's first element.
 pub(super) fn quantize(
     rule: &FloatScaleRule,

@@ -62,7 +62,7 @@ impl RandomHadamard {
     /// block NaN or Inf.
     ///
     /// # Errors
-    /// The errors of [`MxFormat::quantize`](crate::MxFormat::quantize). After an error the data are unchanged.
+    /// The errors of [`BlockFormat::quantize`](crate::BlockFormat::quantize). After an error the data are unchanged.
     pub fn transform(
         &self,
         data: &mut [f32],

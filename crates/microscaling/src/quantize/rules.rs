@@ -8,6 +8,7 @@ mod element_rule;
 mod fixed_point;
 mod float;
 mod float_scale;
+mod formats;
 mod grid;
 mod mx;
 mod rms;
@@ -24,8 +25,8 @@ pub(crate) use mx::MxRule;
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
 
+use crate::format::BlockFormat;
 use crate::format::element::table::Few;
-use crate::format::{BlockFormat, FloatScaleFormat};
 use crate::processor::float_state::ieee;
 use crate::round::bits::{ABS, NAN};
 use crate::round::mode::Rounding;
@@ -46,16 +47,12 @@ pub(crate) enum BlockRule {
 impl BlockRule {
     /// The rule for a tensor with this scale, if the format has tensor scales.
     pub(crate) fn of(format: &BlockFormat, tensor_scale: Option<f32>) -> Self {
-        match format {
-            BlockFormat::Mx(format) => Self::Mx(MxRule::of(format)),
-            BlockFormat::Microexponent(format) => Self::FixedPoint(FixedPointRule::of(format)),
-            BlockFormat::Bfp(format) => Self::FixedPoint(FixedPointRule::of_bfp(format)),
-            BlockFormat::Nvfp4(format) => Self::of_float_scale(&(*format).into(), tensor_scale),
-            BlockFormat::FloatScale(format) => Self::of_float_scale(format, tensor_scale),
+        if format.has_fixed_steps() {
+            return Self::FixedPoint(FixedPointRule::of(format));
         }
-    }
-
-    fn of_float_scale(format: &FloatScaleFormat, tensor_scale: Option<f32>) -> Self {
+        if format.has_exponent() {
+            return Self::Mx(MxRule::of(format));
+        }
         match OuterScaleRule::of(format) {
             Some(rule) => Self::OuterScale(rule),
             None => Self::FloatScale(FloatScaleRule::of(format, tensor_scale.unwrap_or(1.0))),

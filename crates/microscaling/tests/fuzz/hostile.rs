@@ -74,7 +74,7 @@ fn parts(random: &mut Random) {
         let more = if random.one_in(8) { random.below(3) } else { 0 };
         any_bytes(random, length + more)
     });
-    let tensor_scale = match format.has_tensor_scale() != random.one_in(10) {
+    let tensor_scale = match format.tensor_scale != random.one_in(10) {
         true => Some(f32::from_bits(random.word() as u32)),
         false => None,
     };

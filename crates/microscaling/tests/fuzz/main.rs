@@ -13,8 +13,8 @@ mod random;
 
 use float_state::{flushing, ieee};
 use microscaling::{
-    Axis, BlockFormat, Comparison, Dialect, Matrices, OperandQuantization, Packed, Panels,
-    PanelsError, ProductPath, RandomHadamard, Side, Statistics,
+    Axis, BlockFormat, Comparison, Dialect, Matrices, NonFinite, OperandQuantization, Packed,
+    Panels, PanelsError, ProductPath, RandomHadamard, Side, Statistics,
 };
 use random::Random;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -91,10 +91,10 @@ fn assert_same(got: &[f32], expected: &[f32], what: &dyn Fn(usize) -> String) {
 /// Everything that quantizes, packs and unpacks.
 fn quantizing(random: &mut Random) {
     let format = random.format();
-    let tensor = random.tensor(format.is_square());
+    let tensor = random.tensor(format.square);
     let Tensor { shape, axis, data } = &tensor;
     // MS-EDEN is no rounding of elements; its tests are in the suite.
-    let has_eden = format.float_scale().is_some_and(|format| format.eden);
+    let has_eden = format.eden;
     let rounding = match has_eden {
         true => random.deterministic_rounding(),
         false => random.rounding(),
@@ -123,8 +123,8 @@ fn quantizing(random: &mut Random) {
 
     let packed = place.call(|| Packed::encode(format, data, shape, *axis, rounder));
     let is_finite = data.iter().all(|x| x.is_finite());
-    let packed = match (format, packed) {
-        (BlockFormat::Bfp(_), Err(_)) if !is_finite => None,
+    let packed = match (format.non_finite, packed) {
+        (NonFinite::Kept, Err(_)) if !is_finite => None,
         (_, packed) => Some(packed.expect("all fits")),
     };
     if let Some(packed) = packed {
@@ -173,7 +173,7 @@ fn quantizing(random: &mut Random) {
     let scale =
         place.call(|| format.quantize_without_tensor_scale(&mut units, shape, *axis, rounder));
     if let Some(scale) = scale.expect("all fits") {
-        assert!(format.has_tensor_scale() && scale.is_finite());
+        assert!(format.tensor_scale && scale.is_finite());
         // A float32 product of a float32 product, and the units of a table are products, too; Inf stands for all from 2^128 on.
         let top = 2.0_f64.powi(128);
         let roundings = if is_table(&format.to_string()) {
@@ -261,7 +261,7 @@ fn products(random: &mut Random) {
         let is_short = |x: &f32| x.to_bits() & 0xffff == 0;
         match panels {
             Err(PanelsError::TensorScale { .. }) => {
-                assert!(blocks.is_some_and(|(format, _)| format.has_tensor_scale()));
+                assert!(blocks.is_some_and(|(format, _)| format.tensor_scale));
             }
             Err(PanelsError::Inexact) => {
                 assert!(
@@ -276,7 +276,7 @@ fn products(random: &mut Random) {
     let (Ok(lhs), Ok(rhs)) = (lhs, rhs) else {
         return;
     };
-    if format.has_tensor_scale() && blocks.is_some() {
+    if format.tensor_scale && blocks.is_some() {
         return;
     }
     let one_nan = |x: &f32| if x.is_nan() { f32::NAN } else { *x };
@@ -304,7 +304,7 @@ fn products(random: &mut Random) {
 /// What has no model: the same bits anywhere.
 fn anywhere(random: &mut Random) {
     let format = random.format();
-    let tensor = random.tensor(format.is_square());
+    let tensor = random.tensor(format.square);
     let Tensor { shape, axis, data } = &tensor;
     let block_size = RandomHadamard::BLOCK_SIZES[random.below(RandomHadamard::BLOCK_SIZES.len())];
     let (stream, seconds) = (random.stream(), random.deterministic_rounding());

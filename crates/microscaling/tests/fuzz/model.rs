@@ -4,8 +4,8 @@
 //! Call this module in IEEE 754's default state. Every float32 is a normal f64, and only marked operations round.
 
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
-    MicroexponentFormat, MxFormat, OuterScale, Rounding, ScaleFormat, ScaleMode, SharedExpMethod,
+    BlockFormat, ElementFormat, FloatFormat, Headroom, NonFinite, OuterScale, Rounding,
+    ScaleFormat, ScaleMode, SharedExpMethod, Shifts, Subnormals,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -148,17 +148,12 @@ pub(crate) fn quantize(
     for places in blocks(format, shape, axis) {
         let block: Vec<f32> = places.iter().map(|at| data[*at]).collect();
         let draws: Vec<u32> = places.iter().map(|at| draw(*at)).collect();
-        let block = match format {
-            BlockFormat::Mx(format) => mx(format, &block, rounding, &draws),
-            BlockFormat::Bfp(format) => bfp(format, &block, rounding, &draws),
-            BlockFormat::Microexponent(format) => microexponent(format, &block, rounding, &draws),
-            format => {
-                let format = format.float_scale().unwrap();
-                match format.outer {
-                    Some(outer) => outer_scale(format, outer, &block, rounding, &draws),
-                    None => float_scale(format, tensor_amax, &block, rounding, &draws),
-                }
-            }
+        let block = match (format.shifts, format.non_finite, format.scale, format.outer) {
+            (Some(shifts), ..) => microexponent(format, shifts, &block, rounding, &draws),
+            (_, NonFinite::Kept, ..) => bfp(format, &block, rounding, &draws),
+            (.., scale, _) if scale.is_exponent() => mx(format, &block, rounding, &draws),
+            (.., Some(outer)) => outer_scale(format, outer, &block, rounding, &draws),
+            (.., None) => float_scale(format, tensor_amax, &block, rounding, &draws),
         };
         for (at, element) in places.into_iter().zip(block) {
             elements[at] = element;
@@ -169,20 +164,12 @@ pub(crate) fn quantize(
 
 /// The places of the elements of each block, in row-major order.
 fn blocks(format: BlockFormat, shape: &[usize], axis: usize) -> Vec<Vec<usize>> {
-    let (size, square) = match format {
-        BlockFormat::Mx(format) => match format.shared_exp_method {
-            SharedExpMethod::Max => (format.block_size, format.square),
-            SharedExpMethod::None => (1, false),
-        },
-        BlockFormat::Bfp(format) => (format.block_size, false),
-        BlockFormat::Microexponent(format) => (format.block_size, false),
-        BlockFormat::Nvfp4(format) => (16, format.square),
-        BlockFormat::FloatScale(FloatScaleFormat {
-            outer: Some(outer), ..
-        }) => (outer.size, false),
-        BlockFormat::FloatScale(format) => (format.block_size, format.square),
-        other => unimplemented!("{other} is not known here"),
+    let size = match (format.shared_exp_method, format.outer) {
+        (SharedExpMethod::None, _) => 1,
+        (SharedExpMethod::Max, Some(outer)) => outer.size,
+        (SharedExpMethod::Max, None) => format.block_size,
     };
+    let square = format.square;
     let partner = if axis == 0 { 1 } else { axis - 1 };
     let mut blocks: BTreeMap<[usize; 5], Vec<usize>> = BTreeMap::new();
     for place in 0..shape.iter().product() {
@@ -218,12 +205,12 @@ fn zeros(block: &[f32]) -> Vec<Element> {
     block.iter().map(zero).collect()
 }
 
-fn mx(format: MxFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec<Element> {
+fn mx(format: BlockFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec<Element> {
     let (mantissa_bits, emin, _, max) = element(format.element);
     let Some(s) = mx_scale(format, block) else {
         return all_nan(block);
     };
-    if format.flush_fp32_subnorms && amax(block) < pow2(-126) {
+    if format.subnormals == Subnormals::FlushBlocks && amax(block) < pow2(-126) {
         return zeros(block);
     }
     let round = |(x, draw): (&f32, &u32)| {
@@ -238,9 +225,9 @@ fn mx(format: MxFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec
 }
 
 /// The exponent of a block's scale; `None` for NaN.
-fn mx_scale(format: MxFormat, block: &[f32]) -> Option<i32> {
+fn mx_scale(format: BlockFormat, block: &[f32]) -> Option<i32> {
     let (mantissa_bits, _, emax, max) = element(format.element);
-    let limit = (1 << (format.scale_bits - 1)) - 1;
+    let limit = (1 << (format.scale.bits() - 1)) - 1;
     let amax = amax(block);
     if amax.is_infinite() {
         return None;
@@ -315,8 +302,8 @@ fn biased(x: f64) -> i32 {
     }
 }
 
-fn bfp(format: BfpFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec<Element> {
-    let m = format.bit_width as i32 - 9;
+fn bfp(format: BlockFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> Vec<Element> {
+    let m = format.element.bits() as i32 - 1;
     let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
     let step = pow2(biased(amax(&finite)) - 127 - (m - 1));
     let limit = (pow2(m) - 1.0) * step;
@@ -331,19 +318,20 @@ fn bfp(format: BfpFormat, block: &[f32], rounding: Rounding, draws: &[u32]) -> V
 }
 
 fn microexponent(
-    format: MicroexponentFormat,
+    format: BlockFormat,
+    shifts: Shifts,
     block: &[f32],
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<Element> {
-    let m = format.bit_width as i32 - 9;
+    let m = format.element.bits() as i32 - 1;
     let shared = amax(block);
     if shared.is_infinite() {
         return all_nan(block);
     }
     let shared = biased(shared);
     let of_sub_block = |(sub_block, draws): (&[f32], &[u32])| -> Vec<Element> {
-        let shift = (shared - biased(amax(sub_block))).min((1 << format.shift_bits) - 1);
+        let shift = (shared - biased(amax(sub_block))).min((1 << shifts.bits) - 1);
         let step = pow2(shared - 127 - shift + 1 - m);
         let limit = (pow2(m) - 1.0) * step;
         let round = |(x, draw): (&f32, &u32)| {
@@ -358,21 +346,21 @@ fn microexponent(
         };
         sub_block.iter().zip(draws).map(round).collect()
     };
-    let size = format.sub_block_size;
+    let size = shifts.block_size;
     let sub_blocks = block.chunks(size).zip(draws.chunks(size));
     sub_blocks.flat_map(of_sub_block).collect()
 }
 
 /// A part of the tensor, quantized as a separate tensor. Its scale has few bits.
 fn outer_scale(
-    format: FloatScaleFormat,
+    format: BlockFormat,
     outer: OuterScale,
     part: &[f32],
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<Element> {
     let (.., max) = scale_format(format.scale);
-    let of_tensor = FloatScaleFormat {
+    let of_tensor = BlockFormat {
         tensor_scale: true,
         outer: None,
         ..format
@@ -409,7 +397,7 @@ fn scale_format(scale: ScaleFormat) -> (i32, i32, f64) {
 }
 
 /// t of a tensor, whose blocks have scales up to a largest one.
-fn tensor_scale(format: FloatScaleFormat, tensor_amax: f64, scale_max: f32) -> f32 {
+fn tensor_scale(format: BlockFormat, tensor_amax: f64, scale_max: f32) -> f32 {
     let h = f32::from(format.headroom.numerator()) / f32::from(format.headroom.denominator());
     let first = alternatives(format)[0].q;
     match (format.tensor_scale, format.four_over_six) {
@@ -421,7 +409,7 @@ fn tensor_scale(format: FloatScaleFormat, tensor_amax: f64, scale_max: f32) -> f
 }
 
 fn float_scale(
-    format: FloatScaleFormat,
+    format: BlockFormat,
     tensor_amax: f64,
     block: &[f32],
     rounding: Rounding,
@@ -437,7 +425,7 @@ fn float_scale(
 
 /// Each operation rounds to float32, so it is float32's.
 fn in_units_of(
-    format: FloatScaleFormat,
+    format: BlockFormat,
     t: f32,
     block: &[f32],
     rounding: Rounding,
@@ -518,7 +506,7 @@ fn in_units_of(
 }
 
 /// By what the scale of an element's block is multiplied for its sub-blocks.
-fn sub_scale(format: FloatScaleFormat, scale: f32, block: &[f32], i: usize) -> f32 {
+fn sub_scale(format: BlockFormat, scale: f32, block: &[f32], i: usize) -> f32 {
     let Some(sub_scales) = format.sub_scales else {
         return 1.0;
     };
@@ -585,9 +573,9 @@ impl Numbers {
 }
 
 /// The alternatives of the blocks of a format, which are kept for the next block: a table may have 256 numbers, and its text is long.
-fn alternatives(format: FloatScaleFormat) -> Rc<[Alternative]> {
+fn alternatives(format: BlockFormat) -> Rc<[Alternative]> {
     thread_local! {
-        static LAST: RefCell<Option<(FloatScaleFormat, Rc<[Alternative]>)>> = const { RefCell::new(None) };
+        static LAST: RefCell<Option<(BlockFormat, Rc<[Alternative]>)>> = const { RefCell::new(None) };
     }
     LAST.with_borrow_mut(|last| match last {
         Some((of, alternatives)) if *of == format => alternatives.clone(),
@@ -599,7 +587,7 @@ fn alternatives(format: FloatScaleFormat) -> Rc<[Alternative]> {
     })
 }
 
-fn read_alternatives(format: FloatScaleFormat) -> Vec<Alternative> {
+fn read_alternatives(format: BlockFormat) -> Vec<Alternative> {
     let text = format.element.to_string();
     let Some(inside) = text.strip_prefix("table(") else {
         let (mantissa_bits, emin, _, q) = element(format.element);

@@ -2,9 +2,8 @@
 
 use super::Tensor;
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, OuterScale, RandomStream, Rounding, ScaleFormat,
-    ScaleMode, SharedExpMethod, SpecialCodes, SubScales,
+    BlockFormat, ElementFormat, FloatFormat, Headroom, OuterScale, RandomStream, Rounding,
+    ScaleFormat, ScaleMode, SharedExpMethod, SpecialCodes, SubScales, Subnormals,
 };
 
 /// SplitMix64.
@@ -92,18 +91,14 @@ impl Random {
                 let name = self.any(&BlockFormat::NAMES);
                 name.parse().expect("it is one")
             }
-            1 => BlockFormat::Bfp(BfpFormat {
-                bit_width: self.range(10, 32) as u32,
-                block_size: self.block_size(),
-            }),
+            1 => BlockFormat::bfp(self.range(10, 32) as u32, self.block_size()).unwrap(),
             2 => {
                 let block_size = self.block_size();
-                BlockFormat::Microexponent(MicroexponentFormat {
-                    bit_width: self.range(10, 32) as u32,
-                    block_size,
-                    sub_block_size: self.range(1, block_size.min(20) as i64) as usize,
-                    shift_bits: self.range(0, 8) as u32,
-                })
+                let bit_width = self.range(10, 32) as u32;
+                let sub_block_size = self.range(1, block_size.min(20) as i64) as usize;
+                let shift_bits = self.range(0, 8) as u32;
+                BlockFormat::microexponent(bit_width, block_size, sub_block_size, shift_bits)
+                    .unwrap()
             }
             3 => loop {
                 let block_size = match self.one_in(8) {
@@ -119,7 +114,7 @@ impl Random {
                     size: block_size * self.any(&[0, 1, 2, 3, 8]),
                     scale: self.scale_format(),
                 });
-                let format = FloatScaleFormat {
+                let format = BlockFormat {
                     sub_scales,
                     outer,
                     eden: self.one_in(8),
@@ -127,18 +122,18 @@ impl Random {
                     tensor_scale: self.one_in(2),
                     square: self.one_in(4),
                     headroom: self.headroom(),
-                    ..FloatScaleFormat::new(self.element_or_tables(), scale, block_size)
+                    ..BlockFormat::float_scale(self.element_or_tables(), scale, block_size)
                 };
                 if format.validate().is_ok() {
-                    break BlockFormat::FloatScale(format);
+                    break format;
                 }
             },
-            4..6 => BlockFormat::Nvfp4(Nvfp4Format {
-                tensor_scale: !self.one_in(3),
+            4..6 => BlockFormat {
                 square: self.one_in(3),
                 headroom: self.headroom(),
                 four_over_six: self.one_in(3),
-            }),
+                ..BlockFormat::nvfp4(!self.one_in(3))
+            },
             _ => {
                 let scale_mode = self.any(&ScaleMode::ALL);
                 let element = match scale_mode {
@@ -151,19 +146,21 @@ impl Random {
                     false => SharedExpMethod::None,
                 };
                 let whole = !square && self.one_in(8);
-                BlockFormat::Mx(MxFormat {
-                    scale_bits: if self.one_in(3) {
-                        self.range(1, 8) as u32
-                    } else {
-                        8
+                BlockFormat {
+                    scale: match self.one_in(3) {
+                        true => ScaleFormat::exponent(self.range(1, 8) as u32).unwrap(),
+                        false => ScaleFormat::E8M0,
                     },
                     scale_mode,
                     shared_exp_method: method,
-                    flush_fp32_subnorms: self.one_in(4),
+                    subnormals: match self.one_in(4) {
+                        true => Subnormals::FlushBlocks,
+                        false => Subnormals::Kept,
+                    },
                     square,
                     headroom: self.headroom(),
-                    ..MxFormat::new(element, if whole { 0 } else { self.block_size() })
-                })
+                    ..BlockFormat::mx(element, if whole { 0 } else { self.block_size() })
+                }
             }
         }
     }

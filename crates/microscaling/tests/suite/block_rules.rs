@@ -3,15 +3,15 @@
 
 use crate::inputs::{numbers, nvfp4_formats};
 use crate::oracle::{blocks, identical};
-use microscaling::{BfpFormat, MicroexponentFormat, Nvfp4Format, RandomStream, Rounder, Rounding};
+use microscaling::{BlockFormat, RandomStream, Rounder, Rounding};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 #[derive(Debug, Clone, Copy)]
 enum Format {
-    Bfp(BfpFormat),
-    Microexponent(MicroexponentFormat),
-    Nvfp4(Nvfp4Format),
+    Bfp(BlockFormat),
+    Microexponent(BlockFormat),
+    Nvfp4(BlockFormat),
 }
 
 use Format::{Bfp, Microexponent, Nvfp4};
@@ -79,22 +79,23 @@ impl Format {
                 } else {
                     largest(&finite)
                 };
-                format.round_element(x, amax, rounding, draw)
+                format.round_element(x, [amax; 2], 1.0, rounding, draw)
             }
             Microexponent(format) => {
-                let sub_block = block
-                    .chunks(format.sub_block_size)
-                    .nth(i / format.sub_block_size);
-                format.round_element(x, amax, largest(sub_block.unwrap()), rounding, draw)
+                let size = format.shifts.unwrap().block_size;
+                let sub_amax = largest(block.chunks(size).nth(i / size).unwrap());
+                format.round_element(x, [amax, sub_amax], 1.0, rounding, draw)
             }
             Nvfp4(format) => {
                 let tensor_scale = format.tensor_scale_of(tensor_amax.to_bits());
                 let block_scale = format.block_scale_of(block, tensor_scale);
                 let rounded = format.round_scaled(x, block_scale, tensor_scale, rounding, draw);
                 if !format.four_over_six {
-                    let other = format.round_element(x, amax, tensor_scale, rounding, draw);
+                    let other = format.round_element(x, [amax; 2], tensor_scale, rounding, draw);
                     assert!(identical(rounded, other));
-                    assert_eq!(block_scale, format.block_scale(amax, tensor_scale));
+                    let alone = [f32::from_bits(amax)];
+                    let scale = format.block_scale_of(&alone, tensor_scale);
+                    assert_eq!(block_scale.to_bits(), scale.to_bits());
                 }
                 rounded
             }
@@ -106,12 +107,8 @@ impl Format {
 fn formats() -> impl Strategy<Value = Format> {
     let block_size = || prop_oneof![3 => 1..40_usize, 1 => Just(usize::MAX)];
     let bfp = (10..=32_u32, block_size());
-    let bfp = bfp.prop_map(|(bit_width, block_size)| {
-        Bfp(BfpFormat {
-            bit_width,
-            block_size,
-        })
-    });
+    let bfp = bfp
+        .prop_map(|(bit_width, block_size)| Bfp(BlockFormat::bfp(bit_width, block_size).unwrap()));
     let free = (
         10..=32_u32,
         block_size(),
@@ -119,20 +116,23 @@ fn formats() -> impl Strategy<Value = Format> {
         0..=8_u32,
     );
     let free = free.prop_map(|(bit_width, block_size, sub_block_size, shift_bits)| {
-        Microexponent(MicroexponentFormat {
-            bit_width,
-            block_size,
-            sub_block_size: sub_block_size.min(block_size),
-            shift_bits,
-        })
+        Microexponent(
+            BlockFormat::microexponent(
+                bit_width,
+                block_size,
+                sub_block_size.min(block_size),
+                shift_bits,
+            )
+            .unwrap(),
+        )
     });
     let presets = vec![
-        Bfp(BfpFormat::BFP16),
-        Microexponent(MicroexponentFormat::MX4),
-        Microexponent(MicroexponentFormat::MX6),
-        Microexponent(MicroexponentFormat::MX9),
-        Nvfp4(Nvfp4Format::new(false)),
-        Nvfp4(Nvfp4Format::new(true)),
+        Bfp(BlockFormat::BFP16),
+        Microexponent(BlockFormat::MX4),
+        Microexponent(BlockFormat::MX6),
+        Microexponent(BlockFormat::MX9),
+        Nvfp4(BlockFormat::nvfp4(false)),
+        Nvfp4(BlockFormat::nvfp4(true)),
     ];
     prop_oneof![1 => bfp, 1 => free, 2 => select(presets), 1 => nvfp4_formats().prop_map(Nvfp4)]
 }
@@ -228,10 +228,10 @@ proptest! {
 #[test]
 fn zeros() {
     let presets = [
-        Bfp(BfpFormat::BFP16),
-        Microexponent(MicroexponentFormat::MX9),
-        Nvfp4(Nvfp4Format::new(false)),
-        Nvfp4(Nvfp4Format::new(true)),
+        Bfp(BlockFormat::BFP16),
+        Microexponent(BlockFormat::MX9),
+        Nvfp4(BlockFormat::nvfp4(false)),
+        Nvfp4(BlockFormat::nvfp4(true)),
     ];
     for format in presets {
         for rounding in Rounding::ALL {
@@ -256,12 +256,12 @@ fn special_values() {
             (0..48).filter(|i| output[*i].is_nan()).collect()
         };
         let block: Vec<usize> = (16..32).collect();
-        assert_eq!(nans(Microexponent(MicroexponentFormat::MX6)), block);
-        assert_eq!(nans(Nvfp4(Nvfp4Format::new(false))), block);
-        assert_eq!(nans(Nvfp4(Nvfp4Format::new(true))).len(), 48);
+        assert_eq!(nans(Microexponent(BlockFormat::MX6)), block);
+        assert_eq!(nans(Nvfp4(BlockFormat::nvfp4(false))), block);
+        assert_eq!(nans(Nvfp4(BlockFormat::nvfp4(true))).len(), 48);
         let mut expected = vec![1.0; 48];
         expected[20] = special;
-        let output = Bfp(BfpFormat::BFP16).quantized(&data, Rounding::NearestEven);
+        let output = Bfp(BlockFormat::BFP16).quantized(&data, Rounding::NearestEven);
         assert!(output.iter().zip(&expected).all(|(a, b)| identical(*a, *b)));
     }
 }
@@ -278,10 +278,10 @@ fn threads_do_not_matter() {
     };
     let (one, four) = (pool(1), pool(4));
     let formats = [
-        Bfp(BfpFormat::BFP16),
-        Microexponent(MicroexponentFormat::MX6),
-        Nvfp4(Nvfp4Format::new(false)),
-        Nvfp4(Nvfp4Format::new(true)),
+        Bfp(BlockFormat::BFP16),
+        Microexponent(BlockFormat::MX6),
+        Nvfp4(BlockFormat::nvfp4(false)),
+        Nvfp4(BlockFormat::nvfp4(true)),
     ];
     for format in formats {
         for axis in [0, 1] {
@@ -319,19 +319,9 @@ fn long_blocks() {
         (3, 2),
     ];
     let microexponent = |(block_size, sub_block_size)| {
-        Microexponent(MicroexponentFormat {
-            bit_width: 13,
-            block_size,
-            sub_block_size,
-            shift_bits: 3,
-        })
+        Microexponent(BlockFormat::microexponent(13, block_size, sub_block_size, 3).unwrap())
     };
-    let bfp = |block_size| {
-        Bfp(BfpFormat {
-            bit_width: 14,
-            block_size,
-        })
-    };
+    let bfp = |block_size| Bfp(BlockFormat::bfp(14, block_size).unwrap());
     let formats = formats.map(microexponent).into_iter();
     let stream = RandomStream::new(1, 1);
     for format in formats.chain([bfp(1500), bfp(usize::MAX)]) {

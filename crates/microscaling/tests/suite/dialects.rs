@@ -39,7 +39,7 @@ fn bytes_of_the_tools() {
         let part = |name: &str| format!("{}/{name}", case.id);
         let scales = bytes(&tensors, &part("scales"));
         let elements = our_order(case.dialect, bytes(&tensors, &part("elements")));
-        let block = case.format.block_size();
+        let block = case.format.group_size();
         for (i, scale) in scales.iter().enumerate() {
             let row = &weight[i * block..][..block];
             assert_eq!(own.packed.scales()[i], *scale, "{case:?}: scale of {row:?}");
@@ -50,7 +50,7 @@ fn bytes_of_the_tools() {
             assert_eq!(own.packed.elements()[i], *byte, "{case:?}: {row:?}");
         }
         assert_eq!(own.packed.elements().len(), elements.len());
-        if case.format.has_tensor_scale() {
+        if case.format.tensor_scale {
             let (expected, _) = floats(&tensors, &part("tensor_scale"));
             let stored = own.divisor.or(own.packed.tensor_scale());
             assert_eq!(stored, Some(expected[0]), "{case:?}");
@@ -67,7 +67,7 @@ fn bytes_of_the_tools() {
             assert_eq!(stored[0].bytes, expected);
         }
         assert_eq!(own.divisor.is_some(), {
-            case.dialect == Dialect::CompressedTensors && case.format.has_tensor_scale()
+            case.dialect == Dialect::CompressedTensors && case.format.tensor_scale
         });
     }
 }

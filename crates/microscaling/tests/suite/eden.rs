@@ -1,18 +1,18 @@
 //! MS-EDEN: stochastic rounding of scales in place of elements.
 
 use microscaling::{
-    BlockFormat, ElementFormat, FloatScaleFormat, Headroom, Packed, RandomHadamard, RandomStream,
-    Rounder, Rounding, ScaleFormat,
+    BlockFormat, ElementFormat, Headroom, Packed, RandomHadamard, RandomStream, Rounder, Rounding,
+    ScaleFormat,
 };
 use proptest::prelude::*;
 
 /// NVFP4 as Quartet II has it for gradients.
-fn format() -> FloatScaleFormat {
-    FloatScaleFormat {
+fn format() -> BlockFormat {
+    BlockFormat {
         tensor_scale: true,
         eden: true,
         headroom: Headroom::new(1581, 1600).unwrap(),
-        ..FloatScaleFormat::new(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
+        ..BlockFormat::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
     }
 }
 
@@ -158,14 +158,14 @@ fn no_bias_and_less_noise() {
             noise / power / runs as f64,
         ]
     };
-    let eden = measure(format().into(), Rounding::Stochastic);
-    let even = measure(format().into(), Rounding::NearestEven);
-    let plain = FloatScaleFormat {
+    let eden = measure(format(), Rounding::Stochastic);
+    let even = measure(format(), Rounding::NearestEven);
+    let plain = BlockFormat {
         eden: false,
         headroom: Headroom::new(17, 16).unwrap(),
         ..format()
     };
-    let stochastic = measure(plain.into(), Rounding::Stochastic);
+    let stochastic = measure(plain, Rounding::Stochastic);
     assert!(eden[0].abs() < 1e-3, "{eden:?}");
     assert!(even[0] < -3e-3, "{even:?}");
     assert!(stochastic[0].abs() < 1e-3, "{stochastic:?}");
@@ -179,7 +179,7 @@ fn where_it_matters() {
     let x: Vec<f32> = (0..300 * 1024)
         .map(|i| ((i * 2_654_435_761_u64 % 10_007) as f32) - 5000.0)
         .collect();
-    let quantize = |format: FloatScaleFormat, rounding: Rounding, axis: usize| {
+    let quantize = |format: BlockFormat, rounding: Rounding, axis: usize| {
         let mut q = x.clone();
         let rounder = rounding.with(RandomStream::new(1, 2));
         format
@@ -187,7 +187,7 @@ fn where_it_matters() {
             .unwrap();
         q
     };
-    let other = FloatScaleFormat {
+    let other = BlockFormat {
         eden: false,
         ..format()
     };

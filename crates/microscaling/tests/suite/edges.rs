@@ -1,7 +1,7 @@
 //! Numbers at the edges of a rule: ties where codes are powers of two, and the top of float32.
 
 use microscaling::{
-    BlockFormat, ElementFormat, Headroom, MxFormat, Packed, RandomStream, Rounder, ScaleMode,
+    BlockFormat, ElementFormat, Headroom, Packed, RandomStream, Rounder, ScaleMode,
 };
 
 /// The blocks of a tensor, each quantized along a contiguous axis, along a strided one, and by packing.
@@ -101,11 +101,11 @@ fn no_element_of_mx_rounds_beyond_float32() {
         let headroom = Headroom::new(4, 3).unwrap();
         let formats = formats.into_iter().chain([(ScaleMode::Floor, headroom)]);
         for (scale_mode, headroom) in formats {
-            let format = BlockFormat::Mx(MxFormat {
+            let format = BlockFormat {
                 scale_mode,
                 headroom,
-                ..MxFormat::new(element, 4)
-            });
+                ..BlockFormat::mx(element, 4)
+            };
             let x = [f32::MAX, -f32::MAX, 1.0, -largest];
             for rounder in [Rounder::NearestEven, Rounder::NearestAway, stochastic] {
                 let got = quantized(&format.to_string(), &[&x], rounder);
@@ -123,10 +123,10 @@ fn no_element_of_mx_rounds_beyond_float32() {
     }
     // A scale of 2^128 there is not: the block is NaN.
     for scale_mode in modes {
-        let format = BlockFormat::Mx(MxFormat {
+        let format = BlockFormat {
             scale_mode,
-            ..MxFormat::new(ElementFormat::INT8, 4)
-        });
+            ..BlockFormat::mx(ElementFormat::INT8, 4)
+        };
         let mut x = [f32::MAX, 1.0, 2.0, 3.0];
         format
             .quantize(&mut x, &[4], 0, Rounder::NearestEven)

@@ -1,11 +1,12 @@
 //! Every error, with its message and unchanged data, and invalid shapes.
 
 use microscaling::{
-    BlockFormat, ElementFormat, FloatFormat, FormatError, MxFormat, QuantizeError, Rounder,
+    BlockFormat, ElementFormat, FloatFormat, FormatError, Headroom, QuantizeError, Rounder,
+    ScaleFormat,
 };
 
 fn quantize(
-    format: MxFormat,
+    format: BlockFormat,
     data: &mut [f32],
     shape: &[usize],
     axis: usize,
@@ -21,21 +22,21 @@ fn quantize(
 /// A format that is none is an error also where nothing would be done.
 #[test]
 fn without_tensor_scale_the_format_is_checked_too() {
-    let format = BlockFormat::Mx(MxFormat {
-        scale_bits: 40,
+    let format = BlockFormat {
+        headroom: Headroom::new(1, 2).unwrap(),
         ..int2()
-    });
+    };
     let mut data = [1.1; 6];
     let error = format.quantize_without_tensor_scale(&mut data, &[2, 3], 1, Rounder::NearestEven);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "quantize: MX format: scale_bits is 40, expected 1 to 8"
+        "quantize: MX format: headroom is 1/2, expected at least 1"
     );
     assert_eq!(data, [1.1; 6]);
 }
 
-fn int2() -> MxFormat {
-    MxFormat::new(ElementFormat::INT2, 32)
+fn int2() -> BlockFormat {
+    BlockFormat::mx(ElementFormat::INT2, 32)
 }
 
 #[test]
@@ -85,19 +86,15 @@ fn shape_overflow() {
 #[test]
 fn invalid_scale_bits() {
     for got in [0, 9, u32::MAX] {
-        let format = MxFormat {
-            scale_bits: got,
-            ..int2()
-        };
         let expected = FormatError::ScaleBits {
             min: 1,
             max: 8,
             got,
         };
-        assert_eq!(format.validate(), Err(expected));
-        let error = quantize(format, &mut [1.1; 6], &[2, 3], 0).unwrap_err();
-        assert_eq!(error, QuantizeError::Format(expected));
-        let text = format!("quantize: MX format: scale_bits is {got}, expected 1 to 8");
+        assert_eq!(ScaleFormat::exponent(got), Err(expected));
+        let text = format!("mx(element=int2,scale_bits={got})");
+        let error = text.parse::<BlockFormat>().unwrap_err();
+        let text = format!("MX format: scale_bits is {got}, expected 1 to 8");
         assert_eq!(error.to_string(), text);
     }
 }
@@ -139,7 +136,7 @@ fn nothing_to_do() {
 fn a_block_longer_than_the_axis_is_short() {
     for block_size in [0, 3, 4, usize::MAX] {
         let mut data = [4.0, 0.4, 3.0, 1.0, 0.4, 0.3];
-        let format = MxFormat {
+        let format = BlockFormat {
             block_size,
             ..int2()
         };

@@ -4,8 +4,8 @@ use crate::float_state::ieee;
 use crate::oracle;
 use crate::oracle::{all_16_bit_floats, identical, pow2};
 use microscaling::{
-    ElementFormat, FloatFormat, Headroom, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
-    SharedExpMethod,
+    BlockFormat, ElementFormat, FloatFormat, Headroom, RandomStream, Rounder, Rounding,
+    ScaleFormat, ScaleMode, SharedExpMethod, Subnormals,
 };
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ impl Pairs {
     }
 
     /// Quantizes the pairs, and compares both numbers of each.
-    fn check(&mut self, format: MxFormat) {
+    fn check(&mut self, format: BlockFormat) {
         let Self {
             table,
             amax,
@@ -83,7 +83,7 @@ fn every_16_bit_float_in_blocks_of_many_scales() {
             3e-42,
         ];
         for amax in edges {
-            Pairs::new(element, &inputs, amax).check(MxFormat::new(element, 2));
+            Pairs::new(element, &inputs, amax).check(BlockFormat::mx(element, 2));
         }
     }
 }
@@ -93,9 +93,9 @@ fn every_16_bit_float_as_a_block_of_its_own() {
     let inputs = all_16_bit_floats();
     for element in ElementFormat::NAMED {
         let table = oracle::magnitudes(element);
-        let format = MxFormat {
+        let format = BlockFormat {
             shared_exp_method: SharedExpMethod::None,
-            ..MxFormat::new(element, 32)
+            ..BlockFormat::mx(element, 32)
         };
         let scales: Vec<_> = inputs
             .iter()
@@ -133,11 +133,11 @@ fn other_scales() {
             let mut pairs = Pairs::new(element, &inputs, amax);
             for (scale_mode, headroom) in modes_and_headrooms() {
                 for scale_bits in [8, 5, 1] {
-                    pairs.check(MxFormat {
+                    pairs.check(BlockFormat {
                         scale_mode,
-                        scale_bits,
+                        scale: ScaleFormat::exponent(scale_bits).unwrap(),
                         headroom,
-                        ..MxFormat::new(element, 2)
+                        ..BlockFormat::mx(element, 2)
                     });
                 }
             }
@@ -169,11 +169,11 @@ fn scale_exponent_of_every_16_bit_float_and_its_neighbours() {
             .collect();
         for (scale_mode, headroom) in modes_and_headrooms() {
             for scale_bits in [8, 4] {
-                let format = MxFormat {
+                let format = BlockFormat {
                     scale_mode,
-                    scale_bits,
+                    scale: ScaleFormat::exponent(scale_bits).unwrap(),
                     headroom,
-                    ..MxFormat::new(element, 32)
+                    ..BlockFormat::mx(element, 32)
                 };
                 for amax in &inputs {
                     assert_eq!(
@@ -202,14 +202,14 @@ fn every_tie() {
             })
             .flat_map(|x| [x, -x])
             .collect();
-        Pairs::new(element, &ties, element.max()).check(MxFormat::new(element, 2));
+        Pairs::new(element, &ties, element.max()).check(BlockFormat::mx(element, 2));
     }
 }
 
 #[test]
 fn nearest_is_exact_just_below_a_half() {
     let mut data = [0.499_999_97, 1.0, -0.499_999_97, 0.5];
-    let format = MxFormat::new(ElementFormat::INT2, 4);
+    let format = BlockFormat::mx(ElementFormat::INT2, 4);
     format
         .quantize(&mut data, &[4], 0, Rounder::NearestAway)
         .unwrap();
@@ -307,9 +307,9 @@ fn fp8_even_is_float8() {
     ];
     for (element, convert) in formats {
         let amax = element.max().to_bits();
-        let format = MxFormat::new(element, 32);
+        let format = BlockFormat::mx(element, 32);
         for x in patterns_around_bf16_ties().filter(|x| x.abs() <= element.max()) {
-            let got = format.round_element(x, amax, Rounding::NearestEven, 0);
+            let got = format.round_element(x, [amax; 2], 1.0, Rounding::NearestEven, 0);
             assert!(
                 identical(got, convert(x)),
                 "{element}: {x:e} → {got:e}, not {:e}",
@@ -322,10 +322,10 @@ fn fp8_even_is_float8() {
 /// A fraction of 2^-30 of a step takes a draw among the largest 2^-30 of all to go up.
 #[test]
 fn stochastic_sees_small_fractions() {
-    let format = MxFormat::new(ElementFormat::INT2, 2);
+    let format = BlockFormat::mx(ElementFormat::INT2, 2);
     let one = 1.0_f32.to_bits();
     let tiny = pow2(-30) as f32;
-    let round = |x, draw| format.round_element(x, one, Rounding::Stochastic, draw);
+    let round = |x, draw| format.round_element(x, [one; 2], 1.0, Rounding::Stochastic, draw);
     assert_eq!(round(tiny, u32::MAX), 1.0);
     assert_eq!(round(tiny, u32::MAX - 3), 1.0);
     assert_eq!(round(tiny, u32::MAX - 4), 0.0);
@@ -340,9 +340,9 @@ fn stochastic_sees_small_fractions() {
 #[test]
 fn flush_ends_at_the_smallest_normal() {
     for element in ElementFormat::NAMED {
-        let format = MxFormat {
-            flush_fp32_subnorms: true,
-            ..MxFormat::new(element, 2)
+        let format = BlockFormat {
+            subnormals: Subnormals::FlushBlocks,
+            ..BlockFormat::mx(element, 2)
         };
         let normal = f32::MIN_POSITIVE;
         let subnormal = f32::from_bits(normal.to_bits() - 1);

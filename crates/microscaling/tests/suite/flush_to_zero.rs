@@ -3,8 +3,8 @@
 use crate::float_state::{flushing, ieee};
 use crate::inputs::numbers;
 use microscaling::{
-    BlockFormat, Dialect, ElementFormat, FloatFormat, MxFormat, Nvfp4Format, Packed,
-    RandomHadamard, RandomStream, Rounder, Rounding, ScaleMode, WeightLayout,
+    BlockFormat, Dialect, ElementFormat, FloatFormat, Packed, RandomHadamard, RandomStream,
+    Rounder, Rounding, ScaleMode, WeightLayout,
 };
 #[cfg(feature = "std")]
 use microscaling::{Comparison, PartStatistics, Statistics};
@@ -30,7 +30,7 @@ fn every_format_at_every_size() {
     ];
     for name in BlockFormat::NAMES.into_iter().chain(others) {
         let format: BlockFormat = name.parse().unwrap();
-        let shape: &[usize] = match format.is_square() {
+        let shape: &[usize] = match format.square {
             true => &[2, 32],
             false => &[64],
         };
@@ -108,16 +108,16 @@ fn scalar_functions() {
             let modes = modes.filter(|mode| *mode != ScaleMode::Rms);
             let exponents = elements.into_iter().flat_map(move |element| {
                 modes.clone().map(move |scale_mode| {
-                    let format = MxFormat {
+                    let format = BlockFormat {
                         scale_mode,
-                        ..MxFormat::new(element, 32)
+                        ..BlockFormat::mx(element, 32)
                     };
                     format.scale_exponent(x)
                 })
             });
-            let nvfp4 = Nvfp4Format::new(true);
+            let nvfp4 = BlockFormat::nvfp4(true);
             let scale = nvfp4.tensor_scale_of(x);
-            let rounded = nvfp4.round_element(value, x, scale, Rounding::NearestEven, 0);
+            let rounded = nvfp4.round_element(value, [x; 2], scale, Rounding::NearestEven, 0);
             let floats = [FloatFormat::bfloat(16), FloatFormat::fp(16)].map(|format| {
                 let format = format.unwrap();
                 let flushing = format.with_subnormals(false);
@@ -127,7 +127,7 @@ fn scalar_functions() {
             (
                 exponents.collect::<Vec<_>>(),
                 scale.to_bits(),
-                nvfp4.block_scale(x, scale),
+                nvfp4.block_scale_of(&[value], scale).to_bits(),
                 rounded.to_bits(),
                 floats,
             )

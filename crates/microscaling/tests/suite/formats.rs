@@ -3,7 +3,7 @@
 use crate::float_state::ieee;
 use crate::oracle;
 use microscaling::{
-    ElementFormat, FloatFormat, MxFormat, NameError, Rounding, ScaleMode, SharedExpMethod,
+    BlockFormat, ElementFormat, FloatFormat, NameError, Rounding, ScaleMode, SharedExpMethod,
 };
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -102,13 +102,19 @@ fn produced_values_are_the_value_set() {
         .filter(|element| element.bits() <= 8)
     {
         let amax = element.max().to_bits();
-        let format = MxFormat::new(element, 32);
+        let format = BlockFormat::mx(element, 32);
         let produced: BTreeSet<u32> = (0..=amax)
             .step_by(4999)
             .chain([amax])
             .map(|bits| {
                 format
-                    .round_element(f32::from_bits(bits), amax, Rounding::NearestEven, 0)
+                    .round_element(
+                        f32::from_bits(bits),
+                        [amax; 2],
+                        1.0,
+                        Rounding::NearestEven,
+                        0,
+                    )
                     .to_bits()
             })
             .collect();

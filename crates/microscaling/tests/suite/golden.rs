@@ -2,9 +2,10 @@
 //! and what made them are described in the repository's `tests/data`.
 
 use crate::golden_file::{Golden, assert_same, axis, bytes, floats, same};
+use crate::oracle::identical;
 use microscaling::{
-    BfpFormat, ElementFormat, FloatFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
-    RandomStream, Rounder, Rounding,
+    BlockFormat, ElementFormat, FloatFormat, RandomStream, Rounder, Rounding, ScaleFormat,
+    Subnormals,
 };
 use serde::Deserialize;
 
@@ -30,11 +31,14 @@ fn mx_quantize() {
     for case in cases {
         let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
         let (expected, _) = floats(&tensors, &format!("out/{}", case.id));
-        let format = MxFormat {
-            scale_bits: case.scale_bits,
-            flush_fp32_subnorms: case.flush_fp32_subnorms,
+        let format = BlockFormat {
+            scale: ScaleFormat::exponent(case.scale_bits).unwrap(),
+            subnormals: match case.flush_fp32_subnorms {
+                true => Subnormals::FlushBlocks,
+                false => Subnormals::Kept,
+            },
             shared_exp_method: case.shared_exp_method,
-            ..MxFormat::new(case.elem_format, case.block_size)
+            ..BlockFormat::mx(case.elem_format, case.block_size)
         };
         let mut data = input.clone();
         let axis = axis(case.axis, shape.len());
@@ -117,9 +121,9 @@ fn scale_modes() {
                 .flat_map(|pair| [pair & 15, pair >> 4])
                 .collect()
         };
-        let format = MxFormat {
+        let format = BlockFormat {
             scale_mode: case.scale_mode,
-            ..MxFormat::new(case.elem_format, case.block_size)
+            ..BlockFormat::mx(case.elem_format, case.block_size)
         };
         let mut data = input.clone();
         let axis = axis(case.axis, shape.len());
@@ -186,22 +190,20 @@ fn microexponents() {
         let axis = axis(case.axis, shape.len());
         let stream = RandomStream::new(0, 0);
         if case.format == "bfp" {
-            let format = BfpFormat {
-                bit_width: case.bit_width,
-                block_size: case.block_size,
-            };
+            let format = BlockFormat::bfp(case.bit_width, case.block_size).unwrap();
             format.quantize(&mut data, &shape, axis, case.round.with(stream))
         } else {
-            let format = MicroexponentFormat {
-                bit_width: case.bit_width,
-                block_size: case.block_size,
-                sub_block_size: case.sub_block_size.unwrap(),
-                shift_bits: case.sub_block_shift_bits.unwrap(),
-            };
+            let format = BlockFormat::microexponent(
+                case.bit_width,
+                case.block_size,
+                case.sub_block_size.unwrap(),
+                case.sub_block_shift_bits.unwrap(),
+            )
+            .unwrap();
             let preset = match case.format.as_str() {
-                "mx4" => MicroexponentFormat::MX4,
-                "mx6" => MicroexponentFormat::MX6,
-                _ => MicroexponentFormat::MX9,
+                "mx4" => BlockFormat::MX4,
+                "mx6" => BlockFormat::MX6,
+                _ => BlockFormat::MX9,
             };
             assert_eq!(format, preset);
             format.quantize(&mut data, &shape, axis, case.round.with(stream))
@@ -242,7 +244,7 @@ fn nvfp4() {
         let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
         let (expected, _) = floats(&tensors, &format!("out/{}", case.id));
         let scales = bytes(&tensors, &format!("scale/{}", case.id));
-        let format = Nvfp4Format::new(case.per_tensor_scale);
+        let format = BlockFormat::nvfp4(case.per_tensor_scale);
         let mut data = input.clone();
         let axis = axis(case.axis, shape.len());
         format
@@ -256,10 +258,10 @@ fn nvfp4() {
             let (expected, _) = floats(&tensors, &format!("tensor_scale/{}", case.id));
             assert_eq!([tensor_scale], *expected);
         }
-        let codes: Vec<u8> = input
-            .chunks(16)
-            .map(|block| format.block_scale(amax(block), tensor_scale))
-            .collect();
-        assert_eq!(codes, scales, "{case:?}");
+        for (block, code) in input.chunks(16).zip(scales.iter()) {
+            let scale = format.block_scale_of(block, tensor_scale);
+            let expected = ElementFormat::FP8_E4M3.decode(u32::from(*code));
+            assert!(identical(scale, expected), "{case:?}");
+        }
     }
 }

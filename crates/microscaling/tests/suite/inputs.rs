@@ -3,8 +3,7 @@
 use crate::float_state::ieee;
 use crate::oracle::headrooms;
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format,
-    RandomStream, ScaleMode, SharedExpMethod,
+    BlockFormat, ElementFormat, RandomStream, ScaleFormat, ScaleMode, SharedExpMethod, Subnormals,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -28,47 +27,40 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
             ScaleMode::Rms => ElementFormat::FP4_E2M1,
             _ => element,
         };
-        BlockFormat::Mx(MxFormat {
-            scale_bits,
+        BlockFormat {
+            scale: ScaleFormat::exponent(scale_bits).unwrap(),
             scale_mode,
             shared_exp_method,
-            flush_fp32_subnorms,
+            subnormals: match flush_fp32_subnorms {
+                true => Subnormals::FlushBlocks,
+                false => Subnormals::Kept,
+            },
             square: square && block_size > 0 && shared_exp_method == SharedExpMethod::Max,
             headroom,
-            ..MxFormat::new(element, block_size)
-        })
+            ..BlockFormat::mx(element, block_size)
+        }
     });
-    let bfp = (10..=32_u32, 1..100_usize).prop_map(|(bit_width, block_size)| {
-        BlockFormat::Bfp(BfpFormat {
-            bit_width,
-            block_size,
-        })
-    });
+    let bfp = (10..=32_u32, 1..100_usize)
+        .prop_map(|(bit_width, block_size)| BlockFormat::bfp(bit_width, block_size).unwrap());
     let microexponent = (10..=32_u32, 1..100_usize, 1..10_usize, 0..=8_u32).prop_map(
         |(bit_width, block_size, sub_block_size, shift_bits)| {
             let sub_block_size = sub_block_size.min(block_size);
-            BlockFormat::Microexponent(MicroexponentFormat {
-                bit_width,
-                block_size,
-                sub_block_size,
-                shift_bits,
-            })
+            BlockFormat::microexponent(bit_width, block_size, sub_block_size, shift_bits).unwrap()
         },
     );
     let nvfp4 = (nvfp4_formats(), any::<bool>());
-    let nvfp4 =
-        nvfp4.prop_map(|(format, square)| BlockFormat::Nvfp4(Nvfp4Format { square, ..format }));
+    let nvfp4 = nvfp4.prop_map(|(format, square)| BlockFormat { square, ..format });
     let named = select(BlockFormat::NAMES.to_vec()).prop_map(|name| name.parse().unwrap());
     prop_oneof![mx, bfp, microexponent, nvfp4, named]
 }
 
 /// NVFP4 with every option except square blocks.
-pub(crate) fn nvfp4_formats() -> impl Strategy<Value = Nvfp4Format> {
+pub(crate) fn nvfp4_formats() -> impl Strategy<Value = BlockFormat> {
     let parameters = (any::<bool>(), select(headrooms()), any::<bool>());
-    parameters.prop_map(|(tensor_scale, headroom, four_over_six)| Nvfp4Format {
+    parameters.prop_map(|(tensor_scale, headroom, four_over_six)| BlockFormat {
         headroom,
         four_over_six,
-        ..Nvfp4Format::new(tensor_scale)
+        ..BlockFormat::nvfp4(tensor_scale)
     })
 }
 

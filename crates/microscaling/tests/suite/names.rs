@@ -1,11 +1,9 @@
 //! Block formats as text, and what their sizes are.
 
 use crate::inputs::formats;
-use crate::oracle;
 use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, FormatError, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, ParseFormatError, RandomStream, Rounder, Rounding,
-    ScaleMode, SubScales,
+    BlockFormat, ElementFormat, FormatError, Headroom, ParseFormatError, Rounder, ScaleMode,
+    Shifts, SubScales,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -21,38 +19,38 @@ const OCP: [(&str, &str, ElementFormat, f64); 6] = [
 
 /// Bits per element of the paper's formats: 4, 6 and 9, as they are called.
 const OWN: [(&str, &str, BlockFormat, f64); 5] = [
-    ("mx4", "MX4", microexponent(MicroexponentFormat::MX4), 4.0),
-    ("mx6", "MX6", microexponent(MicroexponentFormat::MX6), 6.0),
-    ("mx9", "MX9", microexponent(MicroexponentFormat::MX9), 9.0),
-    ("bfp16", "BFP16", BlockFormat::Bfp(BfpFormat::BFP16), 9.0),
+    ("mx4", "MX4", microexponent(BlockFormat::MX4), 4.0),
+    ("mx6", "MX6", microexponent(BlockFormat::MX6), 6.0),
+    ("mx9", "MX9", microexponent(BlockFormat::MX9), 9.0),
+    ("bfp16", "BFP16", BlockFormat::BFP16, 9.0),
     ("nvfp4", "NVFP4", nvfp4(false), 4.5),
 ];
 
-const fn microexponent(format: MicroexponentFormat) -> BlockFormat {
-    BlockFormat::Microexponent(format)
+const fn microexponent(format: BlockFormat) -> BlockFormat {
+    format
 }
 
 const fn nvfp4(tensor_scale: bool) -> BlockFormat {
-    BlockFormat::Nvfp4(Nvfp4Format::new(tensor_scale))
+    BlockFormat::nvfp4(tensor_scale)
 }
 
 #[test]
 fn every_name() {
     let mut names = Vec::new();
     for (name, alias, element, bits) in OCP {
-        let format = BlockFormat::Mx(MxFormat::new(element, 32));
+        let format = BlockFormat::mx(element, 32);
         assert_eq!(name.parse(), Ok(format));
         assert_eq!(alias.parse(), Ok(format));
         assert_eq!(format.to_string(), name);
         assert_eq!(format.bits_per_element(), bits);
         names.push(name);
     }
-    let rceil = MxFormat {
+    let rceil = BlockFormat {
         scale_mode: ScaleMode::Rceil,
-        ..MxFormat::new(ElementFormat::FP8_E4M3, 32)
+        ..BlockFormat::mx(ElementFormat::FP8_E4M3, 32)
     };
-    assert_eq!("mxfp8_rceil".parse(), Ok(BlockFormat::Mx(rceil)));
-    assert_eq!(BlockFormat::Mx(rceil).to_string(), "mxfp8_rceil");
+    assert_eq!("mxfp8_rceil".parse(), Ok(rceil));
+    assert_eq!(rceil.to_string(), "mxfp8_rceil");
     names.push("mxfp8_rceil");
     for (name, alias, format, bits) in OWN {
         assert_eq!(name.parse(), Ok(format));
@@ -62,38 +60,32 @@ fn every_name() {
         names.push(name);
     }
     let block = |element: &str, scale: &str, block_size: usize| {
-        FloatScaleFormat::new(element.parse().unwrap(), scale.parse().unwrap(), block_size)
+        BlockFormat::float_scale(element.parse().unwrap(), scale.parse().unwrap(), block_size)
     };
-    let nvint4 = FloatScaleFormat {
+    let nvint4 = BlockFormat {
         tensor_scale: true,
         ..block("int4", "ue4m3", 16)
     };
     for (name, format, bits) in [
-        (
-            "mxint4",
-            MxFormat::new(ElementFormat::INT4, 32).into(),
-            4.25,
-        ),
-        ("nvint4", nvint4.into(), 4.5),
-        ("amdfp4", block("fp4_e2m1", "ue5m3", 16).into(), 4.5),
-        ("amdfp4_g32", block("fp4_e2m1", "ue5m3", 32).into(), 4.25),
-        ("nf4", block("table(nf4)", "float32", 64).into(), 4.5),
+        ("mxint4", BlockFormat::mx(ElementFormat::INT4, 32), 4.25),
+        ("nvint4", nvint4, 4.5),
+        ("amdfp4", block("fp4_e2m1", "ue5m3", 16), 4.5),
+        ("amdfp4_g32", block("fp4_e2m1", "ue5m3", 32), 4.25),
+        ("nf4", block("table(nf4)", "float32", 64), 4.5),
         (
             "if4",
-            FloatScaleFormat {
+            BlockFormat {
                 tensor_scale: true,
                 ..block("table(if4)", "ue4m3", 16)
-            }
-            .into(),
+            },
             4.5,
         ),
         (
             "razer",
-            FloatScaleFormat {
+            BlockFormat {
                 tensor_scale: true,
                 ..block("table(razer)", "ue4m3", 16)
-            }
-            .into(),
+            },
             4.5,
         ),
     ] {
@@ -102,11 +94,11 @@ fn every_name() {
         assert_eq!(format.bits_per_element(), bits);
         names.push(name);
     }
-    let hif4 = FloatScaleFormat {
+    let hif4 = BlockFormat {
         sub_scales: SubScales::new(8, 4),
         ..block("e1m2", "ue6m2", 64)
     };
-    assert_eq!("hif4".parse::<BlockFormat>(), Ok(hif4.into()));
+    assert_eq!("hif4".parse::<BlockFormat>(), Ok(hif4));
     names.push("hif4");
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
 }
@@ -233,7 +225,7 @@ fn blocks() {
         ),
         (
             "block(element=e2m1,scale=ue5m3,scale_mode=ceil)",
-            "block: scale_mode is `ceil`, expected nothing beside the other parameters",
+            "block format: scale_mode is set, expected its default beside a scale that is a float",
         ),
     ] {
         assert_eq!(error(text), expected);
@@ -265,44 +257,16 @@ proptest! {
             prop_assert!(format.validate().is_ok());
         }
     }
-
-    /// One type over all does what each of them does.
-    #[test]
-    fn quantize_is_the_formats_own(format in formats(), data in prop::collection::vec(-9.0..9.0_f32, 60)) {
-        let stream = RandomStream::new(1, 2);
-        let (shape, axis, rounding) = ([5, 12], 1, Rounding::Stochastic);
-        let (mut got, mut expected) = (data.clone(), data);
-        format.quantize(&mut got, &shape, axis, rounding.with(stream)).unwrap();
-        match format {
-            BlockFormat::Mx(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
-            BlockFormat::Microexponent(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
-            BlockFormat::Bfp(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
-            BlockFormat::Nvfp4(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
-            BlockFormat::FloatScale(format) => format.quantize(&mut expected, &shape, axis, rounding.with(stream)),
-            _ => unreachable!("a format of these five"),
-        }.unwrap();
-        prop_assert!(got.iter().zip(&expected).all(|(a, b)| oracle::identical(*a, *b)));
-    }
 }
 
 #[test]
 fn parameters() {
     let parse = |text: &str| text.parse::<BlockFormat>();
-    let bfp = |bit_width, block_size| {
-        Ok(BlockFormat::Bfp(BfpFormat {
-            bit_width,
-            block_size,
-        }))
-    };
+    let bfp = |bit_width, block_size| Ok(BlockFormat::bfp(bit_width, block_size).unwrap());
     assert_eq!(parse("bfp(bit_width=12,block=16)"), bfp(12, 16));
     assert_eq!(parse("bfp( block_size = 4 )"), bfp(16, 4));
     assert_eq!(parse("bfp"), bfp(16, 8));
-    let free = MicroexponentFormat {
-        bit_width: 12,
-        block_size: 64,
-        sub_block_size: 8,
-        shift_bits: 2,
-    };
+    let free = BlockFormat::microexponent(12, 64, 8, 2).unwrap();
     let text = "microexponent(bit_width=12,block=64,sub_block=8,shift_bits=2)";
     assert_eq!(parse(text), Ok(microexponent(free)));
     assert_eq!(parse("nvfp4(tensor_scale=true)"), Ok(nvfp4(true)));
@@ -332,18 +296,18 @@ fn parameters() {
 fn headroom_and_four_over_six() {
     let parse = |text: &str| text.parse::<BlockFormat>().unwrap();
     let headroom = Headroom::new(4, 3).unwrap();
-    let mx = MxFormat {
+    let mx = BlockFormat {
         headroom,
-        ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
+        ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
     };
     for text in [
         "mx(element=fp4,headroom=4/3)",
         "mx(headroom=8/6,element=fp4)",
     ] {
-        assert_eq!(parse(text), BlockFormat::Mx(mx));
+        assert_eq!(parse(text), mx);
     }
     assert_eq!(
-        BlockFormat::Mx(mx).to_string(),
+        mx.to_string(),
         "mx(element=fp4_e2m1,block_size=32,headroom=4/3)"
     );
     assert_eq!(parse("mx(element=fp4,headroom=1)"), parse("mxfp4"));
@@ -355,11 +319,11 @@ fn headroom_and_four_over_six() {
     assert_eq!(parse(text).to_string(), text);
     assert_eq!(
         parse(text),
-        BlockFormat::Nvfp4(Nvfp4Format {
+        BlockFormat {
             headroom: Headroom::new(17, 16).unwrap(),
             four_over_six: true,
-            ..Nvfp4Format::new(true)
-        })
+            ..BlockFormat::nvfp4(true)
+        }
     );
     // All of small numbers.
     for numerator in 0..=255_u16 {
@@ -515,76 +479,36 @@ fn errors() {
 /// unchanged.
 #[test]
 fn invalid_parameters() {
-    let free = MicroexponentFormat::MX6;
-    let bfp = BfpFormat::BFP16;
+    let free = BlockFormat::MX6;
+    let bfp = BlockFormat::BFP16;
     let most = usize::MAX;
-    let cases: [(BlockFormat, _, _, _, _, _); 9] = [
+    let shifts = |block_size, bits| Some(Shifts { block_size, bits });
+    let bit_widths = [0, 9, 33].map(|got| {
+        let bfp = BlockFormat::bfp(got, 8);
+        let microexponent = BlockFormat::microexponent(got, 16, 2, 1);
+        [(bfp, "bfp"), (microexponent, "microexponent")].map(|(error, format)| {
+            let (field, min, max) = ("bit_width", 10, 32);
+            let got = got as usize;
+            let expected = FormatError::Field {
+                format,
+                field,
+                min,
+                max,
+                got,
+            };
+            assert_eq!(error, Err(expected));
+        })
+    });
+    assert_eq!(bit_widths.len(), 3);
+    let with_block = |block_size, format| BlockFormat {
+        block_size,
+        ..format
+    };
+    let with_shifts = |shifts| BlockFormat { shifts, ..free };
+    let cases = [
+        (with_block(0, bfp), "bfp", "block_size", 0, 1, most),
         (
-            BfpFormat {
-                bit_width: 9,
-                ..bfp
-            }
-            .into(),
-            "bfp",
-            "bit_width",
-            9,
-            10,
-            32,
-        ),
-        (
-            BfpFormat {
-                bit_width: 33,
-                ..bfp
-            }
-            .into(),
-            "bfp",
-            "bit_width",
-            33,
-            10,
-            32,
-        ),
-        (
-            BfpFormat {
-                block_size: 0,
-                ..bfp
-            }
-            .into(),
-            "bfp",
-            "block_size",
-            0,
-            1,
-            most,
-        ),
-        (
-            MicroexponentFormat {
-                bit_width: 0,
-                ..free
-            }
-            .into(),
-            "microexponent",
-            "bit_width",
-            0,
-            10,
-            32,
-        ),
-        (
-            MicroexponentFormat {
-                bit_width: 33,
-                ..free
-            }
-            .into(),
-            "microexponent",
-            "bit_width",
-            33,
-            10,
-            32,
-        ),
-        (
-            MicroexponentFormat {
-                block_size: 0,
-                ..free
-            }
-            .into(),
+            with_block(0, free),
             "microexponent",
             "block_size",
             0,
@@ -592,11 +516,7 @@ fn invalid_parameters() {
             most,
         ),
         (
-            MicroexponentFormat {
-                sub_block_size: 0,
-                ..free
-            }
-            .into(),
+            with_shifts(shifts(0, 1)),
             "microexponent",
             "sub_block_size",
             0,
@@ -604,11 +524,7 @@ fn invalid_parameters() {
             16,
         ),
         (
-            MicroexponentFormat {
-                sub_block_size: 17,
-                ..free
-            }
-            .into(),
+            with_shifts(shifts(17, 1)),
             "microexponent",
             "sub_block_size",
             17,
@@ -616,11 +532,7 @@ fn invalid_parameters() {
             16,
         ),
         (
-            MicroexponentFormat {
-                shift_bits: 9,
-                ..free
-            }
-            .into(),
+            with_shifts(shifts(2, 9)),
             "microexponent",
             "shift_bits",
             9,

@@ -4,7 +4,7 @@
 pub(crate) mod blocks;
 
 use crate::float_state::ieee;
-use microscaling::{ElementFormat, Headroom, MxFormat, Rounding, ScaleMode};
+use microscaling::{BlockFormat, ElementFormat, Headroom, Rounding, ScaleMode};
 
 /// 2^e, exactly, also where f32 has no such number.
 pub(crate) fn pow2(e: i32) -> f64 {
@@ -139,7 +139,7 @@ impl Fraction {
 }
 
 /// [`scale_exponent`] before it is limited, of a block with headroom that is not zero.
-fn exponent_with_headroom(emax: i32, max: f64, format: &MxFormat, amax: f32) -> i32 {
+fn exponent_with_headroom(emax: i32, max: f64, format: &BlockFormat, amax: f32) -> i32 {
     let times = |x: f32| {
         let [above, below] = [format.headroom.numerator(), format.headroom.denominator()];
         Fraction(f64::from(x) * f64::from(above), f64::from(below))
@@ -160,9 +160,9 @@ fn exponent_with_headroom(emax: i32, max: f64, format: &MxFormat, amax: f32) -> 
 }
 
 /// The exponent of the scale of a block, in scale mode `rms`, from its definition: the largest one that is not too large.
-pub(crate) fn rms_exponent(format: &MxFormat, block: &[f32]) -> Option<i32> {
+pub(crate) fn rms_exponent(format: &BlockFormat, block: &[f32]) -> Option<i32> {
     ieee(|| {
-        let limit = (1 << (format.scale_bits - 1)) - 1;
+        let limit = (1 << (format.scale.bits() - 1)) - 1;
         if block.iter().any(|x| !x.is_finite()) {
             return None;
         }
@@ -190,11 +190,11 @@ pub(crate) fn rms_exponent(format: &MxFormat, block: &[f32]) -> Option<i32> {
 }
 
 /// The exponent of a block's scale, or `None` for NaN; `table` are the element's magnitudes.
-pub(crate) fn scale_exponent(table: &[f64], format: &MxFormat, amax: f32) -> Option<i32> {
+pub(crate) fn scale_exponent(table: &[f64], format: &BlockFormat, amax: f32) -> Option<i32> {
     ieee(|| {
         let max = *table.last().unwrap();
         let emax = floor_log2(max);
-        let limit = (1 << (format.scale_bits - 1)) - 1;
+        let limit = (1 << (format.scale.bits() - 1)) - 1;
         if !amax.is_finite() {
             return None;
         }

@@ -2,8 +2,7 @@
 
 use half::bf16;
 use microscaling::{
-    BlockFormat, FloatScaleFormat, FormatError, OuterScale, Packed, RandomStream, Rounder,
-    ScaleFormat,
+    BlockFormat, FormatError, OuterScale, Packed, RandomStream, Rounder, ScaleFormat,
 };
 
 /// Numbers whose magnitudes differ much from row to row.
@@ -64,16 +63,16 @@ fn a_part_is_a_tensor() {
 /// The outer scale in bfloat16, by the crate `half`; the numbers by hand from it.
 #[test]
 fn an_outer_scale_has_its_own_format() {
-    let format = FloatScaleFormat {
+    let format = BlockFormat {
         outer: Some(OuterScale {
             size: 32,
             scale: ScaleFormat::BFLOAT16,
         }),
-        ..FloatScaleFormat::AMDFP4
+        ..BlockFormat::AMDFP4
     };
     let x = numbers(1, 32);
     let mut got = x.clone();
-    BlockFormat::from(format)
+    format
         .quantize(&mut got, &[32], 0, Rounder::NearestEven)
         .unwrap();
     let amax = |x: &[f32]| x.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
@@ -86,7 +85,7 @@ fn an_outer_scale_has_its_own_format() {
         block.iter().map(round)
     });
     assert_eq!(got, expected.collect::<Vec<f32>>());
-    assert_eq!(FloatScaleFormat::AMDFP4.outer_scale_of(0), None);
+    assert_eq!(BlockFormat::AMDFP4.outer_scale_of(0), None);
 }
 
 /// The bytes: t as float32, then a code for each block.
@@ -143,7 +142,7 @@ fn a_record_by_hand() {
     assert_eq!(packed.tensor_scale(), None);
     // 4 bits, a byte for 2, a float32 for 4.
     assert_eq!(format.bits_per_element(), 4.0 + 4.0 + 8.0);
-    assert_eq!(format.block_size(), 4);
+    assert_eq!(format.group_size(), 4);
 }
 
 /// Packed along either axis, in parts that are shorter than others too, with any float for the outer scale.
@@ -246,9 +245,9 @@ fn what_has_no_outer_scale() {
         let error = text.parse::<BlockFormat>().unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
-    let format = FloatScaleFormat {
+    let format = BlockFormat {
         outer: Some(OuterScale::new(24)),
-        ..FloatScaleFormat::AMDFP4
+        ..BlockFormat::AMDFP4
     };
     let error = format.validate().unwrap_err();
     assert!(matches!(error, FormatError::OuterScale { .. }), "{error}");

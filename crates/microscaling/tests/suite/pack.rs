@@ -5,8 +5,8 @@ use crate::golden_file::{Golden, bytes, floats};
 use crate::inputs::{formats, numbers};
 use crate::packed::{assert_decodes_to, encode};
 use microscaling::{
-    BlockFormat, ElementFormat, FormatError, MxFormat, Nvfp4Format, PackError, Packed,
-    QuantizeError, RandomStream, Rounder, Rounding, ScaleMode,
+    BlockFormat, ElementFormat, FormatError, Headroom, NonFinite, PackError, Packed, QuantizeError,
+    RandomStream, Rounder, Rounding, ScaleMode,
 };
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ fn stream() -> RandomStream {
 
 /// Formats with codes for what quantizing gives.
 fn says_nan(format: BlockFormat) -> bool {
-    !matches!(format, BlockFormat::Bfp(_))
+    format.non_finite == NonFinite::OfBlock
 }
 
 proptest! {
@@ -107,12 +107,9 @@ fn clear_padding(format: BlockFormat, shape: &[usize; 3], scales: &mut [u8], ele
     let count: usize = shape.iter().product();
     let bits = count * format.element_bits() as usize;
     clear(elements.last_mut().unwrap(), bits);
-    if let BlockFormat::Microexponent(format) = format {
-        let sub_blocks = format
-            .block_size
-            .min(shape[1])
-            .div_ceil(format.sub_block_size);
-        let bits = sub_blocks * format.shift_bits as usize;
+    if let Some(shifts) = format.shifts {
+        let sub_blocks = format.block_size.min(shape[1]).div_ceil(shifts.block_size);
+        let bits = sub_blocks * shifts.bits as usize;
         for record in scales.chunks_exact_mut(1 + bits.div_ceil(8)) {
             clear(record.last_mut().unwrap(), bits);
         }
@@ -153,11 +150,11 @@ fn golden_bytes() {
         assert_eq!(cases.len(), count);
         for case in cases {
             let format = match case.elem_format {
-                Some(element) => BlockFormat::Mx(MxFormat {
+                Some(element) => BlockFormat {
                     scale_mode: case.scale_mode,
-                    ..MxFormat::new(element, case.block_size)
-                }),
-                None => BlockFormat::Nvfp4(Nvfp4Format::new(case.per_tensor_scale)),
+                    ..BlockFormat::mx(element, case.block_size)
+                },
+                None => BlockFormat::nvfp4(case.per_tensor_scale),
             };
             let (input, shape) = floats(&tensors, &format!("in/{}", case.input));
             let packed = encode(format, &input, &shape, 1);
@@ -230,7 +227,7 @@ fn worked_blocks() {
     ];
     for (name, first, scales, elements, length) in rows {
         let format: BlockFormat = name.parse().unwrap();
-        let data = block(first, format.block_size());
+        let data = block(first, format.group_size());
         let packed = encode(format, &data, &[data.len()], 0);
         let got = (packed.scales().to_vec(), packed.elements().to_vec());
         assert_eq!(got, (hex(scales), full(elements, length)), "{name}");
@@ -242,7 +239,7 @@ fn worked_blocks() {
             "{name}"
         );
     }
-    let format = BlockFormat::Nvfp4(Nvfp4Format::new(true));
+    let format = BlockFormat::nvfp4(true);
     let packed = encode(format, &block(&[2688.0, -448.0], 16), &[16], 0);
     assert_eq!(
         (packed.tensor_scale(), packed.scales()),
@@ -254,7 +251,7 @@ fn worked_blocks() {
 /// Order of scales and elements for an axis in the middle, with short blocks and a rest of a byte.
 #[test]
 fn order_along_any_axis() {
-    let format = BlockFormat::Mx(MxFormat::new(ElementFormat::FP4_E2M1, 2));
+    let format = BlockFormat::mx(ElementFormat::FP4_E2M1, 2);
     // [1, 3, 3]: blocks of rows 0 and 1, then of row 2.
     let data = [6.0, 12.0, 24.0, 3.0, 6.0, 12.0, 48.0, 96.0, 192.0];
     let packed = encode(format, &data, &[1, 3, 3], 1);
@@ -358,7 +355,7 @@ fn errors() {
         }
         .into())
     );
-    let wide = BlockFormat::Mx(MxFormat::new(ElementFormat::FLOAT16, 32));
+    let wide = BlockFormat::mx(ElementFormat::FLOAT16, 32);
     let error = parts(wide, &[usize::MAX], 0, 0, 0).unwrap_err();
     assert_eq!(
         error,
@@ -373,20 +370,18 @@ fn errors() {
             usize::MAX
         )
     );
-    let invalid = BlockFormat::Mx(MxFormat {
-        scale_bits: 9,
-        ..MxFormat::new(ElementFormat::INT8, 32)
-    });
-    let expected = FormatError::ScaleBits {
-        min: 1,
-        max: 8,
-        got: 9,
+    let invalid = BlockFormat {
+        headroom: Headroom::new(1, 2).unwrap(),
+        ..BlockFormat::mx(ElementFormat::INT8, 32)
+    };
+    let expected = FormatError::MxHeadroom {
+        got: invalid.headroom,
     };
     assert_eq!(
         parts(invalid, &[1], 0, 1, 1),
         Err(QuantizeError::Format(expected).into())
     );
-    let nvfp4 = BlockFormat::Nvfp4(Nvfp4Format::new(true));
+    let nvfp4 = BlockFormat::nvfp4(true);
     assert_eq!(
         text(parts(nvfp4, &[16], 0, 1, 8)),
         "pack: the format has one tensor scale, got no"

@@ -3,7 +3,7 @@
 use crate::float_state::ieee;
 use crate::oracle;
 use crate::packed::{assert_decodes_to, encode};
-use microscaling::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, Rounder, ScaleMode};
+use microscaling::{BlockFormat, ElementFormat, Rounder, ScaleMode};
 
 /// Every scale with every element code: a block whose largest element is the format's largest gets the codes of its
 /// values.
@@ -16,7 +16,7 @@ fn every_code_of_every_element_and_scale() {
         let codes: Vec<u32> = (0..1 << element.bits())
             .filter(|code| element.decode(*code).abs() <= element.max())
             .collect();
-        let format = BlockFormat::Mx(MxFormat::new(element, 0));
+        let format = BlockFormat::mx(element, 0);
         for scale in -127..=127 - element.emax() {
             let value = |code: &u32| {
                 ieee(|| (f64::from(element.decode(*code)) * oracle::pow2(scale)) as f32)
@@ -53,7 +53,7 @@ fn every_code_of_the_fixed_point_formats() {
         let format: BlockFormat = name.parse().unwrap();
         let bits = format.element_bits();
         let shifts = if name.starts_with("mx") { 2 } else { 1 };
-        let block = format.block_size();
+        let block = format.group_size();
         for exponent in 1..=254_u8 {
             for shift in 0..shifts {
                 // Normal numbers only: subnormal ones count as zero in some of the formats.
@@ -106,7 +106,7 @@ fn every_code_of_the_fixed_point_formats() {
 /// Every scale of NVFP4 with every element code.
 #[test]
 fn every_code_of_nvfp4() {
-    let format = BlockFormat::Nvfp4(Nvfp4Format::new(false));
+    let format = BlockFormat::nvfp4(false);
     let codes: Vec<u8> = (0..8).map(|i| 2 * i + ((2 * i + 1) << 4)).collect();
     for scale in 0x08..=0x7e_u8 {
         let c = ElementFormat::FP8_E4M3.decode(u32::from(scale));
@@ -127,10 +127,10 @@ fn every_code_of_nvfp4() {
 fn no_code_beyond_float32() {
     for scale_mode in ScaleMode::ALL {
         for element in ElementFormat::NAMED {
-            let format = BlockFormat::Mx(MxFormat {
+            let format = BlockFormat {
                 scale_mode,
-                ..MxFormat::new(element, 0)
-            });
+                ..BlockFormat::mx(element, 0)
+            };
             if format.validate().is_err() {
                 assert_eq!(scale_mode, ScaleMode::Rms);
                 continue;

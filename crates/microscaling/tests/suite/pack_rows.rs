@@ -29,7 +29,7 @@ fn assert_rows_as_columns(
     records: &[&[u8]],
     code: &dyn Fn(usize, usize) -> u32,
 ) {
-    let (bits, block) = (format.element_bits(), format.block_size());
+    let (bits, block) = (format.element_bits(), format.group_size());
     let columns = block * (1_usize << bits).div_ceil(block);
     let rows = records.len();
     let by_rows = pack_codes(
@@ -160,7 +160,7 @@ fn rows_of_every_layout() {
     for name in BlockFormat::NAMES.into_iter().chain(others) {
         let format: BlockFormat = name.parse().unwrap();
         for (seed, (shape, axis)) in SHAPES.into_iter().enumerate() {
-            if format.is_square() && shape.len() == 1 {
+            if format.square && shape.len() == 1 {
                 continue;
             }
             let count = shape.iter().product();

@@ -282,7 +282,7 @@ fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
         .into_iter()
         .chain(parameters)
         // The scale of a tensor stays beside the panels, which hold bfloat16 numbers.
-        .filter(|format| !format.has_tensor_scale() && format.significant_bits() <= 8)
+        .filter(|format| !format.tensor_scale && format.significant_bits() <= 8)
         .map(Some)
         .chain([None])
         .collect();
@@ -453,7 +453,7 @@ proptest! {
                 Side::Lhs => expected.to_vec(),
                 Side::Rhs => (0..free * summed).map(|i| expected[i % free * summed + i / free]).collect(),
             };
-            if format.has_tensor_scale() {
+            if format.tensor_scale {
                 // It multiplies in another order.
                 let near = |(a, b): (&f32, &f32)| (a - b).abs() <= a.abs() * 2.0_f32.powi(-22);
                 prop_assert!(values.iter().zip(&expected).all(near), "{} {}", format, rounding);

@@ -1,10 +1,10 @@
 //! What holds for all data, all formats and all rounding modes.
 
 use crate::float_state::ieee;
-use crate::oracle::{self, headrooms};
+use crate::oracle::{self, headrooms, pow2};
 use microscaling::{
-    BlockFormat, ElementFormat, FloatFormat, MxFormat, RandomStream, Rounder, Rounding, ScaleMode,
-    SharedExpMethod,
+    BlockFormat, ElementFormat, FloatFormat, RandomStream, Rounder, Rounding, ScaleFormat,
+    ScaleMode, SharedExpMethod, Subnormals,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -15,7 +15,7 @@ const DETERMINISTIC: [Rounding; 3] = [
     Rounding::TowardZero,
 ];
 
-fn quantized(format: MxFormat, data: &[f32], rounding: Rounding) -> Vec<f32> {
+fn quantized(format: BlockFormat, data: &[f32], rounding: Rounding) -> Vec<f32> {
     let mut data = data.to_vec();
     let shape = [data.len()];
     format
@@ -40,7 +40,7 @@ fn finite_block(len: impl Into<prop::collection::SizeRange>) -> impl Strategy<Va
     })
 }
 
-fn formats() -> impl Strategy<Value = MxFormat> {
+fn formats() -> impl Strategy<Value = BlockFormat> {
     let block_size = prop_oneof![Just(0_usize), Just(16), Just(32), 1..40_usize];
     let scale_bits = prop_oneof![3 => Just(8_u32), 1 => 1..=8_u32];
     let methods = prop_oneof![4 => Just(SharedExpMethod::Max), 1 => Just(SharedExpMethod::None)];
@@ -57,21 +57,24 @@ fn formats() -> impl Strategy<Value = MxFormat> {
                 ScaleMode::Rms => ElementFormat::FP4_E2M1,
                 _ => element,
             };
-            MxFormat {
-                scale_bits,
+            BlockFormat {
+                scale: ScaleFormat::exponent(scale_bits).unwrap(),
                 scale_mode,
                 shared_exp_method,
-                flush_fp32_subnorms,
+                subnormals: match flush_fp32_subnorms {
+                    true => Subnormals::FlushBlocks,
+                    false => Subnormals::Kept,
+                },
                 headroom,
-                ..MxFormat::new(element, block_size)
+                ..BlockFormat::mx(element, block_size)
             }
         },
     )
 }
 
 /// Formats as OCP has them.
-fn plain_formats() -> impl Strategy<Value = MxFormat> {
-    select(ElementFormat::NAMED.to_vec()).prop_map(|element| MxFormat::new(element, 0))
+fn plain_formats() -> impl Strategy<Value = BlockFormat> {
+    select(ElementFormat::NAMED.to_vec()).prop_map(|element| BlockFormat::mx(element, 0))
 }
 
 fn amax(block: &[f32]) -> f32 {
@@ -79,7 +82,7 @@ fn amax(block: &[f32]) -> f32 {
 }
 
 /// The exponent of a block's scale 2^s.
-fn scale(format: MxFormat, block: &[f32]) -> i32 {
+fn scale(format: BlockFormat, block: &[f32]) -> i32 {
     format.scale_exponent(amax(block).to_bits()).unwrap()
 }
 
@@ -118,7 +121,7 @@ proptest! {
     #[test]
     fn monotonic(format in formats(), mut data in finite_block(1..70)) {
         data.sort_by(f32::total_cmp);
-        let format = MxFormat { block_size: 0, shared_exp_method: SharedExpMethod::Max, ..format };
+        let format = BlockFormat { block_size: 0, shared_exp_method: SharedExpMethod::Max, ..format };
         for rounding in DETERMINISTIC {
             let output = quantized(format, &data, rounding);
             let nan = output.iter().all(|x| x.is_nan());
@@ -180,7 +183,7 @@ proptest! {
     /// The order of the elements of a block does not matter to any of them.
     #[test]
     fn permutation(format in formats(), data in finite_block(2..40), shift in 1..40_usize) {
-        let format = MxFormat { block_size: 0, ..format };
+        let format = BlockFormat { block_size: 0, ..format };
         let shift = shift % data.len();
         let mut rotated = data.clone();
         rotated.rotate_left(shift);
@@ -258,14 +261,14 @@ proptest! {
                 let amax = of_block.clone().map(|x| x.abs().to_bits()).max().unwrap();
                 let draw = stream.draw(i as u64);
                 let expected = match format.scale_mode {
-                    ScaleMode::Rms if format.flush_fp32_subnorms && amax < 0x0080_0000 => 0.0_f32.copysign(data[i]),
+                    ScaleMode::Rms if format.subnormals == Subnormals::FlushBlocks && amax < 0x0080_0000 => 0.0_f32.copysign(data[i]),
                     ScaleMode::Rms => match format.scale_exponent_of(&of_block.collect::<Vec<_>>()) {
-                        Some(exponent) => format.round_scaled(data[i], exponent, rounding, draw),
+                        Some(exponent) => format.round_scaled(data[i], pow2(exponent) as f32, 1.0, rounding, draw),
                         None => f32::NAN,
                     },
-                    _ => format.round_element(data[i], amax, rounding, draw),
+                    _ => format.round_element(data[i], [amax; 2], 1.0, rounding, draw),
                 };
-                if format.flush_fp32_subnorms && amax < 0x0080_0000 {
+                if format.subnormals == Subnormals::FlushBlocks && amax < 0x0080_0000 {
                     prop_assert_eq!(expected, 0.0);
                 }
                 prop_assert_eq!(got[i].to_bits(), expected.to_bits(), "element {}", i);
@@ -289,8 +292,7 @@ proptest! {
         format.quantize(&mut whole, &shape, axis, rounder).unwrap();
         let mut apart = data.clone();
         let scale = format.quantize_without_tensor_scale(&mut apart, &shape, axis, rounder).unwrap();
-        let BlockFormat::Nvfp4(nvfp4) = format else { unreachable!() };
-        let expected = nvfp4.tensor_scale_of(amax(&data).to_bits());
+        let expected = format.tensor_scale_of(amax(&data).to_bits());
         let Some(scale) = scale else {
             prop_assert!(expected < 2.0_f32.powi(-80), "{}", expected);
             prop_assert_eq!(bits(&apart), bits(&data));
@@ -315,7 +317,7 @@ proptest! {
         let amax = (x.abs() * largest).min(f32::MAX);
         let draws = RandomStream::new(11, 0);
         let count = 4000;
-        let one = |i| format.round_element(x, amax.to_bits(), Rounding::Stochastic, draws.draw(i));
+        let one = |i| format.round_element(x, [amax.to_bits(); 2], 1.0, Rounding::Stochastic, draws.draw(i));
         let outputs: Vec<f32> = (0..count).map(one).collect();
         ieee(|| {
         let s = scale(format, &[amax]);
@@ -372,7 +374,7 @@ fn threads_do_not_matter() {
         let data = &data[..shape.iter().product()];
         for block_size in [32, 0, 1] {
             for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
-                let format = MxFormat::new(ElementFormat::FP8_E4M3, block_size);
+                let format = BlockFormat::mx(ElementFormat::FP8_E4M3, block_size);
                 let run = || {
                     let mut data = data.to_vec();
                     format
@@ -404,7 +406,7 @@ fn stochastic_depends_on_seed_and_stream_alone() {
     let data: Vec<f32> = (0..1000).map(|i| i as f32 * 0.37).collect();
     let run = |seed, stream| {
         let mut data = data.clone();
-        let format = MxFormat::new(ElementFormat::FP4_E2M1, 32);
+        let format = BlockFormat::mx(ElementFormat::FP4_E2M1, 32);
         let stream = RandomStream::new(seed, stream);
         format
             .quantize(&mut data, &[10, 100], 1, Rounder::Stochastic(stream))

@@ -5,16 +5,16 @@ use crate::inputs::{formats, numbers, nvfp4_formats};
 use crate::oracle::blocks::{amax, nvfp4};
 use crate::oracle::{self, floor_log2, headrooms, identical, pow2};
 use microscaling::{
-    BlockFormat, Comparison, ElementFormat, Headroom, MxFormat, Nvfp4Format, QuantizeError,
-    RandomStream, Rounder, Rounding, ScaleMode, Statistics,
+    BlockFormat, Comparison, ElementFormat, Headroom, NonFinite, QuantizeError, RandomStream,
+    Rounder, Rounding, ScaleFormat, ScaleMode, Statistics, Subnormals,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 
-fn rms(block_size: usize) -> MxFormat {
-    MxFormat {
+fn rms(block_size: usize) -> BlockFormat {
+    BlockFormat {
         scale_mode: ScaleMode::Rms,
-        ..MxFormat::new(ElementFormat::FP4_E2M1, block_size)
+        ..BlockFormat::mx(ElementFormat::FP4_E2M1, block_size)
     }
 }
 
@@ -67,7 +67,8 @@ proptest! {
         scale_bits in prop_oneof![3 => Just(8_u32), 1 => 1..=8_u32],
     ) {
         let block = numbers(count, center, specials && seed % 2 == 0, seed);
-        let format = MxFormat { headroom, scale_bits, ..rms(0) };
+        let scale = ScaleFormat::exponent(scale_bits).unwrap();
+        let format = BlockFormat { headroom, scale, ..rms(0) };
         let exponent = oracle::rms_exponent(&format, &block);
         prop_assert_eq!(format.scale_exponent_of(&block), exponent);
         let table = oracle::magnitudes(ElementFormat::FP4_E2M1);
@@ -95,8 +96,8 @@ proptest! {
         let data = numbers(rows * columns, center, false, seed);
         let shape = [rows, columns];
         let stream = RandomStream::new(seed, 3);
-        let mx = MxFormat { square: true, headroom, ..rms(size) };
-        let nv = Nvfp4Format { square: true, ..four_over_six };
+        let mx = BlockFormat { square: true, headroom, ..rms(size) };
+        let nv = BlockFormat { square: true, ..four_over_six };
         let table = oracle::magnitudes(ElementFormat::FP4_E2M1);
         for rounding in Rounding::ALL {
             let quantized = |format: BlockFormat, axis: usize| {
@@ -104,7 +105,7 @@ proptest! {
                 format.quantize(&mut data, &shape, axis, rounding.with(stream)).unwrap();
                 data
             };
-            let got = [0, 1].map(|axis| [quantized(mx.into(), axis), quantized(nv.into(), axis)]);
+            let got = [0, 1].map(|axis| [quantized(mx, axis), quantized(nv, axis)]);
             for block in blocks_of(shape, [size; 2]) {
                 let elements: Vec<f32> = block.iter().map(|at| data[*at]).collect();
                 let exponent = oracle::rms_exponent(&mx, &elements);
@@ -134,13 +135,13 @@ proptest! {
         specials: bool,
         seed: u64,
     ) {
-        prop_assume!(!format.is_square());
+        prop_assume!(!format.square);
         let shape = [outer, axis, inner];
         let values = numbers(outer * axis * inner, center, specials, seed);
         let gradient: Vec<f32> = (0..values.len()).map(|i| i as f32 - 7.5).collect();
         let mut got = gradient.clone();
         format.mask_clipped(&values, &shape, 1, &mut got).unwrap();
-        let size = match format.block_size() {
+        let size = match format.group_size() {
             0 => axis,
             size => size,
         };
@@ -169,55 +170,47 @@ fn limits(format: &BlockFormat, tensor: &[f32], block: &[f32]) -> Vec<Option<f64
         };
     // The largest of m magnitude bits with an exponent field.
     let fixed = |m: i32, field: i32| (pow2(m) - 1.0) * pow2(field - 127 - (m - 1));
-    match format {
-        BlockFormat::Mx(format) => {
-            let flushed = format.flush_fp32_subnorms && biased(block) == 0;
-            let exponent = format.scale_exponent_of(block).filter(|_| !flushed);
-            let limit = exponent.map(|exponent| oracle::largest(format.element, exponent));
-            vec![limit; block.len()]
-        }
-        BlockFormat::Bfp(format) => {
-            let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
-            vec![Some(fixed(format.bit_width as i32 - 9, biased(&finite))); block.len()]
-        }
-        BlockFormat::Microexponent(_) if !is_finite => vec![None; block.len()],
-        BlockFormat::Microexponent(format) => {
-            let limit = |sub_block: &[f32]| {
-                let shift = (biased(block) - biased(sub_block)).min((1 << format.shift_bits) - 1);
-                let limit = fixed(format.bit_width as i32 - 9, biased(block) - shift);
-                vec![Some(limit); sub_block.len()]
-            };
-            block
-                .chunks(format.sub_block_size)
-                .flat_map(limit)
-                .collect()
-        }
-        format => {
-            let format = format.float_scale().expect("it is known here");
-            let tensor_amax = tensor.iter().map(|x| x.abs().to_bits()).max().unwrap();
-            let t = format.tensor_scale_of(tensor_amax);
-            let c = format.block_scale_of(block, t);
-            let of_scale = |c: f32| {
-                let limit = f64::from(format.element.max() * (t * c));
-                Some(limit).filter(|limit| *limit > 0.0)
-            };
-            let Some(sub_scales) = format.sub_scales else {
-                return vec![of_scale(c); block.len()];
-            };
-            // Its element's largest number is just below 2.
-            let amax = |part: &[f32]| part.iter().fold(0_f32, |max, x| max.max(x.abs()));
-            let [first, second] = sub_scales.block_sizes();
-            let of_first = |part: &[f32]| {
-                let c = if amax(part) >= 4.0 * c { 2.0 * c } else { c };
-                let of_second = move |part: &[f32]| {
-                    let c = if amax(part) >= 2.0 * c { 2.0 * c } else { c };
-                    vec![of_scale(c); part.len()]
-                };
-                part.chunks(second).flat_map(of_second).collect::<Vec<_>>()
-            };
-            block.chunks(first).flat_map(of_first).collect()
-        }
+    let mantissa_bits = format.element.bits() as i32 - 1;
+    if let Some(shifts) = format.shifts {
+        let limit = |sub_block: &[f32]| {
+            let shift = (biased(block) - biased(sub_block)).min((1 << shifts.bits) - 1);
+            let limit = fixed(mantissa_bits, biased(block) - shift);
+            vec![Some(limit).filter(|_| is_finite); sub_block.len()]
+        };
+        return block.chunks(shifts.block_size).flat_map(limit).collect();
     }
+    if format.non_finite == NonFinite::Kept {
+        let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
+        return vec![Some(fixed(mantissa_bits, biased(&finite))); block.len()];
+    }
+    if format.has_exponent() {
+        let flushed = format.subnormals == Subnormals::FlushBlocks && biased(block) == 0;
+        let exponent = format.scale_exponent_of(block).filter(|_| !flushed);
+        let limit = exponent.map(|exponent| oracle::largest(format.element, exponent));
+        return vec![limit; block.len()];
+    }
+    let tensor_amax = tensor.iter().map(|x| x.abs().to_bits()).max().unwrap();
+    let t = format.tensor_scale_of(tensor_amax);
+    let c = format.block_scale_of(block, t);
+    let of_scale = |c: f32| {
+        let limit = f64::from(format.element.max() * (t * c));
+        Some(limit).filter(|limit| *limit > 0.0)
+    };
+    let Some(sub_scales) = format.sub_scales else {
+        return vec![of_scale(c); block.len()];
+    };
+    // Its element's largest number is just below 2.
+    let amax = |part: &[f32]| part.iter().fold(0_f32, |max, x| max.max(x.abs()));
+    let [first, second] = sub_scales.block_sizes();
+    let of_first = |part: &[f32]| {
+        let c = if amax(part) >= 4.0 * c { 2.0 * c } else { c };
+        let of_second = move |part: &[f32]| {
+            let c = if amax(part) >= 2.0 * c { 2.0 * c } else { c };
+            vec![of_scale(c); part.len()]
+        };
+        part.chunks(second).flat_map(of_second).collect::<Vec<_>>()
+    };
+    block.chunks(first).flat_map(of_first).collect()
 }
 
 /// In ordinary numbers: of blocks of normal numbers the scale is the power of two below 0.487 of the deviation, but where the
@@ -238,8 +231,8 @@ fn the_root_mean_square_of_normal_numbers() {
     assert!(close_calls <= 4, "{close_calls}");
     // It clips where the others hardly do.
     let saturated =
-        |format: MxFormat| statistics(format.into(), &data, Rounder::NearestEven).saturated();
-    let ceil = MxFormat {
+        |format: BlockFormat| statistics(format, &data, Rounder::NearestEven).saturated();
+    let ceil = BlockFormat {
         scale_mode: ScaleMode::Ceil,
         ..format
     };
@@ -258,22 +251,18 @@ fn headroom_leaves_room() {
     let data = normal(2, 32 * 1000);
     let stochastic = Rounding::Stochastic.with(RandomStream::new(1, 1));
     let saturated = |format: BlockFormat| statistics(format, &data, stochastic).saturated();
-    let mx = |numerator, denominator| {
-        BlockFormat::Mx(MxFormat {
-            headroom: Headroom::new(numerator, denominator).unwrap(),
-            ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
-        })
+    let mx = |numerator, denominator| BlockFormat {
+        headroom: Headroom::new(numerator, denominator).unwrap(),
+        ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
     };
     // Up to 8 in units of the scale, of which 6 is the largest number.
     assert!(saturated(mx(1, 1)) > 100);
     assert_eq!(saturated(mx(4, 3)), 0);
     assert!(saturated(mx(5, 4)) > 0);
     for tensor_scale in [false, true] {
-        let nvfp4 = |headroom| {
-            BlockFormat::Nvfp4(Nvfp4Format {
-                headroom,
-                ..Nvfp4Format::new(tensor_scale)
-            })
+        let nvfp4 = |headroom| BlockFormat {
+            headroom,
+            ..BlockFormat::nvfp4(tensor_scale)
         };
         assert!(saturated(nvfp4(Headroom::NONE)) > 100);
         assert_eq!(saturated(nvfp4(Headroom::new(17, 16).unwrap())), 0);
@@ -283,8 +272,8 @@ fn headroom_leaves_room() {
 /// A tensor scale takes the whole factor: the codes of blocks and elements equal the smaller elements' codes.
 #[test]
 fn headroom_of_a_tensor_scale() {
-    let plain = Nvfp4Format::new(true);
-    let roomy = Nvfp4Format {
+    let plain = BlockFormat::nvfp4(true);
+    let roomy = BlockFormat {
         headroom: Headroom::new(17, 16).unwrap(),
         ..plain
     };
@@ -294,9 +283,10 @@ fn headroom_of_a_tensor_scale() {
     let mut different = 0;
     for amax in 1..=1000_u16 {
         let amax = f32::from(amax).to_bits();
+        let amax = [f32::from_bits(amax)];
         let codes = [
-            plain.block_scale(amax, scales[0]),
-            roomy.block_scale(amax, scales[1]),
+            plain.block_scale_of(&amax, scales[0]),
+            roomy.block_scale_of(&amax, scales[1]),
         ];
         different += usize::from(codes[0] != codes[1]);
     }
@@ -315,18 +305,17 @@ fn four_over_six_is_the_better_one() {
             .for_each(|x| *x *= pow2(-(i as i32 % 9)) as f32);
     }
     for tensor_scale in [false, true] {
-        let better = Nvfp4Format {
+        let better = BlockFormat {
             four_over_six: true,
-            ..Nvfp4Format::new(tensor_scale)
+            ..BlockFormat::nvfp4(tensor_scale)
         };
         let largest = data.iter().map(|x| x.abs().to_bits()).max().unwrap();
         let t = better.tensor_scale_of(largest);
         let mut chosen = [0; 2];
         for block in data.chunks(16) {
-            let amax = block.iter().map(|x| x.abs().to_bits()).max().unwrap();
-            let six = better.block_scale(amax, t);
+            let six = BlockFormat::nvfp4(tensor_scale).block_scale_of(block, t);
             let got = better.block_scale_of(block, t);
-            let error = |scale: u8| -> f64 {
+            let error = |scale: f32| -> f64 {
                 let errors = block.iter().map(|x| {
                     let q = better.round_scaled(*x, scale, t, Rounding::NearestEven, 0);
                     f64::from(q - x).powi(2)
@@ -338,9 +327,8 @@ fn four_over_six_is_the_better_one() {
             chosen[usize::from(got != six)] += 1;
         }
         assert!(chosen[0] > 500 && chosen[1] > 300, "{chosen:?}");
-        let error =
-            |format: Nvfp4Format| statistics(format.into(), &data, Rounder::NearestEven).error();
-        assert!(error(better) < 0.95 * error(Nvfp4Format::new(tensor_scale)));
+        let error = |format: BlockFormat| statistics(format, &data, Rounder::NearestEven).error();
+        assert!(error(better) < 0.95 * error(BlockFormat::nvfp4(tensor_scale)));
     }
 }
 
@@ -351,10 +339,10 @@ fn four_over_six_at_the_top() {
     let stream = RandomStream::new(9, 0);
     for headroom in headrooms() {
         for tensor_scale in [false, true] {
-            let format = Nvfp4Format {
+            let format = BlockFormat {
                 headroom,
                 four_over_six: true,
-                ..Nvfp4Format::new(tensor_scale)
+                ..BlockFormat::nvfp4(tensor_scale)
             };
             let number = |i: u64| {
                 let uniform = f64::from(stream.draw(i)) / pow2(31) - 1.0;
@@ -385,7 +373,7 @@ fn four_over_six_at_the_top() {
 
 #[test]
 fn mask_of_a_block() {
-    let format = BlockFormat::Mx(rms(8));
+    let format = rms(8);
     // r = √(137 / 8): the scale is 2.
     let values = [8.0, 0.0, -8.0, 1.0, -1.0, 2.0, 1.0, 1.5];
     let mut gradient = [1.0, 2.0, 3.0, f32::NAN, 5.0, 6.0, 7.0, -8.0];
@@ -397,7 +385,7 @@ fn mask_of_a_block() {
     // Of another number the scale is the same, but twelve is clipped, and so is what is beyond.
     let mut gradient = [1.0; 8];
     let values = [12.0, 0.0, -8.0, 1.0, -13.0, 2.0, 1.0, 1.5];
-    assert_eq!(MxFormat::scale_exponent_of(&rms(8), &values), Some(1));
+    assert_eq!(BlockFormat::scale_exponent_of(&rms(8), &values), Some(1));
     format
         .mask_clipped(&values, &[8], 0, &mut gradient)
         .unwrap();

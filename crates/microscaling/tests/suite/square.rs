@@ -3,8 +3,8 @@
 use crate::float_state::ieee;
 use crate::oracle::{self, blocks as rules, identical};
 use microscaling::{
-    BlockFormat, ElementFormat, FormatError, MxFormat, Nvfp4Format, Packed, QuantizeError,
-    RandomStream, Rounder, Rounding, ScaleMode, SharedExpMethod,
+    BlockFormat, ElementFormat, FormatError, Packed, QuantizeError, RandomStream, Rounder,
+    Rounding, ScaleFormat, ScaleMode, SharedExpMethod, Subnormals,
 };
 #[cfg(feature = "std")]
 use microscaling::{Comparison, Statistics};
@@ -46,12 +46,15 @@ fn quantized_block(
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<f32> {
-    ieee(|| match format {
-        BlockFormat::Mx(format) => {
+    ieee(|| match format.has_exponent() {
+        true => {
             let table = oracle::magnitudes(format.element);
             let amax = rules::amax(block);
             let scale = oracle::scale_exponent(&table, &format, amax);
-            if format.flush_fp32_subnorms && amax < f32::MIN_POSITIVE && scale.is_some() {
+            if format.subnormals == Subnormals::FlushBlocks
+                && amax < f32::MIN_POSITIVE
+                && scale.is_some()
+            {
                 return block.iter().map(|x| 0.0_f32.copysign(*x)).collect();
             }
             let elements = block.iter().zip(draws);
@@ -59,8 +62,7 @@ fn quantized_block(
                 .map(|(x, draw)| oracle::round_element(&table, scale, *x, rounding, *draw))
                 .collect()
         }
-        BlockFormat::Nvfp4(format) => rules::nvfp4(&format, tensor_amax, block, rounding, draws),
-        _ => unreachable!("a format with square blocks"),
+        false => rules::nvfp4(&format, tensor_amax, block, rounding, draws),
     })
 }
 
@@ -75,7 +77,7 @@ fn expected(
 ) -> Vec<f32> {
     let tensor_amax = rules::amax(data);
     let mut result = data.to_vec();
-    for places in blocks(shape, axis, format.block_size()) {
+    for places in blocks(shape, axis, format.group_size()) {
         let block: Vec<f32> = places.iter().map(|place| data[*place]).collect();
         let draws: Vec<u32> = places.iter().map(|i| stream.draw(*i as u64)).collect();
         let block = quantized_block(format, tensor_amax, &block, rounding, &draws);
@@ -102,10 +104,10 @@ fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| identical(*a, *b))
 }
 
-fn mx(element: ElementFormat, block_size: usize) -> MxFormat {
-    MxFormat {
+fn mx(element: ElementFormat, block_size: usize) -> BlockFormat {
+    BlockFormat {
         square: true,
-        ..MxFormat::new(element, block_size)
+        ..BlockFormat::mx(element, block_size)
     }
 }
 
@@ -118,19 +120,20 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
         select(ScaleMode::ALL.to_vec()).prop_filter("amax", |mode| *mode != ScaleMode::Rms),
         any::<bool>(),
     );
-    let mx = fields.prop_map(|(element, block_size, scale_bits, scale_mode, flush)| {
-        BlockFormat::Mx(MxFormat {
-            scale_bits,
+    let mx = fields.prop_map(
+        |(element, block_size, scale_bits, scale_mode, flush)| BlockFormat {
+            scale: ScaleFormat::exponent(scale_bits).unwrap(),
             scale_mode,
-            flush_fp32_subnorms: flush,
+            subnormals: match flush {
+                true => Subnormals::FlushBlocks,
+                false => Subnormals::Kept,
+            },
             ..mx(element, block_size)
-        })
-    });
-    let nvfp4 = any::<bool>().prop_map(|tensor_scale| {
-        BlockFormat::Nvfp4(Nvfp4Format {
-            square: true,
-            ..Nvfp4Format::new(tensor_scale)
-        })
+        },
+    );
+    let nvfp4 = any::<bool>().prop_map(|tensor_scale| BlockFormat {
+        square: true,
+        ..BlockFormat::nvfp4(tensor_scale)
     });
     prop_oneof![3 => mx, 1 => nvfp4]
 }
@@ -200,14 +203,8 @@ proptest! {
 fn a_large_square_is_a_line() {
     for element in ElementFormat::NAMED {
         let data = numbers(35 * 50, 0, false, 1);
-        let square = quantized(
-            mx(element, 64).into(),
-            &data,
-            &[35, 50],
-            1,
-            Rounder::NearestEven,
-        );
-        let line = MxFormat::new(element, 0).into();
+        let square = quantized(mx(element, 64), &data, &[35, 50], 1, Rounder::NearestEven);
+        let line = BlockFormat::mx(element, 0);
         assert!(same(
             &square,
             &quantized(line, &data, &[35 * 50], 0, Rounder::NearestEven)
@@ -218,14 +215,14 @@ fn a_large_square_is_a_line() {
 /// Large tensors, those with more runs than threads and those with fewer, narrow and wide ones: the bits of their blocks.
 #[test]
 fn threads_do_not_matter() {
-    let nvfp4 = Nvfp4Format {
+    let nvfp4 = BlockFormat {
         square: true,
-        ..Nvfp4Format::new(true)
+        ..BlockFormat::nvfp4(true)
     };
     let formats = [
-        BlockFormat::Mx(mx(ElementFormat::FP8_E4M3, 32)),
-        BlockFormat::Mx(mx(ElementFormat::FP4_E2M1, 100)),
-        BlockFormat::Nvfp4(nvfp4),
+        mx(ElementFormat::FP8_E4M3, 32),
+        mx(ElementFormat::FP4_E2M1, 100),
+        nvfp4,
     ];
     let shapes: [(&[usize], usize); 7] = [
         (&[500, 401], 1),
@@ -261,7 +258,7 @@ fn threads_do_not_matter() {
 /// Scales lie in row-major order of the blocks, one a block; the elements as ever.
 #[test]
 fn packed() {
-    let format = BlockFormat::Mx(mx(ElementFormat::FP4_E2M1, 2));
+    let format = mx(ElementFormat::FP4_E2M1, 2);
     // Blocks of 2 × 2, 2 × 1, 1 × 2 and 1 × 1.
     let matrix = [4.0, 1.0, 2.0, 1.0, 8.0, 1.0, 16.0, 8.0, 0.5];
     for axis in 0..2 {
@@ -293,7 +290,7 @@ fn packed() {
 #[test]
 #[cfg(feature = "std")]
 fn statistics_count_blocks() {
-    let format = BlockFormat::Mx(mx(ElementFormat::FP8_E4M3, 32));
+    let format = mx(ElementFormat::FP8_E4M3, 32);
     let data = vec![1.0; 100 * 70];
     let statistics = Statistics::of(Comparison {
         original: &data,
@@ -310,7 +307,7 @@ fn statistics_count_blocks() {
 #[test]
 fn errors() {
     let mut data = [1.1; 6];
-    let mut quantize = |format: MxFormat, shape: &[usize], axis| {
+    let mut quantize = |format: BlockFormat, shape: &[usize], axis| {
         let error = format.quantize(&mut data, shape, axis, Rounder::NearestEven);
         assert_eq!(data, [1.1; 6]);
         error.unwrap_err()
@@ -331,7 +328,7 @@ fn errors() {
         endless.to_string(),
         "quantize: square blocks: block_size is 0, expected a number of at least 1"
     );
-    let unshared = MxFormat {
+    let unshared = BlockFormat {
         shared_exp_method: SharedExpMethod::None,
         ..fp4
     };
@@ -352,8 +349,7 @@ fn errors() {
                 fp4.quantize(&mut [], &shape, axis, Rounder::NearestEven),
                 Ok(())
             );
-            let packed =
-                Packed::encode(fp4.into(), &[], &shape, axis, Rounder::NearestEven).unwrap();
+            let packed = Packed::encode(fp4, &[], &shape, axis, Rounder::NearestEven).unwrap();
             assert_eq!(packed.scales_shape(), [0]);
             assert_eq!(packed.decode(), [0.0; 0]);
         }
@@ -363,26 +359,26 @@ fn errors() {
 #[test]
 fn text() {
     let parse = |text: &str| text.parse::<BlockFormat>();
-    let fp8 = BlockFormat::Mx(mx(ElementFormat::FP8_E4M3, 32));
+    let fp8 = mx(ElementFormat::FP8_E4M3, 32);
     let text = "mx(element=fp8_e4m3,block_size=32,square=true)";
     assert_eq!(parse(text), Ok(fp8));
     assert_eq!(fp8.to_string(), text);
     assert_eq!(fp8.bits_per_element(), 8.0 + 8.0 / 1024.0);
-    assert!(fp8.is_square() && fp8.square_axes(2) == Some([1, 2]));
+    assert!(fp8.square && fp8.square_axes(2) == Some([1, 2]));
     assert_eq!(
         parse("mx(element=fp8_e4m3,square=false)"),
         parse("mxfp8_e4m3")
     );
     assert_eq!(parse("mxfp8_e4m3").unwrap().square_axes(2), None);
     for tensor_scale in [false, true] {
-        let format = BlockFormat::Nvfp4(Nvfp4Format {
+        let format = BlockFormat {
             square: true,
-            ..Nvfp4Format::new(tensor_scale)
-        });
+            ..BlockFormat::nvfp4(tensor_scale)
+        };
         let text = format!("nvfp4(tensor_scale={tensor_scale},square=true)");
         assert_eq!(parse(&text), Ok(format));
         assert_eq!(format.to_string(), text);
-        assert_eq!(format.has_tensor_scale(), tensor_scale);
+        assert_eq!(format.tensor_scale, tensor_scale);
         assert_eq!(format.bits_per_element(), 4.0 + 8.0 / 256.0);
     }
     for wrong in [

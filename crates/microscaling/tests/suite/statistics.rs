@@ -1,9 +1,8 @@
 //! What quantization did, against sums written as their definitions are.
 
 use microscaling::{
-    BlockFormat, Comparison, ElementFormat, FloatFormat, MxFormat, Nvfp4Format,
-    OperandQuantization, PartStatistics, QuantizeError, RandomHadamard, RandomStream, Rounding,
-    ScaleMode, Statistics, StatisticsParts,
+    BlockFormat, Comparison, ElementFormat, FloatFormat, OperandQuantization, PartStatistics,
+    QuantizeError, RandomHadamard, RandomStream, Rounding, ScaleMode, Statistics, StatisticsParts,
 };
 use proptest::prelude::*;
 
@@ -18,10 +17,10 @@ fn close(a: f64, b: f64) -> bool {
 
 /// The elements of each block, as places in the tensor.
 fn blocks(shape: &[usize], axis: usize, format: BlockFormat) -> Vec<Vec<usize>> {
-    if format.is_square() {
-        return square::blocks(shape, axis, format.block_size());
+    if format.square {
+        return square::blocks(shape, axis, format.group_size());
     }
-    let size = format.block_size();
+    let size = format.group_size();
     let inner: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();
     let size = if size == 0 { shape[axis] } else { size };
@@ -37,7 +36,7 @@ fn blocks(shape: &[usize], axis: usize, format: BlockFormat) -> Vec<Vec<usize>> 
 }
 
 /// The largest number and the scale of an MX block of finite numbers, from its values alone.
-fn mx_scale(format: &MxFormat, block: &[f32]) -> Option<(f64, f64)> {
+fn mx_scale(format: &BlockFormat, block: &[f32]) -> Option<(f64, f64)> {
     let exponent = format.scale_exponent_of(block)?;
     let scale = 2_f64.powi(exponent);
     Some((scale, oracle::largest(format.element, exponent)))
@@ -120,9 +119,7 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
             if power > 0.0 {
                 ratios.push((error.sum::<f64>() / power) as f32);
             }
-            if let BlockFormat::Mx(format) = format
-                && power > 0.0
-            {
+            if format.is_mx() && power > 0.0 {
                 let values: Vec<f32> = finite.iter().map(|&at| x[at]).collect();
                 let before = block.iter().map(|&at| x[at]).filter(|x| x.is_finite());
                 let before: Vec<f32> = before.collect();
@@ -149,7 +146,7 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
         } else {
             assert_eq!(statistics.block_sqnr([0.5]), None);
         }
-        if matches!(format, BlockFormat::Mx(_)) {
+        if format.is_mx() {
             assert_eq!(
                 statistics.saturated(),
                 saturated as u64,
@@ -184,7 +181,7 @@ proptest! {
         seed: u64,
         specials: bool,
     ) {
-        prop_assume!(shape.len() > 1 || !format.is_square());
+        prop_assume!(shape.len() > 1 || !format.square);
         check(format, &shape, axis % shape.len(), seed, specials);
     }
 }
@@ -330,10 +327,10 @@ fn standard_normal_numbers_have_the_known_figures() {
     ];
     let x = normal(1 << 20);
     for (element, scale_mode, sqnr, slope, underflow, saturated) in known {
-        let format = BlockFormat::Mx(MxFormat {
+        let format = BlockFormat {
             scale_mode,
-            ..MxFormat::new(element, 32)
-        });
+            ..BlockFormat::mx(element, 32)
+        };
         let quantization = OperandQuantization {
             blocks: Some((format, Rounding::NearestEven)),
             ..OperandQuantization::default()
@@ -403,7 +400,7 @@ fn tensors_taken_together_are_one() {
 
 #[test]
 fn what_is_not_there_has_no_figures() {
-    let format = BlockFormat::Nvfp4(Nvfp4Format::new(true));
+    let format = BlockFormat::nvfp4(true);
     let of = |x: &[f32]| {
         Statistics::of(Comparison {
             original: x,
@@ -447,10 +444,10 @@ fn what_does_not_fit_is_an_error() {
         of(&[1.0; 6], 2),
         Err(QuantizeError::AxisOutOfRange { axis: 2, rank: 2 })
     ));
-    let unsound = BlockFormat::Mx(MxFormat {
-        scale_bits: 9,
-        ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
-    });
+    let unsound = BlockFormat {
+        tensor_scale: true,
+        ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
+    };
     let quantization = OperandQuantization {
         blocks: Some((unsound, Rounding::NearestEven)),
         ..OperandQuantization::default()

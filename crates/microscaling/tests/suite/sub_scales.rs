@@ -1,9 +1,9 @@
 //! Scales that parts of a block double: HiF4.
 
-use microscaling::{BlockFormat, FloatScaleFormat, FormatError, Packed, RandomStream, Rounder};
+use microscaling::{BlockFormat, FormatError, Packed, RandomStream, Rounder};
 
 fn hif4() -> BlockFormat {
-    FloatScaleFormat::HIF4.into()
+    BlockFormat::HIF4
 }
 
 /// Normally distributed numbers, by Box and Muller.
@@ -116,9 +116,9 @@ fn what_has_no_sub_scales() {
             "{error}"
         );
     }
-    let format = FloatScaleFormat {
+    let format = BlockFormat {
         block_size: 4,
-        ..FloatScaleFormat::HIF4
+        ..BlockFormat::HIF4
     };
     let error = format.validate().unwrap_err();
     assert!(matches!(error, FormatError::SubScales { .. }), "{error}");

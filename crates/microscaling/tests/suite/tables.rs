@@ -1,18 +1,16 @@
 //! Elements by a table.
 
 use microscaling::{
-    BlockFormat, ElementFormat, FloatScaleFormat, FormatError, Packed, RandomStream, Rounder,
-    Rounding, ScaleFormat,
+    BlockFormat, ElementFormat, FormatError, Packed, RandomStream, Rounder, Rounding, ScaleFormat,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 
 fn block(element: ElementFormat) -> BlockFormat {
-    FloatScaleFormat {
+    BlockFormat {
         tensor_scale: true,
-        ..FloatScaleFormat::new(element, ScaleFormat::UE4M3, 16)
+        ..BlockFormat::float_scale(element, ScaleFormat::UE4M3, 16)
     }
-    .into()
 }
 
 /// The numbers of an element format, all of whose codes are numbers, in the order of its codes.
@@ -92,7 +90,7 @@ proptest! {
     fn the_better_table(x in prop::collection::vec(-8.0_f32..8.0, 32)) {
         let with = |tables: &[&[f32]]| {
             let element = ElementFormat::tables(tables).unwrap();
-            let format = BlockFormat::from(FloatScaleFormat::new(element, ScaleFormat::FLOAT32, 32));
+            let format = BlockFormat::float_scale(element, ScaleFormat::FLOAT32, 32);
             let mut q = x.clone();
             format.quantize(&mut q, &[32], 0, Rounder::NearestEven).unwrap();
             x.iter().zip(&q).map(|(x, q)| f64::from(x - q).powi(2)).sum::<f64>()
@@ -228,9 +226,9 @@ fn tables_at_the_limits() {
             .all(|q| !q.is_nan())
     );
     // Inf in units of the scale saturates.
-    let format = FloatScaleFormat {
+    let format = BlockFormat {
         tensor_scale: true,
-        ..FloatScaleFormat::new(as_table(ElementFormat::FP6_E3M2), ScaleFormat::UE4M3, 16)
+        ..BlockFormat::float_scale(as_table(ElementFormat::FP6_E3M2), ScaleFormat::UE4M3, 16)
     };
     let q = format.round_scaled(1e38, 448.0, 1e-30, Rounding::NearestEven, 0);
     assert_eq!(q, 28.0 * (448.0 * 1e-30));

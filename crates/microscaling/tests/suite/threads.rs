@@ -169,7 +169,7 @@ proptest! {
         axis in 0..4_usize,
         rounding in select(Rounding::ALL.to_vec()),
     ) {
-        prop_assume!(shape.len() > 1 || !format.is_square());
+        prop_assume!(shape.len() > 1 || !format.square);
         // Without codes for what is no number.
         check(format, &shape, axis % shape.len(), rounding);
     }

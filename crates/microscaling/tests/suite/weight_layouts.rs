@@ -42,8 +42,8 @@ fn worked_blocks() {
     let halves: Vec<u8> = (0..16).map(|j| j | j << 4).collect();
     for layout in WeightLayout::ALL {
         let format = layout.format();
-        let block = format.block_size();
-        let (scale, tensor_scale) = match format.has_tensor_scale() {
+        let block = format.group_size();
+        let (scale, tensor_scale) = match format.tensor_scale {
             true => (0x3c, Some(0.25)),
             false => (130, None),
         };
@@ -157,11 +157,7 @@ fn sizes() {
     for layout in WeightLayout::ALL {
         let (_, stored) = stored(layout);
         let bytes: usize = stored.iter().map(|tensor| tensor.bytes.len()).sum();
-        let numbers = if layout.format().has_tensor_scale() {
-            4
-        } else {
-            0
-        };
+        let numbers = if layout.format().tensor_scale { 4 } else { 0 };
         let bits = layout.format().bits_per_element();
         assert_eq!((bytes - numbers) as f64 * 8.0, bits * 4096.0, "{layout}");
     }
@@ -388,7 +384,7 @@ fn what_a_config_says() {
                     ("compressed-tensors", &layout.name().into())
                 );
                 let weights = &config["config_groups"]["group_0"]["weights"];
-                assert_eq!(weights["group_size"], layout.format().block_size());
+                assert_eq!(weights["group_size"], layout.format().group_size());
                 assert_eq!(weights["num_bits"], layout.format().element_bits());
             }
         }
@@ -415,7 +411,7 @@ fn scales_as_e8m0() {
                 })
             });
             let scales = stored[i].name.ends_with("_scale") || stored[i].name.ends_with("_scales");
-            if scales && matches!(layout.format(), BlockFormat::Mx(_)) {
+            if scales && layout.format().has_exponent() {
                 assert_eq!(loaded.as_ref(), Ok(&packed), "{layout}");
             } else {
                 assert!(

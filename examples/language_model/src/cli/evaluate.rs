@@ -72,12 +72,12 @@ impl CacheOptions {
         };
         let (axis, positions) = match self.kv_axis {
             CacheAxis::Head => (3, 1),
-            CacheAxis::Time => (2, format.block_size()),
+            CacheAxis::Time => (2, format.group_size()),
         };
         if positions == 0 {
             return Err(refuse("a format with a block size, along time"));
         }
-        if format.float_scale().is_some_and(|scale| scale.tensor_scale) {
+        if format.tensor_scale {
             return Err(refuse(
                 "a format without a scale of the whole tensor, which grows with each token",
             ));

@@ -13,7 +13,7 @@ use burn_backend::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, OperandKind, Rounding, ScaleType, StatisticsParts};
+use microscaling::{OperandKind, Rounding, ScaleType, StatisticsParts};
 
 use super::launch;
 use super::numbers::bits::{INFINITY, NAN, ONE};
@@ -270,7 +270,7 @@ fn times_tensor_scales<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let formats = forms.map(|form| {
         let format = form.blocks.map(|(format, _)| format);
-        format.filter(BlockFormat::has_tensor_scale).map(Format::of)
+        format.filter(|format| format.tensor_scale).map(Format::of)
     });
     if formats == [None; 2] {
         return result;

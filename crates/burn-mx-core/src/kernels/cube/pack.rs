@@ -11,8 +11,7 @@ use burn_backend::{DType, Shape};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use microscaling::{
-    BlockFormat, FloatScaleFormat, PackError, Packed, PackedView, RandomStream, Rounding,
-    StatisticsParts,
+    BlockFormat, NonFinite, PackError, Packed, PackedView, RandomStream, Rounding, StatisticsParts,
 };
 
 use super::launch;
@@ -58,16 +57,12 @@ impl Form {
         let of_device = Format::of(format);
         let sub_block = of_device.sub_block_length(rows);
         let sub_blocks = rows.div_ceil(sub_block);
-        let (scale_bits, scale, bits_of_sub_blocks) = match of_device {
-            Format::Microexponent(format) => (8, 1, sub_blocks * format.shift_bits as usize),
-            Format::FloatScale(format) => {
-                let scale = format.scale_bits().div_ceil(8) as usize;
-                // Also of a shorter block, so that the levels have their places.
-                let doubling = levels(format).map_or(0, |[first, ratio]| first + first * ratio);
-                (format.scale.bits(), scale, doubling)
-            }
-            Format::Mx(_) | Format::Bfp(_) => (8, 1, 0),
-        };
+        let scale = format.scale_bits().div_ceil(8) as usize;
+        // Also of a shorter block, so that the levels have their places.
+        let doubling = levels(format).map_or(0, |[first, ratio]| first + first * ratio);
+        let shifts = format
+            .shifts
+            .map_or(0, |shifts| sub_blocks * shifts.bits as usize);
         let is_numbered = of_device.grids() > 1 || of_device.first_sub_block().is_some();
         Self {
             format: of_device,
@@ -75,9 +70,9 @@ impl Form {
             sub_block,
             sub_blocks,
             grid: if is_numbered { 3 } else { 2 },
-            record: scale + bits_of_sub_blocks.div_ceil(8),
+            record: scale + (doubling + shifts).div_ceil(8),
             scale,
-            scale_bits,
+            scale_bits: format.scale.bits(),
         }
     }
 
@@ -93,11 +88,11 @@ impl Form {
 
     /// Bits of the first level of sub-blocks, and bits of the second level for each of these.
     fn levels(self) -> [usize; 2] {
-        levels(self.format.float_scale()).expect("the format has sub-scales")
+        levels(self.format.block()).expect("the format has sub-scales")
     }
 }
 
-fn levels(format: FloatScaleFormat) -> Option<[usize; 2]> {
+fn levels(format: BlockFormat) -> Option<[usize; 2]> {
     let [first, second] = format.sub_scales?.block_sizes();
     Some([format.block_size / first, first / second])
 }
@@ -226,14 +221,14 @@ impl<'a> Words<'a> {
 
     /// Whether the largest magnitude of all is asked for: because it makes a scale, or because not every number has a code.
     fn looks_at_all(&self) -> bool {
-        self.format.has_tensor_scale() || matches!(self.format, BlockFormat::Bfp(_))
+        self.format.tensor_scale || self.format.non_finite == NonFinite::Kept
     }
 
     /// The packed tensor that the words are; `None` if one of its numbers has no code.
     pub(super) fn read(&self, words: &[i32]) -> Option<Packed> {
         let [codes, records] = self.lengths();
         let amax = words[codes + records] as u32;
-        if matches!(self.format, BlockFormat::Bfp(_)) && amax >= INFINITY {
+        if self.format.non_finite == NonFinite::Kept && amax >= INFINITY {
             return None;
         }
         let bytes = |words: &[i32], length: usize| {
@@ -242,11 +237,8 @@ impl<'a> Words<'a> {
         };
         let elements = bytes(&words[..codes], self.bytes_of_codes());
         let scales = bytes(&words[codes..], self.bytes_of_records());
-        let float_scale = self.format.float_scale();
-        let tensor_scale = float_scale
-            .filter(|format| format.tensor_scale)
-            .map(|format| format.tensor_scale_of(amax));
         let (format, shape, axis) = (self.format, self.shape, self.axis);
+        let tensor_scale = format.tensor_scale.then(|| format.tensor_scale_of(amax));
         let packed = Packed::from_parts(format, shape, axis, tensor_scale, scales, elements);
         Some(packed.expect("the words are what the format says"))
     }
@@ -302,22 +294,15 @@ impl<'a> Words<'a> {
 
 /// Whether packing is an error, which the host finds.
 pub(super) fn is_refused(format: &BlockFormat, rounding: Rounding) -> bool {
-    rounding == Rounding::Stochastic && format.float_scale().is_some_and(|format| format.eden)
+    rounding == Rounding::Stochastic && format.eden
 }
 
 /// Bits of a sub-block's shift; 1 where there is none.
 fn shift_bits(format: Format) -> usize {
-    match format {
-        Format::Microexponent(format) => format.shift_bits as usize,
-        _ => 1,
-    }
+    format.shifts.map_or(1, |shifts| shifts.bits as usize)
 }
 
 /// Bits of a magnitude below a sign.
 fn magnitude_bits(format: Format) -> u32 {
-    match format {
-        Format::Microexponent(format) => format.mantissa_bits(),
-        Format::Bfp(format) => format.mantissa_bits(),
-        Format::Mx(_) | Format::FloatScale(_) => 0,
-    }
+    format.element.bits() - 1
 }

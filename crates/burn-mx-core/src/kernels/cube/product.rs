@@ -83,7 +83,7 @@ pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm
 pub(super) fn has_tensor_scale(form: OperandForm) -> bool {
     let blocks = form.quantization.blocks;
     let on_device =
-        |format: &BlockFormat| format.has_tensor_scale() && two_pass_scale::is_short_enough(format);
+        |format: &BlockFormat| format.tensor_scale && two_pass_scale::is_short_enough(format);
     form.tensor_scale.is_some() || blocks.is_some_and(|(format, _)| on_device(&format))
 }
 

@@ -122,7 +122,7 @@ fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
 /// The tensor in an order in which the two axes of square blocks lie together. A matrix lies in one of two orders, and both
 /// have the same blocks.
 fn in_pairs<T: InMemory>(tensor: T, format: BlockFormat) -> T {
-    match format.is_square() && tensor.dims().len() > 2 {
+    match format.square && tensor.dims().len() > 2 {
         true => tensor.row_major(),
         false => tensor,
     }

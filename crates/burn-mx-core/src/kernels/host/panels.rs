@@ -81,7 +81,7 @@ fn is_taken_as_a_whole<T: InMemory>(
     (format, rounding): (BlockFormat, Rounding),
 ) -> bool {
     let is_several = form.place.flat && tensor.dims().len() > 2;
-    rounding == Rounding::Stochastic || (format.is_square() && is_several)
+    rounding == Rounding::Stochastic || (format.square && is_several)
 }
 
 /// The quantized tensor, and the form that remains; `None` if there is a tensor scale that cannot be taken out of the
@@ -99,7 +99,7 @@ fn quantized<T: InMemory>(
         Some((format, rounding)) => native::float_round_to(tensor, format, rounding, stream),
         None => tensor,
     };
-    let (tensor, tensor_scale) = match format.has_tensor_scale() {
+    let (tensor, tensor_scale) = match format.tensor_scale {
         true => {
             let quantize = native::quantize_without_tensor_scale;
             let (tensor, scale) = quantize(tensor, axis, format, rounding, stream)?;

@@ -19,7 +19,7 @@ pub(in crate::kernels) struct Quantization {
 impl Quantization {
     /// Whether pieces of whole blocks can be worked on without knowing of the others.
     pub(in crate::kernels) fn is_local(&self) -> bool {
-        self.rounding != Rounding::Stochastic && !self.format.has_tensor_scale()
+        self.rounding != Rounding::Stochastic && !self.format.tensor_scale
     }
 
     /// Quantizes a tensor in row-major order.
@@ -31,7 +31,7 @@ impl Quantization {
         let axis = shape[self.axis];
         let inner: usize = shape[self.axis + 1..].iter().product();
         let outer: usize = shape[..self.axis].iter().product();
-        let block = self.format.block_size();
+        let block = self.format.group_size();
         // Where blocks end together with the axis, one may go on over its end.
         let flat = block > 0 && axis.is_multiple_of(block);
         let (axis, unit) = match outer == 1 || flat {
@@ -58,7 +58,7 @@ impl Quantization {
         let [rows, columns] = axes.map(|axis| shape[axis]);
         let inner: usize = shape[second + 1..].iter().product();
         let outer: usize = shape[..first].iter().product();
-        let block = self.format.block_size();
+        let block = self.format.group_size();
         let row = columns * inner;
         // Where blocks end together with the axis, one may go on over its end.
         let is_flat = outer == 1 || rows.is_multiple_of(block);

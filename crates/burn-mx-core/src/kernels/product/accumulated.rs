@@ -36,7 +36,7 @@ pub(crate) fn kind_of(
 ) -> Option<OperandKind> {
     let element = match (blocks, elementwise) {
         // Stochastic scales cannot be packed.
-        (Some(format), _) if format.float_scale().is_some_and(|format| format.eden) => return None,
+        (Some(format), _) if format.eden => return None,
         (Some(format), _) => return OperandKind::of_format(format),
         (None, None) => OperandType::Float32,
         (None, Some(format)) => match (format.exponent_bits(), format.mantissa_bits()) {

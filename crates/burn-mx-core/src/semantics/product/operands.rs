@@ -70,7 +70,7 @@ impl Along {
         match (self.place, format) {
             (Some(place), Some(format)) => place.block_axis(rank, &format),
             // Of a convolution's weight, inputs and outputs are the first two axes.
-            (None, Some(format)) if format.is_square() => self.axis.max(1),
+            (None, Some(format)) if format.square => self.axis.max(1),
             _ => self.axis,
         }
     }

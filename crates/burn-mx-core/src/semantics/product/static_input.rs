@@ -93,21 +93,14 @@ fn cut_off<B: MxKernels>(tensor: FloatTensor<B>, limits: FloatTensor<B>) -> Floa
 /// How many elements stand before a block of this size, and the format of both together. With sub-blocks, one sub-block
 /// stands before, so that the shifts of the others follow from their own elements.
 fn with_pins(format: BlockFormat, size: usize) -> (usize, BlockFormat) {
-    match format {
-        BlockFormat::Mx(mut format) => {
-            format.block_size = size + 1;
-            (1, format.into())
-        }
-        BlockFormat::Bfp(mut format) => {
-            format.block_size = size + 1;
-            (1, format.into())
-        }
-        BlockFormat::Microexponent(mut format) => {
-            let pins = format.sub_block_size;
-            format.block_size = size + pins;
-            (pins, format.into())
-        }
-        // NVFP4 and what may come is refused before.
-        format => (1, format),
-    }
+    let pins = format.shifts.map_or(1, |shifts| shifts.block_size);
+    let block_size = size + pins;
+    // Formats whose scales are floats are refused before.
+    (
+        pins,
+        BlockFormat {
+            block_size,
+            ..format
+        },
+    )
 }

@@ -6,9 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use microscaling::{
-    BlockFormat, ElementFormat, FormatError, MxFormat, NameError, ParseFormatError,
-};
+use microscaling::{BlockFormat, ElementFormat, FormatError, NameError, ParseFormatError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// The value of a field like `w_elem_format`: the element of an MX block, or a whole block format. All slots of the
@@ -21,9 +19,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 /// ```
 /// # extern crate burn_mx_core as burn_mx;
 /// use burn_mx::SlotFormat;
-/// use microscaling::{ElementFormat, MxFormat};
+/// use microscaling::{BlockFormat, ElementFormat};
 ///
-/// let shared = MxFormat::new(ElementFormat::INT8, 64); // the element does not matter
+/// let shared = BlockFormat::mx(ElementFormat::INT8, 64); // the element does not matter
 /// let slot: SlotFormat = "fp4".parse()?;
 /// assert_eq!(slot.block_format(&shared).unwrap().to_string(), "mx(element=fp4_e2m1,block_size=64)");
 /// let slot: SlotFormat = "bfp(bit_width=12)".parse()?;
@@ -61,9 +59,9 @@ impl SlotFormat {
     /// The block format of this slot. An [`Element`](Self::Element) takes block size, scale bits, scale mode, method
     /// and flush from `shared`; a [`Block`](Self::Block) ignores `shared`. An [`Unknown`](Self::Unknown) text gives
     /// `None`; resolved specs have no such text.
-    pub const fn block_format(&self, shared: &MxFormat) -> Option<BlockFormat> {
+    pub const fn block_format(&self, shared: &BlockFormat) -> Option<BlockFormat> {
         match *self {
-            Self::Element(element) => Some(BlockFormat::Mx(MxFormat { element, ..*shared })),
+            Self::Element(element) => Some(BlockFormat { element, ..*shared }),
             Self::Block(format) => Some(format),
             Self::Unknown(_) => None,
         }
@@ -76,7 +74,7 @@ impl SlotFormat {
     /// elements.
     pub fn validate(&self) -> Result<(), FormatError> {
         match self {
-            Self::Element(element) => MxFormat::new(*element, 32).validate(),
+            Self::Element(element) => BlockFormat::mx(*element, 32).validate(),
             Self::Unknown(_) => Ok(()),
             Self::Block(format) => format.validate(),
         }

@@ -1,9 +1,6 @@
 //! Training recipes of the literature, as specs.
 
-use microscaling::{
-    BlockFormat, ElementFormat, FloatScaleFormat, Headroom, MxFormat, Nvfp4Format, Rounding,
-    ScaleFormat, ScaleMode,
-};
+use microscaling::{BlockFormat, ElementFormat, Headroom, Rounding, ScaleFormat, ScaleMode};
 
 use crate::specs::{
     ElementwiseScope, GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat,
@@ -31,7 +28,7 @@ const EDEN_HEADROOM: Headroom = match Headroom::new(1581, 1600) {
 const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
 
 /// MXFP4 blocks of 32 elements.
-const MXFP4: MxFormat = MxFormat::new(ElementFormat::FP4_E2M1, 32);
+const MXFP4: BlockFormat = BlockFormat::mx(ElementFormat::FP4_E2M1, 32);
 
 impl MxSpecs {
     /// NVIDIA's pretraining in MXFP8 (Mishra et al., "Recipes for Pre-training LLMs with MXFP8", arXiv 2506.08027;
@@ -68,7 +65,7 @@ impl MxSpecs {
             hadamard_input_grad: Some(transform),
             hadamard_weight_grad: Some(transform),
             headroom_bp: FOUR_THIRDS,
-            ..Self::bfloat16().with_gradients(MXFP4.into(), Some(Rounding::Stochastic))
+            ..Self::bfloat16().with_gradients(MXFP4, Some(Rounding::Stochastic))
         }
     }
 
@@ -79,16 +76,16 @@ impl MxSpecs {
     /// with fixed signs. Products of activations, the head and the last 15 % of the layers stay in bfloat16, see
     /// [`Recipe`](crate::Recipe).
     ///
-    /// The scales follow [`Nvfp4Format`], whose float32 operations are in torchao's order and not in
+    /// The scales follow [`BlockFormat::nvfp4`], whose float32 operations are in torchao's order and not in
     /// TransformerEngine's. Transformed operands stay float32 until they are quantized.
     pub fn nvfp4_pretraining() -> Self {
-        let one_axis = Nvfp4Format::new(true);
-        let square = Nvfp4Format {
+        let one_axis = BlockFormat::nvfp4(true);
+        let square = BlockFormat {
             square: true,
             ..one_axis
         };
         let [activations, weights] =
-            [one_axis, square].map(|format| Some(SlotFormat::Block(format.into())));
+            [one_axis, square].map(|format| Some(SlotFormat::Block(format)));
         let signs = HadamardSigns::Given(TRANSFORMER_ENGINE_SIGNS);
         let stochastic = Some(Rounding::Stochastic);
         Self {
@@ -118,7 +115,7 @@ impl MxSpecs {
     /// deviation for the root mean square, draws signs for a layer and not for a product, and breaks ties toward zero.
     pub fn quartet() -> Self {
         let headroom = THREE_HALVES;
-        Self::quartet_with(MxFormat { headroom, ..MXFP4 })
+        Self::quartet_with(BlockFormat { headroom, ..MXFP4 })
     }
 
     /// [`quartet`](Self::quartet) with the rule of its released code (github.com/IST-DASLab/Quartet): the scale's exponent is
@@ -128,12 +125,12 @@ impl MxSpecs {
     }
 
     /// Quartet with this block format forward, by root mean squares.
-    fn quartet_with(format: MxFormat) -> Self {
-        let forward = MxFormat {
+    fn quartet_with(format: BlockFormat) -> Self {
+        let forward = BlockFormat {
             scale_mode: ScaleMode::Rms,
             ..format
         };
-        let forward = Some(SlotFormat::Block(forward.into()));
+        let forward = Some(SlotFormat::Block(forward));
         let drawn = Hadamard::new(32).with_signs(HadamardSigns::Product);
         Self {
             w_elem_format: forward,
@@ -144,29 +141,29 @@ impl MxSpecs {
             headroom_bp: FOUR_THIRDS,
             gradient_operands: GradientOperands::Forward,
             mask_clipped: true,
-            ..Self::bfloat16().with_gradients(MXFP4.into(), None)
+            ..Self::bfloat16().with_gradients(MXFP4, None)
         }
     }
 
     /// Quartet II (Panferov et al., "Quartet II: Accurate LLM Pre-Training in NVFP4 by Improved Unbiased Gradient Estimation",
     /// arXiv 2601.22813): both passes in NVFP4. The forward pass has four over six and rounds to nearest. Gradient products take
     /// the operands that the forward product used, and the gradient. A Hadamard transform of 128 with drawn signs comes first, then
-    /// [MS-EDEN](FloatScaleFormat::eden). Scales have the released code's headroom, 17/16 · 0.93. Products of activations and the
+    /// [MS-EDEN](BlockFormat::eden). Scales have the released code's headroom, 17/16 · 0.93. Products of activations and the
     /// head stay in bfloat16.
     ///
     /// The released code (github.com/IST-DASLab/Quartet-II) takes 1 for a block scale that would round to 0, where this preset takes
     /// the smallest scale, 2^−9, and has the same signs for both products of a layer.
     pub fn quartet2() -> Self {
-        let forward = Nvfp4Format {
+        let forward = BlockFormat {
             four_over_six: true,
-            ..Nvfp4Format::new(true)
+            ..BlockFormat::nvfp4(true)
         };
-        let forward = Some(SlotFormat::Block(forward.into()));
-        let backward = FloatScaleFormat {
+        let forward = Some(SlotFormat::Block(forward));
+        let backward = BlockFormat {
             tensor_scale: true,
             eden: true,
             headroom: EDEN_HEADROOM,
-            ..FloatScaleFormat::new(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
+            ..BlockFormat::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
         };
         let drawn = Hadamard::new(128).with_signs(HadamardSigns::Product);
         Self {
@@ -175,7 +172,7 @@ impl MxSpecs {
             hadamard_input_grad: Some(drawn),
             hadamard_weight_grad: Some(drawn),
             gradient_operands: GradientOperands::Forward,
-            ..Self::bfloat16().with_gradients(backward.into(), Some(Rounding::Stochastic))
+            ..Self::bfloat16().with_gradients(backward, Some(Rounding::Stochastic))
         }
     }
 

@@ -39,8 +39,7 @@ impl StaticInput {
         let is_magnitude = |pattern: &u32| *pattern < f32::INFINITY.to_bits();
         let fits = |format| {
             let blocks = self.length.div_ceil(block_length(format, self.length));
-            let has_exponent = format.float_scale().is_none();
-            has_exponent && blocks == self.amax.len() && self.amax.iter().all(is_magnitude)
+            format.has_exponent() && blocks == self.amax.len() && self.amax.iter().all(is_magnitude)
         };
         self.length > 0 && format.is_some_and(fits)
     }
@@ -53,7 +52,7 @@ impl StaticInput {
 
 /// Elements of a block along an axis of this length; the last block may have fewer.
 pub(crate) fn block_length(format: BlockFormat, length: usize) -> usize {
-    match format.block_size() {
+    match format.group_size() {
         0 => length,
         size => size,
     }

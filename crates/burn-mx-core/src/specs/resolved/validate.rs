@@ -6,7 +6,7 @@ mod recipe;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use microscaling::{BlockFormat, ElementFormat, MxFormat, RandomHadamard};
+use microscaling::{BlockFormat, ElementFormat, RandomHadamard};
 
 use crate::specs::{MxSpecs, Slot, SlotFormat, SpecsError};
 
@@ -37,12 +37,12 @@ impl MxSpecs {
                 return Err(SpecsError::UnknownFormat { field, name, error });
             }
             // An element goes by the scale mode of all slots, which not all elements have.
-            let shared = MxFormat {
+            let shared = BlockFormat {
                 scale_mode: self.scale_mode,
-                ..MxFormat::new(ElementFormat::FP4_E2M1, 32)
+                ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
             };
             let of_slot = match format {
-                SlotFormat::Element(element) => MxFormat { element, ..shared }.validate(),
+                SlotFormat::Element(element) => BlockFormat { element, ..shared }.validate(),
                 _ => format.validate(),
             };
             of_slot.map_err(|error| SpecsError::Format {
@@ -84,7 +84,7 @@ impl MxSpecs {
         format: BlockFormat,
     ) -> Result<(), SpecsError> {
         let default = Self::default();
-        let (size, bits, own) = (self.block_size, self.scale_bits, format.block_size());
+        let (size, bits, own) = (self.block_size, self.scale_bits, format.group_size());
         let (mode, method) = (self.scale_mode, self.shared_exp_method);
         let flush = self.mx_flush_fp32_subnorms;
         let fields: [(_, &dyn Display, _, _); 5] = [

@@ -5,7 +5,7 @@ use core::fmt;
 
 /// A scale of several blocks along an axis: of a tile, or of a whole channel.
 ///
-/// [`FloatScaleFormat`](crate::FloatScaleFormat) quantizes this part as if it were a tensor with a tensor scale. So the
+/// [`BlockFormat`](crate::BlockFormat) quantizes this part as if it were a tensor with a tensor scale. So the
 /// part's largest magnitude gives t. t is limited to the range of its format, subnormal numbers included, and rounded to its
 /// numbers, half to even. A part with a NaN or Inf becomes NaN.
 ///

@@ -26,7 +26,7 @@ pub enum ScaleMode {
     /// normal distribution (Quartet, arXiv 2505.14669, and its code). Larger numbers saturate, on purpose.
     ///
     /// So that no order of summation matters, r has a definition in integers, see
-    /// [`MxFormat::scale_exponent_of`](crate::MxFormat::scale_exponent_of). Quartet's code takes the standard deviation
+    /// [`BlockFormat::scale_exponent_of`](crate::BlockFormat::scale_exponent_of). Quartet's code takes the standard deviation
     /// of the block, which is less than r where the mean is not 0, and adds 10^−8, which limits s to at least −27.
     Rms,
 }

@@ -1,22 +1,31 @@
-//! The formats of scales that are floats.
+//! The formats of scales.
 
-use crate::format::{ElementFormat, ParseFormatError, SpecialCodes};
+use crate::format::{ElementFormat, FormatError, ParseFormatError, SpecialCodes};
 use crate::names::{NameError, impl_serde_by_text};
+use crate::round::bits;
+use alloc::format;
 use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;
 
-/// The format of a block's scale that is a float: the magnitudes of a small float, or float32.
+/// The format of a block's scale: a power of two, the magnitudes of a small float, or float32.
 ///
-/// The text form is a [name](Self::NAMES), or the text of an [`ElementFormat`] that is a float with a code for NaN:
-/// `float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan)`.
+/// The text form is a [name](Self::NAMES), `e4m0` of a power of two with 4 bits, or the text of an [`ElementFormat`] that is a float
+/// with a code for NaN: `float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ScaleFormat {
-    /// `None` is float32.
-    float: Option<ElementFormat>,
+pub struct ScaleFormat(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// The number of bits.
+    Exponent(u8),
+    Float(ElementFormat),
+    Float32,
 }
 
 impl ScaleFormat {
+    /// `e8m0`: 2^−127 … 2^127, and NaN. OCP MX's.
+    pub const E8M0: Self = Self(Kind::Exponent(8));
     /// `ue4m3`: the magnitudes of [`FP8_E4M3`](ElementFormat::FP8_E4M3). Max 448. NVFP4's.
     pub const UE4M3: Self = Self::of(ElementFormat::FP8_E4M3);
     /// `ue5m3`: 5 exponent bits, 3 mantissa bits, bias 15. Max 114688.
@@ -30,9 +39,10 @@ impl ScaleFormat {
     /// `bfloat16`: the magnitudes of [`BFLOAT16`](ElementFormat::BFLOAT16).
     pub const BFLOAT16: Self = Self::of(ElementFormat::BFLOAT16);
     /// `float32`: the scale is not rounded any more.
-    pub const FLOAT32: Self = Self { float: None };
+    pub const FLOAT32: Self = Self(Kind::Float32);
 
-    const ROWS: [(&'static str, Self); 7] = [
+    const ROWS: [(&'static str, Self); 8] = [
+        ("e8m0", Self::E8M0),
         ("ue4m3", Self::UE4M3),
         ("ue5m3", Self::UE5M3),
         ("ue5m2", Self::UE5M2),
@@ -54,7 +64,7 @@ impl ScaleFormat {
     };
 
     const fn of(float: ElementFormat) -> Self {
-        Self { float: Some(float) }
+        Self(Kind::Float(float))
     }
 
     const fn of_float(exponent_bits: u32, mantissa_bits: u32, bias: i32) -> Self {
@@ -74,48 +84,81 @@ impl ScaleFormat {
         has_nan.then_some(Self::of(float))
     }
 
-    /// The float whose magnitudes these are; `None` is float32.
+    /// A power of two of 1 to 8 bits: one of 2^−E … 2^E with E = 2^(bits − 1) − 1, or NaN.
+    ///
+    /// # Errors
+    /// [`FormatError::ScaleBits`] unless there are 1 to 8 bits.
+    pub const fn exponent(bits: u32) -> Result<Self, FormatError> {
+        if bits < 1 || bits > 8 {
+            return Err(FormatError::ScaleBits {
+                min: 1,
+                max: 8,
+                got: bits,
+            });
+        }
+        Ok(Self(Kind::Exponent(bits as u8)))
+    }
+
+    /// Whether scales are powers of two.
+    pub const fn is_exponent(self) -> bool {
+        matches!(self.0, Kind::Exponent(_))
+    }
+
+    /// The float whose magnitudes these are; `None` for powers of two and float32.
     pub const fn float(self) -> Option<ElementFormat> {
-        self.float
+        match self.0 {
+            Kind::Float(float) => Some(float),
+            Kind::Exponent(_) | Kind::Float32 => None,
+        }
     }
 
     /// Bits of a scale's code, which has no sign.
     pub const fn bits(self) -> u32 {
-        match self.float {
-            Some(float) => float.bits() - 1,
-            None => 32,
+        match self.0 {
+            Kind::Exponent(bits) => bits as u32,
+            Kind::Float(float) => float.bits() - 1,
+            Kind::Float32 => 32,
         }
     }
 
     /// Explicit mantissa bits.
     pub const fn mantissa_bits(self) -> u32 {
-        match self.float {
-            Some(float) => float.mantissa_bits(),
-            None => 23,
+        match self.0 {
+            Kind::Exponent(_) => 0,
+            Kind::Float(float) => float.mantissa_bits(),
+            Kind::Float32 => 23,
         }
+    }
+
+    /// E, the exponent of the largest power of two.
+    const fn largest_exponent(bits: u8) -> i32 {
+        (1 << (bits - 1)) - 1
     }
 
     /// Exponent of the smallest normal number.
     pub const fn emin(self) -> i32 {
-        match self.float {
-            Some(float) => float.emin(),
-            None => -126,
+        match self.0 {
+            Kind::Exponent(bits) => -Self::largest_exponent(bits),
+            Kind::Float(float) => float.emin(),
+            Kind::Float32 => -126,
         }
     }
 
     /// The smallest number: a subnormal one, but of float32 the smallest normal number.
     pub const fn min(self) -> f32 {
-        match self.float {
-            Some(float) => float.min_subnormal(),
-            None => f32::MIN_POSITIVE,
+        match self.0 {
+            Kind::Exponent(bits) => f32::from_bits(bits::pow2(-Self::largest_exponent(bits))),
+            Kind::Float(float) => float.min_subnormal(),
+            Kind::Float32 => f32::MIN_POSITIVE,
         }
     }
 
     /// The largest number.
     pub const fn max(self) -> f32 {
-        match self.float {
-            Some(float) => float.max(),
-            None => f32::MAX,
+        match self.0 {
+            Kind::Exponent(bits) => f32::from_bits(bits::pow2(Self::largest_exponent(bits))),
+            Kind::Float(float) => float.max(),
+            Kind::Float32 => f32::MAX,
         }
     }
 
@@ -139,10 +182,15 @@ impl FromStr for ScaleFormat {
                 Self::expected().collect(),
             ))
         };
-        match text.starts_with("float(") {
-            true => Self::of_magnitudes(text.parse()?).ok_or_else(unknown),
-            false => Err(unknown()),
+        if text.starts_with("float(") {
+            return Self::of_magnitudes(text.parse()?).ok_or_else(unknown);
         }
+        let bits = text
+            .strip_prefix('e')
+            .and_then(|text| text.strip_suffix("m0"));
+        let bits = bits.and_then(|bits| bits.parse().ok());
+        bits.and_then(|bits| Self::exponent(bits).ok())
+            .ok_or_else(unknown)
     }
 }
 
@@ -151,9 +199,10 @@ impl fmt::Display for ScaleFormat {
         if let Some((name, _)) = Self::ROWS.iter().find(|(_, format)| format == self) {
             return f.pad(name);
         }
-        match self.float {
-            Some(float) => f.pad(&float.parameters()),
-            None => f.pad("float32"),
+        match self.0 {
+            Kind::Exponent(bits) => f.pad(&format!("e{bits}m0")),
+            Kind::Float(float) => f.pad(&float.parameters()),
+            Kind::Float32 => f.pad("float32"),
         }
     }
 }

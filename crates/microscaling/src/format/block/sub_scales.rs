@@ -1,4 +1,4 @@
-//! Sub-scales: bits that double the scale of parts of a block.
+//! Scales of parts of a block: bits that double the block's scale, and shifts that make it smaller.
 
 use crate::format::ParseFormatError;
 use alloc::string::ToString;
@@ -14,11 +14,11 @@ use core::str::FromStr;
 /// As text (`FromStr`, `Display`) it is the two lengths: `8/4`.
 ///
 /// ```
-/// use microscaling::{BlockFormat, FloatScaleFormat, SubScales};
+/// use microscaling::{BlockFormat, SubScales};
 ///
-/// assert_eq!(FloatScaleFormat::HIF4.sub_scales, Some("8/4".parse::<SubScales>()?));
+/// assert_eq!(BlockFormat::HIF4.sub_scales, Some("8/4".parse::<SubScales>()?));
 /// let hif4: BlockFormat = "block(element=e1m2,scale=ue6m2,block_size=64,sub_scales=8/4)".parse()?;
-/// assert_eq!(hif4, "hif4".parse()?);
+/// assert_eq!(hif4, BlockFormat::HIF4);
 /// assert_eq!(hif4.bits_per_element(), 4.5);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -75,5 +75,25 @@ impl fmt::Display for SubScales {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second] = self.blocks;
         f.pad(&alloc::format!("{first}/{second}"))
+    }
+}
+
+/// A shift for each sub-block, as microexponents have them: d of 0 to 2^bits − 1 divides the block's scale by 2^d, see
+/// [`BlockFormat::shift`](crate::BlockFormat::shift).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shifts {
+    /// Elements in a sub-block, 1 to the block's. The last sub-block of a block may be shorter.
+    pub block_size: usize,
+    /// Bits of a shift, 0 to 8.
+    pub bits: u32,
+}
+
+impl Shifts {
+    /// Allowed values of [`bits`](Self::bits).
+    pub(crate) const BITS: (usize, usize) = (0, 8);
+
+    /// The largest shift.
+    pub const fn largest(self) -> u32 {
+        (1 << self.bits) - 1
     }
 }

@@ -42,11 +42,6 @@ impl Places {
         places
     }
 
-    /// With this number of magnitude bits, the largest of which is worth `smallest`, and a sign.
-    pub(crate) const fn of_fixed_point(magnitude_bits: u32) -> Self {
-        Self::new(magnitude_bits - 1, magnitude_bits + 1)
-    }
-
     const fn new(mantissa_bits: u32, bits: u32) -> Self {
         Self {
             bits,

@@ -1,7 +1,6 @@
 //! Formats with parameters as text: `family(field=value,…)`.
 
-use super::one_of;
-use crate::format::{ElementFormat, ParseFormatError};
+use crate::format::ParseFormatError;
 use alloc::{string::ToString, vec::Vec};
 use core::str::FromStr;
 
@@ -76,11 +75,6 @@ impl<'a> Parameters<'a> {
         self.fields.iter().any(|(name, _)| *name == field)
     }
 
-    /// Whether a parameter is given, and is this.
-    pub(crate) fn is(&self, field: &str, value: &str) -> bool {
-        self.fields.contains(&(field, value))
-    }
-
     /// Reads a parameter, which may have an alias (empty for none); `default` if it is not given. `expected` describes
     /// the allowed values.
     pub(crate) fn take<T: FromStr>(
@@ -127,27 +121,17 @@ impl<'a> Parameters<'a> {
         value.parse().map(Some).map_err(error)
     }
 
-    /// [`take`](Self::take) of an element format, whose own parameters have errors of their own.
-    pub(crate) fn take_element(
+    /// The text of a parameter, which may have an alias (empty for none); `None` if it is not given.
+    pub(crate) fn take_text(
         &mut self,
         field: &'static str,
-        default: ElementFormat,
-    ) -> Result<ElementFormat, ParseFormatError> {
-        let here = |(name, _): &(&str, &str)| *name == field;
-        let Some(at) = self.fields.iter().position(here) else {
-            return Ok(default);
-        };
-        let (_, value) = self.fields.remove(at);
+        alias: &'static str,
+    ) -> Option<&'a str> {
+        let here =
+            |(name, _): &(&str, &str)| *name == field || (*name == alias && !alias.is_empty());
+        let at = self.fields.iter().position(here)?;
         self.read.push(field);
-        value.parse().map_err(|error| match error {
-            ParseFormatError::Unknown(error) => ParseFormatError::FieldValue {
-                format: self.format,
-                field,
-                value: error.value,
-                allowed: one_of(error.allowed),
-            },
-            error => error,
-        })
+        Some(self.fields.remove(at).1)
     }
 
     /// That nothing is left.

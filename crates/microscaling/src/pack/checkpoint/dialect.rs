@@ -2,13 +2,14 @@
 
 mod recipe;
 
-use crate::format::{BlockFormat, ElementFormat, MxFormat, ScaleMode};
+use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::names::impl_by_name;
 use crate::pack::plan::Plan;
 use crate::pack::{PackError, Packed};
 use crate::processor::float_state::ieee;
 use crate::quantize::largest::largest;
 use crate::round::mode::Rounder;
+use alloc::boxed::Box;
 use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
 use thiserror::Error;
 
@@ -35,7 +36,7 @@ use thiserror::Error;
 ///
 /// NVFP4's scale c of a block, an E4M3 number, with the largest magnitudes a of the block and A of the tensor, each operation
 /// rounded to float32:
-/// * `torchao`: [`Nvfp4Format`](crate::Nvfp4Format);
+/// * `torchao`: [`BlockFormat::nvfp4`](crate::BlockFormat::nvfp4);
 /// * `compressed-tensors`: g = 2688 · (1 / A), or 1 if this is Inf. c is the scale of g · (a / 6), with 2^−3 in place
 ///   of 0, and elements are x / (c / g);
 /// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0; elements are x / (c · t).
@@ -118,38 +119,32 @@ impl Dialect {
         if !self.formats().iter().any(own) {
             return Err(DialectError::Format {
                 dialect: self,
-                format,
+                format: Box::new(format),
             });
         }
         // A tensor without axes is refused as one that does not have the first.
         let axis = shape.len().saturating_sub(1);
         let plan = Plan::new(&format, shape, axis)?;
         crate::quantize::layout::check_length(data, shape).map_err(PackError::from)?;
-        let (block, length) = (format.block_size(), shape[axis]);
+        let (block, length) = (format.block_size, shape[axis]);
         if !length.is_multiple_of(block) {
             return Err(DialectError::Ragged { length, block });
         }
         if let Some(position) = data.iter().position(|x| !x.is_finite()) {
             return Err(DialectError::NotFinite { position });
         }
-        let pack = |format: MxFormat, rounder| {
-            Packed::encode(BlockFormat::Mx(format), data, shape, axis, rounder)
-        };
-        let (packed, divisor) = match (format, self) {
-            (BlockFormat::Mx(mx), Self::Ocp) => (pack(mx, Rounder::NearestEven)?, None),
-            (BlockFormat::Mx(mx), Self::Microxcaling) => (pack(mx, Rounder::NearestAway)?, None),
-            (BlockFormat::Mx(mx), _) => {
-                let recipe = self.mx(mx.element);
+        let pack = |rounder| Packed::encode(format, data, shape, axis, rounder);
+        let (packed, divisor) = match (format.has_exponent(), self) {
+            (true, Self::Ocp) | (false, Self::Torchao) => (pack(Rounder::NearestEven)?, None),
+            (true, Self::Microxcaling) => (pack(Rounder::NearestAway)?, None),
+            (true, _) => {
+                let recipe = self.mx(format.element);
                 let blocks = ieee(|| recipe.encode(data, plan.elements_len));
                 let parts =
                     Packed::from_parts(format, shape, axis, None, blocks.scales, blocks.elements);
                 (parts?, None)
             }
-            (_, Self::Torchao) => (
-                Packed::encode(format, data, shape, axis, Rounder::NearestEven)?,
-                None,
-            ),
-            (BlockFormat::Nvfp4(_), _) => {
+            (false, _) => {
                 let recipe = match self {
                     Self::ModelOpt => Nvfp4Recipe::ModelOpt,
                     _ => Nvfp4Recipe::CompressedTensors,
@@ -165,7 +160,6 @@ impl Dialect {
                 let packed = Packed::from_parts(format, shape, axis, scale, scales, elements);
                 (packed?, blocks.divisor)
             }
-            _ => unreachable!("no dialect has other formats"),
         };
         Ok(DialectTensor { packed, divisor })
     }
@@ -221,7 +215,7 @@ pub enum DialectError {
         /// The dialect.
         dialect: Dialect,
         /// The given format.
-        format: BlockFormat,
+        format: Box<BlockFormat>,
     },
     /// The last axis ends within a block.
     #[error(

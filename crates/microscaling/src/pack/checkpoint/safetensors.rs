@@ -251,7 +251,7 @@ impl<'a> PackedFile<'a> {
         };
         let mut parts = vec![scales_name(name), elements_name(name)];
         let format = entry.format.parse::<BlockFormat>();
-        if format.is_ok_and(|format| format.has_tensor_scale()) {
+        if format.is_ok_and(|format| format.tensor_scale) {
             parts.push(tensor_scale_name(name));
             let divisor = divisor_name(name);
             parts.extend(self.tensors.contains_key(&divisor).then_some(divisor));
@@ -277,7 +277,7 @@ fn load_one(file: &PackedFile<'_>, name: &str, entry: &Entry) -> Result<Packed, 
     })?;
     let scales = part(file, name, &scales_name(name), "U8")?;
     let elements = part(file, name, &elements_name(name), "U8")?;
-    let tensor_scale = match format.has_tensor_scale() {
+    let tensor_scale = match format.tensor_scale {
         true => Some(number(file, name, tensor_scale_name(name))?),
         false => None,
     };

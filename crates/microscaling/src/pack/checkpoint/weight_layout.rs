@@ -5,12 +5,12 @@ mod config;
 mod error;
 mod load;
 
-use crate::format::{BlockFormat, ElementFormat, MxFormat, Nvfp4Format, SharedExpMethod};
+use crate::format::{BlockFormat, ElementFormat, SharedExpMethod};
 use crate::names::impl_by_name;
 use crate::pack::PackedView;
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, INFINITY, ONE};
-use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
+use alloc::{borrow::ToOwned, boxed::Box, format, string::String, vec, vec::Vec};
 pub use error::WeightLayoutError;
 
 /// How another tool's checkpoint lays out a packed weight, with blocks along the last axis: \[out, in\] for a linear
@@ -140,14 +140,10 @@ impl WeightLayout {
     pub const fn format(self) -> BlockFormat {
         match self {
             Self::Mxfp4PackQuantized | Self::GptOss | Self::GgufMxfp4 => {
-                BlockFormat::Mx(MxFormat::new(ElementFormat::FP4_E2M1, MX_BLOCK))
+                BlockFormat::mx(ElementFormat::FP4_E2M1, MX_BLOCK)
             }
-            Self::Mxfp8Quantized => {
-                BlockFormat::Mx(MxFormat::new(ElementFormat::FP8_E4M3, MX_BLOCK))
-            }
-            Self::Nvfp4PackQuantized | Self::ModelOptNvfp4 => {
-                BlockFormat::Nvfp4(Nvfp4Format::new(true))
-            }
+            Self::Mxfp8Quantized => BlockFormat::mx(ElementFormat::FP8_E4M3, MX_BLOCK),
+            Self::Nvfp4PackQuantized | Self::ModelOptNvfp4 => BlockFormat::nvfp4(true),
         }
     }
 
@@ -162,18 +158,17 @@ impl WeightLayout {
 
     /// Whether the layout can represent the format.
     pub fn has(self, format: BlockFormat) -> bool {
-        match (self.format(), format) {
-            (BlockFormat::Mx(own), BlockFormat::Mx(other)) => {
-                own.element == other.element
-                    && own.block_size == other.block_size
-                    && other.shared_exp_method == SharedExpMethod::Max
-                    && !other.square
+        let own = self.format();
+        let is_kind = match own.has_exponent() {
+            true => {
+                format.is_mx()
+                    && own.element == format.element
+                    && own.block_size == format.block_size
+                    && format.shared_exp_method == SharedExpMethod::Max
             }
-            (BlockFormat::Nvfp4(_), BlockFormat::Nvfp4(other)) => {
-                other.tensor_scale && !other.square
-            }
-            _ => false,
-        }
+            false => format.is_nvfp4() && format.tensor_scale,
+        };
+        is_kind && !format.square
     }
 
     const fn parts(self) -> Parts {
@@ -220,7 +215,7 @@ impl WeightLayout {
         let (rows, width) = shape.split_at(shape.len() - 1);
         let with = |last: &[usize]| [rows, last].concat();
         let (width, format) = (width[0], weight.format());
-        let blocks = width / format.block_size();
+        let blocks = width / format.block_size;
         let tensor = |(suffix, dtype), shape: Vec<usize>, bytes: Vec<u8>| StoredTensor {
             name: format!("{name}{suffix}"),
             dtype,
@@ -277,25 +272,25 @@ impl WeightLayout {
             return Err(WeightLayoutError::Format {
                 layout: self,
                 name: name(),
-                format: weight.format(),
+                format: Box::new(weight.format()),
             });
         }
         let shape = weight.shape();
         let last = shape.len() - 1;
         let ranks = shape.len() == 2 || (self.any_rank() && shape.len() > 2);
-        let whole = shape[last].is_multiple_of(weight.format().block_size());
+        let whole = shape[last].is_multiple_of(weight.format().block_size);
         if !ranks || !whole || weight.axis() != last || shape.contains(&0) {
             return Err(WeightLayoutError::Shape {
                 layout: self,
                 name: name(),
                 shape: shape.to_vec(),
                 axis: weight.axis(),
-                block: weight.format().block_size(),
+                block: weight.format().block_size,
             });
         }
-        let nan = |scale: &u8| match self.format() {
-            BlockFormat::Nvfp4(_) => scale & 0x7f == NAN_E4M3,
-            _ => *scale == NAN_E8M0,
+        let nan = |scale: &u8| match self.format().has_exponent() {
+            true => *scale == NAN_E8M0,
+            false => scale & 0x7f == NAN_E4M3,
         };
         let scale = weight.tensor_scale().unwrap_or(1.0).to_bits();
         let block = weight.scales().iter().position(nan);

@@ -2,7 +2,7 @@
 
 use super::bitstream;
 use super::{BlockCodec, ElementCodes};
-use crate::format::FloatScaleFormat;
+use crate::format::BlockFormat;
 use crate::format::element::table::Tables;
 use crate::quantize::rules::{BlockRule, FloatScaleRule, Grid, SubScaleRule};
 use crate::round::RoundingRule;
@@ -53,7 +53,7 @@ pub(crate) struct FloatScaleCodec {
 }
 
 impl FloatScaleCodec {
-    pub(crate) fn of(format: &FloatScaleFormat, tensor: TensorFactor) -> Self {
+    pub(crate) fn of(format: &BlockFormat, tensor: TensorFactor) -> Self {
         // Encoding knows no divisor.
         let factor = match tensor {
             TensorFactor::Factor(factor) => f32::from_bits(factor),

@@ -1,7 +1,7 @@
 //! Blocks with an outer scale as codes.
 
 use super::{BlockCodec, FloatScaleCodec, TensorFactor};
-use crate::format::FloatScaleFormat;
+use crate::format::BlockFormat;
 use crate::pack::plan::outer_scale_bytes;
 use crate::quantize::rules::{BlockRule, Grid, OuterScaleRule};
 use crate::round::RoundingRule;
@@ -20,7 +20,7 @@ pub(crate) struct OuterScaleCodec {
 }
 
 impl OuterScaleCodec {
-    pub(crate) fn of(format: &FloatScaleFormat) -> Option<Self> {
+    pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
         let outer = OuterScaleRule::of(format)?;
         Some(Self {
             rule: BlockRule::OuterScale(outer),

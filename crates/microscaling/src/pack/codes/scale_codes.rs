@@ -1,6 +1,6 @@
 //! Scales of blocks from their codes.
 
-use crate::format::{BlockFormat, FloatScaleFormat};
+use crate::format::BlockFormat;
 use crate::pack::plan::scale_bytes;
 use crate::quantize::rules::FloatScaleRule;
 use crate::round::bits::pow2;
@@ -23,10 +23,8 @@ impl BlockFormat {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn scale_values(&self) -> Option<Vec<f32>> {
-        let is_alone =
-            |format: FloatScaleFormat| format.sub_scales.is_none() && format.outer.is_none();
         let codes = ScaleCodes::of(self)?;
-        let is_alone = self.float_scale().is_none_or(is_alone) && codes.bytes == 1;
+        let is_alone = self.sub_scales.is_none() && self.outer.is_none() && codes.bytes == 1;
         is_alone.then(|| (0..=u8::MAX).map(|code| codes.number(&[code])).collect())
     }
 }
@@ -41,10 +39,11 @@ pub(crate) struct ScaleCodes {
 impl ScaleCodes {
     /// `None` for formats with other scales.
     pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
-        let float = match format {
-            BlockFormat::Mx(_) | BlockFormat::Bfp(_) => None,
-            format => Some(FloatScaleRule::of(&format.float_scale()?, 1.0)),
-        };
+        if format.shifts.is_some() {
+            return None;
+        }
+        let float = !format.has_exponent();
+        let float = float.then(|| FloatScaleRule::of(format, 1.0));
         Some(Self {
             bytes: scale_bytes(format),
             float,

@@ -4,7 +4,7 @@
 //! The scalar codec is the specification, and alone decodes blocks whose scale is NaN or near either end of float32.
 
 use crate::format::element::places::Places;
-use crate::format::{ElementFormat, MicroexponentFormat, MxFormat, Nvfp4Format};
+use crate::format::{BlockFormat, ElementFormat, Shifts};
 use crate::pack::codes::{
     BlockCodec, FixedPointCodec, FloatScaleCodec, MxCodec, TensorFactor, bitstream,
 };
@@ -45,9 +45,12 @@ pub(crate) struct MxLanes {
 }
 
 impl MxLanes {
-    /// `None` for other elements, and for integers of fewer bits.
-    pub(crate) fn of(format: &MxFormat) -> Option<Self> {
+    /// `None` for other formats, other elements, and for integers of fewer bits.
+    pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
         let element = format.element;
+        if !format.is_mx() {
+            return None;
+        }
         let places = Places::of_element(element);
         if element.bits() > 8 || (element.bits() < 8 && !places.is_plain()) {
             return None;
@@ -105,10 +108,11 @@ pub(crate) struct Nvfp4Lanes {
 const FP4: Places = Places::of_element(ElementFormat::FP4_E2M1);
 
 impl Nvfp4Lanes {
-    pub(crate) fn of(format: &Nvfp4Format, tensor: TensorFactor) -> Self {
-        Self {
-            codec: FloatScaleCodec::of(&(*format).into(), tensor),
-        }
+    /// `None` for other formats.
+    pub(crate) fn of(format: &BlockFormat, tensor: TensorFactor) -> Option<Self> {
+        format.is_nvfp4().then(|| Self {
+            codec: FloatScaleCodec::of(format, tensor),
+        })
     }
 }
 
@@ -149,12 +153,16 @@ pub(crate) struct PairLanes {
 
 impl PairLanes {
     /// `None` for other ones, and for elements of more than 8 bits.
-    pub(crate) fn of(format: &MicroexponentFormat) -> Option<Self> {
-        let pairs = (format.block_size, format.sub_block_size, format.shift_bits) == (16, 2, 1);
-        (pairs && format.mantissa_bits() < 8).then(|| Self {
+    pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
+        let pairs = Shifts {
+            block_size: 2,
+            bits: 1,
+        };
+        let has_pairs = (format.block_size, format.shifts) == (16, Some(pairs));
+        (has_pairs && format.element.bits() <= 8).then(|| Self {
             codec: FixedPointCodec::of(format),
-            places: Places::of_fixed_point(format.mantissa_bits()),
-            magnitude_bits: format.mantissa_bits() as i32,
+            places: Places::of_element(format.element),
+            magnitude_bits: format.element.bits() as i32 - 1,
         })
     }
 }

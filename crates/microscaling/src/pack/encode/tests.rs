@@ -1,4 +1,5 @@
 use super::*;
+use crate::format::NonFinite;
 use crate::processor::instruction_set::with_level;
 use crate::round::bits::{ABS, INFINITY};
 use crate::round::mode::Rounding;
@@ -112,7 +113,7 @@ proptest! {
         seed: u64,
     ) {
         let format: BlockFormat = format.parse().unwrap();
-        let special = special && !matches!(format, BlockFormat::Bfp(_));
+        let special = special && format.non_finite == NonFinite::OfBlock;
         let mut data = numbers(seed, exponent, special, rows * axis * inner);
         if zero_blocks {
             for block in data.chunks_mut(32).step_by(3) {

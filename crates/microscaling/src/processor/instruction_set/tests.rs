@@ -1,7 +1,7 @@
 use super::*;
 use crate::format::{
-    BfpFormat, BlockFormat, ElementFormat, FloatFormat, FloatScaleFormat, Headroom,
-    MicroexponentFormat, MxFormat, Nvfp4Format, OuterScale, ScaleFormat, ScaleMode,
+    BlockFormat, ElementFormat, FloatFormat, Headroom, NonFinite, OuterScale, ScaleFormat,
+    ScaleMode,
 };
 use crate::quantize::rules::BlockRule;
 use crate::round::bits::ABS;
@@ -27,50 +27,44 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
             ScaleMode::Rms => ElementFormat::FP4_E2M1,
             _ => element,
         };
-        BlockFormat::Mx(MxFormat {
-            scale_bits,
+        BlockFormat {
+            scale: ScaleFormat::exponent(scale_bits).unwrap(),
             scale_mode,
             headroom,
-            ..MxFormat::new(element, block_size)
-        })
+            ..BlockFormat::mx(element, block_size)
+        }
     });
-    let bfp = (10..=32_u32, block_size.clone()).prop_map(|(bit_width, block_size)| {
-        BlockFormat::Bfp(BfpFormat {
-            bit_width,
-            block_size,
-        })
-    });
+    let bfp = (10..=32_u32, block_size.clone())
+        .prop_map(|(bit_width, block_size)| BlockFormat::bfp(bit_width, block_size).unwrap());
     let microexponent = (10..=32_u32, block_size, 1..=9_usize, 0..=8_u32);
     let microexponent =
         microexponent.prop_map(|(bit_width, block_size, sub_block_size, shift_bits)| {
-            BlockFormat::Microexponent(MicroexponentFormat {
-                bit_width,
-                block_size,
-                sub_block_size: sub_block_size.min(block_size),
-                shift_bits,
-            })
+            let sub_block_size = sub_block_size.min(block_size);
+            BlockFormat::microexponent(bit_width, block_size, sub_block_size, shift_bits).unwrap()
         });
     let nvfp4 = (any::<bool>(), headrooms(), any::<bool>());
-    let nvfp4 = nvfp4.prop_map(|(tensor_scale, headroom, four_over_six)| {
-        BlockFormat::Nvfp4(Nvfp4Format {
-            headroom,
-            four_over_six,
-            ..Nvfp4Format::new(tensor_scale)
-        })
+    let nvfp4 = nvfp4.prop_map(|(tensor_scale, headroom, four_over_six)| BlockFormat {
+        headroom,
+        four_over_six,
+        ..BlockFormat::nvfp4(tensor_scale)
     });
     let elements: Vec<_> = ElementFormat::NAMED
         .into_iter()
         .filter(|element| element.bits() <= 8)
         .collect();
     let scales = ScaleFormat::NAMES.map(|name| name.parse::<ScaleFormat>().unwrap());
+    let scales: Vec<_> = scales
+        .into_iter()
+        .filter(|scale| !scale.is_exponent())
+        .collect();
     let float_scale = (
         select(elements),
-        select(scales.to_vec()),
+        select(scales.clone()),
         prop_oneof![Just(16_usize), Just(8), Just(32), 1..=70_usize],
         any::<[bool; 2]>(),
         prop_oneof![
             Just(None),
-            (0..5_usize, select(scales.to_vec())).prop_map(Some)
+            (0..5_usize, select(scales.clone())).prop_map(Some)
         ],
         headrooms(),
     );
@@ -78,7 +72,7 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
         float_scale.prop_map(|(element, scale, block_size, flags, outer, headroom)| {
             let [subnormal_scales, tensor_scale] = flags;
             let outer = outer.filter(|_| scale.max() < 1e9);
-            let format = FloatScaleFormat {
+            let format = BlockFormat {
                 subnormal_scales,
                 tensor_scale: tensor_scale && scale.max() < 1e9 && outer.is_none(),
                 outer: outer.map(|(blocks, scale)| OuterScale {
@@ -86,10 +80,10 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
                     scale,
                 }),
                 headroom,
-                ..FloatScaleFormat::new(element, scale, block_size)
+                ..BlockFormat::float_scale(element, scale, block_size)
             };
             format.validate().unwrap();
-            BlockFormat::FloatScale(format)
+            format
         });
     let with_loops_of_their_own = [
         "hif4",
@@ -127,19 +121,17 @@ fn square_formats() -> impl Strategy<Value = BlockFormat> {
         // Those of the largest magnitude, by which the blocks here are rounded.
         select(ScaleMode::ALL.to_vec()).prop_filter("amax", |mode| *mode != ScaleMode::Rms),
     );
-    let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode)| {
-        BlockFormat::Mx(MxFormat {
-            scale_bits,
+    let mx = mx.prop_map(
+        |(element, block_size, scale_bits, scale_mode)| BlockFormat {
+            scale: ScaleFormat::exponent(scale_bits).unwrap(),
             scale_mode,
             square: true,
-            ..MxFormat::new(element, block_size)
-        })
-    });
-    let nvfp4 = any::<bool>().prop_map(|tensor_scale| {
-        BlockFormat::Nvfp4(Nvfp4Format {
-            square: true,
-            ..Nvfp4Format::new(tensor_scale)
-        })
+            ..BlockFormat::mx(element, block_size)
+        },
+    );
+    let nvfp4 = any::<bool>().prop_map(|tensor_scale| BlockFormat {
+        square: true,
+        ..BlockFormat::nvfp4(tensor_scale)
     });
     prop_oneof![2 => mx, 1 => nvfp4]
 }
@@ -176,11 +168,11 @@ fn scalar(
     stream: RandomStream,
 ) -> Vec<f32> {
     let whole = |size: usize| if size == 0 { axis } else { size };
-    let block = whole(format.block_size());
-    let sub_block = match format {
-        BlockFormat::Microexponent(format) => format.sub_block_size,
-        BlockFormat::FloatScale(format) if format.outer.is_some() => format.block_size,
-        _ => block,
+    let block = whole(format.group_size());
+    let sub_block = match (format.shifts, format.outer) {
+        (Some(shifts), _) => shifts.block_size,
+        (None, Some(_)) => format.block_size,
+        (None, None) => block,
     };
     let abs = |i: usize| data[i].to_bits() & ABS;
     let tensor_amax = (0..data.len()).map(abs).max().unwrap();
@@ -192,50 +184,41 @@ fn scalar(
         let end = axis.min(first + block);
         let max = |from: usize, to: usize| {
             let magnitudes = (from..to).map(|other| abs(i + other * inner - at * inner));
-            match format {
-                BlockFormat::Bfp(_) => magnitudes.filter(|x| *x < 0x7f80_0000).max(),
-                _ => magnitudes.max(),
+            match format.non_finite {
+                NonFinite::Kept => magnitudes.filter(|x| *x < 0x7f80_0000).max(),
+                NonFinite::OfBlock => magnitudes.max(),
             }
             .unwrap_or(0)
         };
         let amax = max(first, end);
         let (x, draw) = (data[i], stream.draw(i as u64));
         let elements = (first..end).map(|other| data[i + other * inner - at * inner]);
-        match format {
-            BlockFormat::Mx(format) if format.scale_mode == ScaleMode::Rms => {
-                let rule = BlockRule::of(&format.into(), None);
-                rule.round_element(x, rule.maxima(elements), rounding, draw)
+        if format.has_exponent() {
+            if format.scale_mode == ScaleMode::Rms {
+                let rule = BlockRule::of(&format, None);
+                return rule.round_element(x, rule.maxima(elements), rounding, draw);
             }
-            BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
-            BlockFormat::Bfp(format) => format.round_element(x, amax, rounding, draw),
-            BlockFormat::Microexponent(format) => {
-                let sub_amax = max(sub_first, end.min(sub_first + sub_block));
-                format.round_element(x, amax, sub_amax, rounding, draw)
-            }
-            BlockFormat::Nvfp4(_) | BlockFormat::FloatScale(_) => {
-                let format = format.float_scale().unwrap();
-                let outer_scale = format.outer_scale_of(amax);
-                let tensor_scale = outer_scale.unwrap_or(format.tensor_scale_of(tensor_amax));
-                if format.element.is_table() || format.sub_scales.is_some() {
-                    let rule = BlockRule::of(&format.into(), Some(tensor_scale));
-                    let [amax, mut second] = rule.maxima(elements.clone());
-                    if format.sub_scales.is_some() {
-                        second =
-                            rule.second_of_sub_block((at - first) / rule.sub_block(), elements);
-                    }
-                    return rule.round_element(x, [amax, second], rounding, draw);
-                }
-                let mut scales = scales.borrow_mut();
-                let start = i - (at - sub_first) * inner;
-                let block_scale = scales.entry(start).or_insert_with(|| {
-                    let own = elements.skip(sub_first - first).take(sub_block);
-                    let block: Vec<f32> = own.collect();
-                    format.block_scale_of(&block, tensor_scale)
-                });
-                let block_scale = *block_scale;
-                format.round_scaled(x, block_scale, tensor_scale, rounding, draw)
-            }
+            let sub_amax = max(sub_first, end.min(sub_first + sub_block));
+            return format.round_element(x, [amax, sub_amax], 1.0, rounding, draw);
         }
+        let outer_scale = format.outer_scale_of(amax);
+        let tensor_scale = outer_scale.unwrap_or(format.tensor_scale_of(tensor_amax));
+        if format.element.is_table() || format.sub_scales.is_some() {
+            let rule = BlockRule::of(&format, Some(tensor_scale));
+            let [amax, mut second] = rule.maxima(elements.clone());
+            if format.sub_scales.is_some() {
+                second = rule.second_of_sub_block((at - first) / rule.sub_block(), elements);
+            }
+            return rule.round_element(x, [amax, second], rounding, draw);
+        }
+        let mut scales = scales.borrow_mut();
+        let start = i - (at - sub_first) * inner;
+        let block_scale = scales.entry(start).or_insert_with(|| {
+            let own = elements.skip(sub_first - first).take(sub_block);
+            let block: Vec<f32> = own.collect();
+            format.block_scale_of(&block, tensor_scale)
+        });
+        format.round_scaled(x, *block_scale, tensor_scale, rounding, draw)
     };
     (0..data.len()).map(element).collect()
 }
@@ -248,7 +231,7 @@ fn scalar_square(
     rounding: Rounding,
     stream: RandomStream,
 ) -> Vec<f32> {
-    let size = format.block_size();
+    let size = format.group_size();
     let block = |i: usize| {
         let (row, column) = (i / (columns * stride), i / stride % columns);
         let (outer, row) = (row / rows, row % rows);
@@ -263,14 +246,8 @@ fn scalar_square(
     let tensor_amax = (0..data.len()).map(abs).max().unwrap();
     let element = |i: usize| {
         let (x, amax, draw) = (data[i], maxima[&block(i)], stream.draw(i as u64));
-        match format {
-            BlockFormat::Mx(format) => format.round_element(x, amax, rounding, draw),
-            BlockFormat::Nvfp4(format) => {
-                let tensor_scale = format.tensor_scale_of(tensor_amax);
-                format.round_element(x, amax, tensor_scale, rounding, draw)
-            }
-            _ => unreachable!("a format with square blocks"),
-        }
+        let tensor_scale = format.tensor_scale_of(tensor_amax);
+        format.round_element(x, [amax; 2], tensor_scale, rounding, draw)
     };
     (0..data.len()).map(element).collect()
 }

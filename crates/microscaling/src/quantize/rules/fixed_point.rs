@@ -1,46 +1,12 @@
-//! The scalar rules of [`MicroexponentFormat`] and [`BfpFormat`].
+//! The scalar rules of microexponents and block floating point.
 
-use super::BlockRule;
 use super::grid::{Grid, StepElement, Steps};
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::{BfpFormat, MicroexponentFormat};
+use crate::format::{BlockFormat, NonFinite, Subnormals};
 use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
-use crate::round::mode::Rounding;
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
-
-impl MicroexponentFormat {
-    /// One element, given the float32 patterns of the largest magnitudes of its block and of its
-    /// sub-block: rounded, saturated and scaled back. NaN if `amax` is NaN or Inf, zero if `x` is
-    /// subnormal. `draw` matters only to [`Rounding::Stochastic`].
-    ///
-    /// The format must be [valid](Self::validate), the magnitude of `x` at most `sub_amax`, and that at
-    /// most `amax`.
-    pub fn round_element(
-        &self,
-        x: f32,
-        amax: u32,
-        sub_amax: u32,
-        rounding: Rounding,
-        draw: u32,
-    ) -> f32 {
-        let rule = BlockRule::FixedPoint(FixedPointRule::of(self));
-        rule.round_element(x, [amax, sub_amax], rounding, draw)
-    }
-}
-
-impl BfpFormat {
-    /// One element of a block whose largest finite magnitude has the float32 pattern `amax`: rounded,
-    /// saturated and scaled back; NaN and ±Inf unchanged. `draw` matters only to
-    /// [`Rounding::Stochastic`].
-    ///
-    /// The format must be [valid](Self::validate), `x` not finite or its magnitude at most `amax`.
-    pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        let rule = BlockRule::FixedPoint(FixedPointRule::of_bfp(self));
-        rule.round_element(x, [amax; 2], rounding, draw)
-    }
-}
 
 /// A format of fixed-point elements that share exponents, as the loops hold it.
 #[derive(Clone, Copy)]
@@ -59,23 +25,19 @@ pub(crate) struct FixedPointRule {
 }
 
 impl FixedPointRule {
-    pub(crate) fn of(format: &MicroexponentFormat) -> Self {
-        let fraction_bits = format.mantissa_bits() as i32 - 1;
+    pub(crate) fn of(format: &BlockFormat) -> Self {
+        let fraction_bits = format.element.mantissa_bits() as i32;
+        let shifts = format.shifts;
         Self {
-            sub_block: format.sub_block_size,
-            largest_shift: (1 << format.shift_bits) - 1,
+            sub_block: shifts.map_or(format.block_size, |shifts| shifts.block_size),
+            largest_shift: shifts.map_or(0, |shifts| shifts.largest() as i32),
             fraction_bits,
             max: bits::fixed((2 << fraction_bits) - 1, -fraction_bits),
-            flush_below: IMPLICIT,
-            keeps_special: false,
-        }
-    }
-
-    pub(crate) fn of_bfp(format: &BfpFormat) -> Self {
-        Self {
-            flush_below: 0,
-            keeps_special: true,
-            ..Self::of(&format.without_shifts())
+            flush_below: match format.subnormals {
+                Subnormals::FlushElements => IMPLICIT,
+                Subnormals::Kept | Subnormals::FlushBlocks => 0,
+            },
+            keeps_special: format.non_finite == NonFinite::Kept,
         }
     }
 

@@ -1,6 +1,5 @@
 //! The scalar rules of blocks whose scale is a float: NVFP4, and blocks of any element and scale.
 
-mod formats;
 mod four_over_six;
 mod outer_scale;
 mod scale_row;
@@ -10,7 +9,7 @@ mod tables;
 use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::FloatScaleFormat;
+use crate::format::BlockFormat;
 use crate::format::element::table::Tables;
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
@@ -37,7 +36,7 @@ pub(crate) const EXACT: bool = true;
 /// Tensor scales that are [large](is_large): nothing overflows that matters.
 const PLAIN: bool = false;
 
-/// A [`FloatScaleFormat`] and its tensor scale as the loops hold them.
+/// A [`BlockFormat`] and its tensor scale as the loops hold them.
 #[derive(Clone, Copy)]
 pub(crate) struct FloatScaleRule {
     /// t, and 1 / t, as patterns.
@@ -62,7 +61,7 @@ pub(crate) struct FloatScaleRule {
 }
 
 impl FloatScaleRule {
-    pub(crate) fn of(format: &FloatScaleFormat, tensor_scale: f32) -> Self {
+    pub(crate) fn of(format: &BlockFormat, tensor_scale: f32) -> Self {
         let rule = Self {
             tensor_scale: ONE,
             inverse: ONE,
@@ -241,7 +240,7 @@ impl FloatScaleRule {
 
     /// The grid of a block with the scale c, and that table.
     #[inline(always)]
-    fn grid_of(&self, scale: u32, table: u32) -> Grid {
+    pub(super) fn grid_of(&self, scale: u32, table: u32) -> Grid {
         match self.tables {
             Some(_) => [scale, table],
             None => self.pair::<EXACT>(scale).words(),

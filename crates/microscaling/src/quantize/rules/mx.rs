@@ -1,79 +1,16 @@
 //! MX blocks: the scalar rules. This code is the specification. The slice kernels inline the code, and any other
 //! implementation (GPU, intrinsics) must match it bit for bit.
 
-use super::BlockRule;
 use super::grid::{Grid, StepElement, Steps};
 use super::rms::RmsScale;
 use super::scale::HeadroomScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::{ElementFormat, MxFormat, ScaleMode};
+use crate::format::{BlockFormat, ElementFormat, ScaleMode, Subnormals};
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
-use crate::round::mode::Rounding;
-use crate::round::{NORMAL, normal, with_rule};
+use crate::round::{NORMAL, normal};
 use core::ops::Range;
-
-impl MxFormat {
-    /// The exponent s of the scale 2^s of a block whose largest magnitude has the float32 pattern
-    /// `amax`; `None` is the scale NaN. The sign bit of `amax` is ignored.
-    ///
-    /// Patterns of NaN and Inf give `None`, and so does a scale that would be larger than 2^E. A scale below 2^−E
-    /// becomes 2^−E. 2^−127, a subnormal float32, is an ordinary scale. The largest pattern of a block, compared as an
-    /// integer, is the pattern of its largest magnitude, or of a NaN or Inf in the block.
-    ///
-    /// With [`headroom`](Self::headroom) h, a block has the exponent of a block whose largest magnitude is h · amax,
-    /// computed without rounding. With [`ScaleMode::Rceil`] the exponent is ceil(log2(h · p)), with p the float32
-    /// product. A block of zeros has the scale that it has without headroom.
-    ///
-    /// With [`ScaleMode::Rms`] the scale follows from all elements, see [`scale_exponent_of`](Self::scale_exponent_of);
-    /// this is the scale of a block whose magnitudes are all alike.
-    ///
-    /// The format must be [valid](Self::validate).
-    pub fn scale_exponent(&self, amax: u32) -> Option<i32> {
-        self.scale_exponent_of(&[f32::from_bits(amax)])
-    }
-
-    /// The exponent s of the scale 2^s of a block of these elements; `None` is the scale NaN. Zero elements are a block of
-    /// zeros.
-    ///
-    /// For every scale mode but one, the result is the [`scale_exponent`](Self::scale_exponent) of the largest magnitude.
-    /// With [`ScaleMode::Rms`], let 2^e be the power of two of the largest magnitude. Let m be the magnitudes in units of
-    /// 2^(e − 15), rounded down to whole numbers, which have 16 bits at most. With M the mean of m², rounded down, s =
-    /// floor(log2(h · c · √M)) + e − 15, where c = 2.92247856 / 6 and h is the [`headroom`](Self::headroom). Every step is
-    /// exact in real numbers. (In a block of more than 2^30 elements M may be 0, and counts as 1.)
-    ///
-    /// The format must be [valid](Self::validate).
-    pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
-        let rule = MxRule::of(self);
-        let (exponent, nan) =
-            ieee(|| rule.scale(BlockRule::Mx(rule).maxima(block.iter().copied())));
-        (!nan).then_some(exponent)
-    }
-
-    /// One element of a block whose largest magnitude has the float32 pattern `amax`: rounded,
-    /// saturated and scaled back. `draw` matters only to [`Rounding::Stochastic`].
-    ///
-    /// NaN for any `x` if the scale is NaN; zero if the block is flushed. Subnormals of the element format are kept; below the
-    /// smallest one the rounding decides between it and zero. With scale modes `ceil`, `even` and `rceil`, or with headroom, a block
-    /// near the top of float32 has numbers of 2^128 and more, which no float32 is. An element that would become one of them
-    /// becomes the largest number of its block that is less than 2^128.
-    ///
-    /// `x` must be finite and its magnitude at most `amax`, unless that makes the scale NaN. Not of
-    /// [`ScaleMode::Rms`], whose scale follows from all elements: [`round_scaled`](Self::round_scaled) is.
-    pub fn round_element(&self, x: f32, amax: u32, rounding: Rounding, draw: u32) -> f32 {
-        BlockRule::Mx(MxRule::of(self)).round_element(x, [amax; 2], rounding, draw)
-    }
-
-    /// One finite element of a block with the scale 2^`exponent`, which must be one of the format's
-    /// ([`scale_exponent_of`](Self::scale_exponent_of) gives one): rounded, saturated and scaled back. `draw` matters only
-    /// to [`Rounding::Stochastic`]. The function does not flush blocks.
-    pub fn round_scaled(&self, x: f32, exponent: i32, rounding: Rounding, draw: u32) -> f32 {
-        let rule = MxRule::of(self);
-        let (grid, element) = (rule.grid_of(exponent).words(), rule.step_element());
-        ieee(|| with_rule!(rounding, R => element.round::<R>(grid, x, draw)))
-    }
-}
 
 /// The properties of an element format that rounding needs, as integers.
 #[derive(Clone, Copy)]
@@ -102,7 +39,7 @@ impl ElementRow {
     }
 }
 
-/// An [`MxFormat`] as the kernels hold it: from a block's largest magnitude to its grid, or from its root mean square.
+/// A [`BlockFormat`] with powers of two as the kernels hold it: from a block's largest magnitude to its grid, or from its root mean square.
 #[derive(Clone, Copy)]
 pub(crate) struct MxRule {
     pub(crate) row: ElementRow,
@@ -120,9 +57,9 @@ pub(crate) struct MxRule {
 const VERDICT: i32 = 1 << 10;
 
 impl MxRule {
-    pub(crate) fn of(format: &MxFormat) -> Self {
+    pub(crate) fn of(format: &BlockFormat) -> Self {
         let row = ElementRow::of(format.element);
-        let largest_exponent = (1 << (format.scale_bits - 1)) - 1;
+        let largest_exponent = -format.scale.emin();
         let headroom = HeadroomScale::of(format.headroom, format.scale_mode, row.mantissa_bits);
         Self {
             tame: Tame::of(&row, format.scale_mode, headroom, largest_exponent),
@@ -131,10 +68,9 @@ impl MxRule {
             row,
             scale_mode: format.scale_mode,
             largest_exponent,
-            flush_below: if format.flush_fp32_subnorms {
-                IMPLICIT
-            } else {
-                0
+            flush_below: match format.subnormals {
+                Subnormals::FlushBlocks => IMPLICIT,
+                Subnormals::Kept | Subnormals::FlushElements => 0,
             },
         }
     }
@@ -179,7 +115,7 @@ impl MxRule {
 
     /// The grid of a block with the scale 2^scale.
     #[inline(always)]
-    fn grid_of(&self, scale: i32) -> Steps {
+    pub(super) fn grid_of(&self, scale: i32) -> Steps {
         Steps {
             emin: self.row.emin + scale,
             max: bits::scale(self.row.max, scale).min(self.row.top),

@@ -10,7 +10,7 @@ const FACTOR: (u128, u128) = (6_088_497, 12_500_000);
 pub(crate) struct RmsScale {
     /// 4^14 and 4^15 over (c · h)², rounded up: where c · h times the root of a mean from 4^15 on reaches the next power
     /// of two, and the one after it.
-    steps: [u32; 2],
+    pub(super) steps: [u32; 2],
 }
 
 impl RmsScale {

@@ -2,7 +2,7 @@
 
 use super::{floor_log2, goes_up, magnitudes, pow2, round_to_table};
 use crate::float_state::ieee;
-use microscaling::{BfpFormat, ElementFormat, MicroexponentFormat, Nvfp4Format, Rounding};
+use microscaling::{BlockFormat, ElementFormat, Rounding};
 
 pub(crate) fn amax(block: &[f32]) -> f32 {
     ieee(|| {
@@ -34,13 +34,13 @@ fn fixed_point(x: f32, exponent: i32, most: f64, rounding: Rounding, draw: u32) 
 }
 
 pub(crate) fn bfp(
-    format: &BfpFormat,
+    format: &BlockFormat,
     block: &[f32],
     rounding: Rounding,
     draws: &[u32],
 ) -> Vec<f32> {
     ieee(|| {
-        let m = format.bit_width as i32 - 9;
+        let m = format.element.bits() as i32 - 1;
         let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
         let exponent = biased(amax(&finite)) - 127 - (m - 1);
         let round = |(x, draw): (&f32, &u32)| match x.is_finite() {
@@ -52,7 +52,7 @@ pub(crate) fn bfp(
 }
 
 pub(crate) fn microexponent(
-    format: &MicroexponentFormat,
+    format: &BlockFormat,
     block: &[f32],
     rounding: Rounding,
     draws: &[u32],
@@ -61,14 +61,14 @@ pub(crate) fn microexponent(
         if block.iter().any(|x| !x.is_finite()) {
             return vec![f32::NAN; block.len()];
         }
-        let m = format.bit_width as i32 - 9;
+        let m = format.element.bits() as i32 - 1;
         let shared = biased(amax(block));
-        let sub_blocks = block
-            .chunks(format.sub_block_size)
-            .zip(draws.chunks(format.sub_block_size));
+        let shifts = format.shifts.expect("the format has shifts");
+        let size = shifts.block_size;
+        let sub_blocks = block.chunks(size).zip(draws.chunks(size));
         sub_blocks
             .flat_map(|(sub_block, draws)| {
-                let shift = (shared - biased(amax(sub_block))).min((1 << format.shift_bits) - 1);
+                let shift = (shared - biased(amax(sub_block))).min((1 << shifts.bits) - 1);
                 let exponent = shared - 127 - shift + 1 - m;
                 sub_block.iter().zip(draws).map(move |(x, draw)| {
                     let x = if biased(x.abs()) == 0 {
@@ -85,7 +85,7 @@ pub(crate) fn microexponent(
 
 /// A block of a tensor whose largest magnitude is `tensor_amax`.
 pub(crate) fn nvfp4(
-    format: &Nvfp4Format,
+    format: &BlockFormat,
     tensor_amax: f32,
     block: &[f32],
     rounding: Rounding,

@@ -199,7 +199,7 @@ pub(in crate::kernels::cube) fn terms_kernel(
             Some(form) => {
                 if comptime!(terms.content != Content::Scale) {
                     let code = code_at(source, position, form.bits);
-                    let of_element = comptime!(element_of(form.format));
+                    let of_element = comptime!(form.format.element);
                     let pattern = element_value(code, 0i32.runtime(), of_element);
                     let is_fixed = comptime!(terms.content == Content::Fixed);
                     result = of_pattern(pattern, element, is_fixed);
@@ -246,24 +246,17 @@ fn window(
     }
 }
 
-fn element_of(format: Format) -> microscaling::ElementFormat {
-    match format {
-        Format::Mx(format) => format.element,
-        Format::FloatScale(format) => format.element,
-        other => unreachable!("{other:?} has no elements for a matrix unit"),
-    }
-}
-
 /// The scale of a code, as a pattern.
 #[cube]
 fn scale_value(code: u32, #[comptime] format: Format) -> u32 {
-    match format {
-        Format::FloatScale(format) => float_scale_value(code, format),
-        _ => select(
+    if comptime!(format.has_exponent()) {
+        select(
             code == NAN_EXPONENT,
             NAN,
             bits::scale(ONE.runtime(), code as i32 - 127),
-        ),
+        )
+    } else {
+        float_scale_value(code, comptime!(format.block()))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::kernels::cube::quantize::rules::tables::table_value;
 use crate::kernels::cube::quantize::rules::{self, Format, NAN_EXPONENT};
 use crate::kernels::cube::statistics::blocks::{Blocks, block_of};
 use cubecl::prelude::*;
-use microscaling::FloatScaleFormat;
+use microscaling::BlockFormat;
 
 /// A unit an element.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -47,9 +47,10 @@ pub(in crate::kernels::cube) fn values_kernel(
         scale &= comptime!(u32::MAX >> (32 - form.scale_bits));
     } else if comptime!(form.record > form.scale) {
         let bits = record + comptime!(form.scale);
-        number = match comptime!(form.format) {
-            Format::FloatScale(_) => doublings(words, codes, bits, row, form),
-            _ => shift(words, codes, bits, row, form),
+        number = if comptime!(form.format.shifts.is_some()) {
+            shift(words, codes, bits, row, form)
+        } else {
+            doublings(words, codes, bits, row, form)
         };
     }
     let number = value(
@@ -130,43 +131,40 @@ fn value(
     #[comptime] format: Format,
 ) -> u32 {
     let exponent = scale as i32 - 127;
-    match format {
-        Format::Mx(format) => {
-            let number = element_value(code, exponent, format.element);
-            select(scale == NAN_EXPONENT, NAN, number)
+    if comptime!(!format.has_exponent()) {
+        let block_scale = float_scale_value(scale, comptime!(format.block()));
+        let is_nan = block_scale & ABS >= INFINITY || tensor_scale >= INFINITY;
+        let mut block_abs = select(is_nan, 0, block_scale & ABS);
+        if comptime!(format.sub_scales.is_some()) {
+            block_abs = rules::scale_of_sub_block(block_abs, number);
         }
-        Format::FloatScale(format) => {
-            let block_scale = float_scale_value(scale, format);
-            let is_nan = block_scale & ABS >= INFINITY || tensor_scale >= INFINITY;
-            let mut block_abs = select(is_nan, 0, block_scale & ABS);
-            if comptime!(format.sub_scales.is_some()) {
-                block_abs = rules::scale_of_sub_block(block_abs, number);
-            }
-            let product = bits::product(select(is_nan, 0, tensor_scale), block_abs);
-            let unit = if comptime!(format.element.is_table()) {
-                table_value(code, number, known, format.element)
-            } else {
-                element_value(code, 0, format.element)
-            };
-            let abs = unit & ABS;
-            let is_infinite = product >= INFINITY;
-            let finite = select(abs >= INFINITY, 0, abs);
-            let number = bits::product(finite, select(is_infinite, 0, product));
-            // Of a tensor scale that no tensor has, or an element that no tensor has; 0 is 0 times anything finite.
-            let is_large = (is_infinite && abs != 0) || abs == INFINITY;
-            let magnitude = select(is_large, INFINITY, number);
-            let sign = (block_scale ^ unit) & SIGN;
-            let no_number = abs > INFINITY || (abs == INFINITY && product == 0);
-            select(is_nan || no_number, NAN, sign | magnitude)
-        }
-        _ => {
+        let product = bits::product(select(is_nan, 0, tensor_scale), block_abs);
+        let unit = if comptime!(format.element.is_table()) {
+            table_value(code, number, known, format.element)
+        } else {
+            element_value(code, 0, format.element)
+        };
+        let abs = unit & ABS;
+        let is_infinite = product >= INFINITY;
+        let finite = select(abs >= INFINITY, 0, abs);
+        let number = bits::product(finite, select(is_infinite, 0, product));
+        // Of a tensor scale that no tensor has, or an element that no tensor has; 0 is 0 times anything finite.
+        let is_large = (is_infinite && abs != 0) || abs == INFINITY;
+        let magnitude = select(is_large, INFINITY, number);
+        let sign = (block_scale ^ unit) & SIGN;
+        let no_number = abs > INFINITY || (abs == INFINITY && product == 0);
+        select(is_nan || no_number, NAN, sign | magnitude)
+    } else {
+        let number = if comptime!(format.has_fixed_steps()) {
             let magnitude_bits = comptime!(magnitude_bits(format));
             let steps = code & comptime!((1u32 << magnitude_bits) - 1);
             let unit = exponent - number as i32 + comptime!(1 - magnitude_bits as i32);
             let sign = (code >> magnitude_bits) << 31;
-            let number = sign | bits::fixed(steps, unit);
-            select(scale == NAN_EXPONENT, NAN, number)
-        }
+            sign | bits::fixed(steps, unit)
+        } else {
+            element_value(code, exponent, format.element)
+        };
+        select(scale == NAN_EXPONENT, NAN, number)
     }
 }
 
@@ -174,7 +172,7 @@ fn value(
 #[cube]
 pub(in crate::kernels::cube) fn float_scale_value(
     code: u32,
-    #[comptime] format: FloatScaleFormat,
+    #[comptime] format: BlockFormat,
 ) -> u32 {
     match comptime!(format.scale.float()) {
         Some(float) => element_value(code, 0, float),

@@ -213,9 +213,10 @@ fn byte_of_record(
     if comptime!(form.record > form.scale) {
         let is_of_scale = byte < of_scale;
         let behind = select(is_of_scale, 0, byte - of_scale);
-        let other = match comptime!(form.format) {
-            Format::FloatScale(_) => doublings(grids, block, behind, form),
-            _ => shifts(grids, block, behind, scale, form),
+        let other = if comptime!(form.format.shifts.is_some()) {
+            shifts(grids, block, behind, scale, form)
+        } else {
+            doublings(grids, block, behind, form)
         };
         result = select(is_of_scale, result, other);
     }
@@ -288,25 +289,18 @@ pub(super) fn code(
     #[comptime] rounding: Rounding,
 ) -> u32 {
     let (first, second, _) = grid;
-    match format {
-        Format::Mx(mx) => {
-            let rounded = rules::round(x, grid, draw, known, format, rounding);
-            let exponent = first as i32 - comptime!(mx.element.emin());
-            select(
-                second > INFINITY,
-                0,
-                element_code(rounded, exponent, mx.element),
-            )
-        }
-        Format::FloatScale(of_scale) => {
-            rules::code_of_unit(x, grid, draw, known, of_scale.element, rounding)
-        }
-        _ => {
-            let rounded = rules::round(x, grid, draw, known, format, rounding);
+    if comptime!(!format.has_exponent()) {
+        rules::code_of_unit(x, grid, draw, known, format.element, rounding)
+    } else {
+        let rounded = rules::round(x, grid, draw, known, format, rounding);
+        let code = if comptime!(format.has_fixed_steps()) {
             let magnitude_bits = comptime!(magnitude_bits(format));
             let unit = first as i32 + comptime!(1 - magnitude_bits as i32);
-            let code = bits::steps(rounded & ABS, unit) | ((rounded >> 31) << magnitude_bits);
-            select(second > INFINITY, 0, code)
-        }
+            bits::steps(rounded & ABS, unit) | ((rounded >> 31) << magnitude_bits)
+        } else {
+            let exponent = first as i32 - comptime!(format.element.emin());
+            element_code(rounded, exponent, format.element)
+        };
+        select(second > INFINITY, 0, code)
     }
 }

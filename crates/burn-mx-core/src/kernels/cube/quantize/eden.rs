@@ -4,7 +4,7 @@ use burn_backend::TensorMetadata;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
-use microscaling::{FloatScaleFormat, RandomStream, Rounding};
+use microscaling::{BlockFormat, RandomStream, Rounding};
 
 use super::job::{Job, element};
 use super::known::{Known, KnownWords, tensor_amax};
@@ -18,7 +18,7 @@ use crate::kernels::cube::numbers::round::round_magnitude;
 use crate::kernels::cube::numbers::wide;
 
 /// Units of a cube, as many as a group has elements at most.
-const UNITS: usize = FloatScaleFormat::EDEN_GROUP;
+const UNITS: usize = BlockFormat::EDEN_GROUP;
 
 /// Quantizes blocks along `axis` of a tensor with elements.
 pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
@@ -69,7 +69,7 @@ pub(in crate::kernels::cube) fn eden_kernel<O: Int>(
     #[comptime] job: Job,
 ) {
     let width = comptime!(group.next_power_of_two());
-    let format = comptime!(job.format.float_scale());
+    let format = comptime!(job.format.block());
     let block = comptime!(format.block_size.min(group));
     let unit = UNIT_POS_X as usize;
     let row = UNIT_POS_Y as usize * width;
@@ -135,7 +135,7 @@ fn ratio_of_sums(
     unit: usize,
     row: usize,
     #[comptime] width: usize,
-    #[comptime] format: FloatScaleFormat,
+    #[comptime] format: BlockFormat,
 ) -> u32 {
     // No number of a block is much larger than the largest one in units of its scale.
     let largest = comptime!((2.0 * format.element.max()).to_bits()).runtime();
@@ -177,7 +177,7 @@ fn ratio_of_sums(
 
 /// A block's scale: limited, and rounded stochastically to each number of its format from 0 on.
 #[cube]
-fn rounded_scale(scale: u32, draw: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+fn rounded_scale(scale: u32, draw: u32, #[comptime] format: BlockFormat) -> u32 {
     let least = comptime!(format.scale_min().to_bits()).runtime();
     let limited = min(scale, comptime!(format.scale.max().to_bits()).runtime());
     let mantissa_bits = comptime!(format.scale.mantissa_bits() as i32);

@@ -37,15 +37,14 @@ impl Job {
     /// Leaves the tensor's scale, if there is one, out of the quantized elements.
     pub(in crate::kernels::cube) fn in_units(self) -> Self {
         Self {
-            in_units: self.format.has_tensor_scale(),
+            in_units: self.format.tensor_scale,
             ..self
         }
     }
 
     /// Whether MS-EDEN corrects and rounds scales.
     pub(super) fn corrects_scales(self) -> bool {
-        let has_eden = matches!(self.format, Format::FloatScale(format) if format.eden);
-        has_eden && self.rounding == Rounding::Stochastic
+        self.format.eden && self.rounding == Rounding::Stochastic
     }
 
     /// Writes marks of clipped elements in place of quantized elements.
@@ -70,7 +69,7 @@ pub(in crate::kernels::cube) fn scale_of_results(
     #[comptime] job: Job,
 ) -> u32 {
     if comptime!(job.in_units) {
-        rules::scale_of_block(grid, amax, verdict, known, job.format.float_scale())
+        rules::scale_of_block(grid, amax, verdict, known, comptime!(job.format.block()))
     } else {
         0u32.runtime()
     }
@@ -94,7 +93,7 @@ pub(in crate::kernels::cube) fn rounded(
     if comptime!(job.marks_clipped) {
         rules::clipped(x, grid, known, job.format)
     } else if comptime!(job.in_units) {
-        let element = comptime!(job.format.float_scale().element);
+        let element = comptime!(job.format.element);
         rules::round_in_units(x, grid, scale, word, known, element, job.rounding)
     } else {
         rules::round(x, grid, word, known, job.format, job.rounding)

@@ -32,7 +32,7 @@ impl<R: CubeRuntime> KnownWords<R> {
             0 => launch::word(tensor, 0),
             _ => largest(tensor, elementwise),
         };
-        Self::with_tables(tensor, format, format.has_tensor_scale().then(amax))
+        Self::with_tables(tensor, format, format.tensor_scale.then(amax))
     }
 
     /// For no format.
@@ -81,7 +81,7 @@ pub(in crate::kernels::cube) fn expand(
         false => ComptimeOptionExpand::None,
     };
     KnownExpand {
-        tensor_amax: option(format.is_some_and(Format::has_tensor_scale)),
+        tensor_amax: option(format.is_some_and(|format| format.tensor_scale)),
         tables: option(format.is_some_and(|format| format.tables().is_some())),
     }
 }

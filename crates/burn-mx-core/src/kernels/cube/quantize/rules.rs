@@ -8,10 +8,8 @@ mod sub_scales;
 pub(in crate::kernels::cube) mod tables;
 
 use cubecl::prelude::*;
-use microscaling::{
-    BfpFormat, BlockFormat, ElementFormat, FloatScaleFormat, MicroexponentFormat, MxFormat,
-    Rounding, ScaleMode, SharedExpMethod,
-};
+use microscaling::{BlockFormat, ElementFormat, NonFinite, Rounding, ScaleMode, Subnormals};
+use std::ops::Deref;
 
 use crate::kernels::cube::numbers::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::round::round_magnitude;
@@ -21,7 +19,7 @@ use float_scale::{
 };
 pub(super) use float_scale::{float_scales, round_in_units, round_unit, scaled};
 use known::Known;
-use power_of_two::{bfp_grid, microexponent_grid, mx_grid};
+use power_of_two::{fixed_grid, mx_grid};
 
 pub(in crate::kernels::cube) use sub_scales::{both_levels, scale_of_sub_block};
 
@@ -34,13 +32,16 @@ const FOUR: u32 = 1;
 /// is the number of the block's table, or a bit for each level of sub-blocks that doubles the scale.
 pub(in crate::kernels::cube) type Grid = (u32, u32, u32);
 
-/// The block formats that there are kernels for.
+/// A block format that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::kernels::cube) enum Format {
-    Mx(MxFormat),
-    Microexponent(MicroexponentFormat),
-    Bfp(BfpFormat),
-    FloatScale(FloatScaleFormat),
+pub(in crate::kernels::cube) struct Format(BlockFormat);
+
+impl Deref for Format {
+    type Target = BlockFormat;
+
+    fn deref(&self) -> &BlockFormat {
+        &self.0
+    }
 }
 
 impl Format {
@@ -48,103 +49,63 @@ impl Format {
     ///
     /// At a format that came later than this crate's kernels.
     pub(in crate::kernels::cube) fn of(format: BlockFormat) -> Self {
-        match format {
-            BlockFormat::Mx(format) => {
-                use ScaleMode::{Ceil, Even, Floor, Rceil, Rms};
-                let mode = format.scale_mode;
-                assert!(
-                    matches!(mode, Floor | Ceil | Even | Rceil | Rms),
-                    "burn-mx: no kernel for scale mode {mode}"
-                );
-                Self::Mx(format)
-            }
-            BlockFormat::Microexponent(format) => Self::Microexponent(format),
-            BlockFormat::Bfp(format) => Self::Bfp(format),
-            BlockFormat::Nvfp4(format) => Self::FloatScale(format.into()),
-            BlockFormat::FloatScale(format) => Self::FloatScale(format),
-            other => panic!("burn-mx: no kernel for {other}"),
-        }
+        use ScaleMode::{Ceil, Even, Floor, Rceil, Rms};
+        let mode = format.scale_mode;
+        assert!(
+            matches!(mode, Floor | Ceil | Even | Rceil | Rms),
+            "burn-mx: no kernel for scale mode {mode}"
+        );
+        Self(format)
+    }
+
+    /// The format, as kernels take it.
+    pub(in crate::kernels::cube) fn block(self) -> BlockFormat {
+        self.0
     }
 
     /// Elements in a block along an axis of this length.
     pub(super) fn block_length(self, axis_length: usize) -> usize {
-        let length = match self {
-            Self::Mx(format) if format.shared_exp_method == SharedExpMethod::None => 1,
-            Self::Mx(format) => format.block_size,
-            Self::Microexponent(format) => format.block_size,
-            Self::Bfp(format) => format.block_size,
-            Self::FloatScale(format) => BlockFormat::FloatScale(format).block_size(),
-        };
-        match length {
+        match self.group_size() {
             0 => axis_length,
             length => length.min(axis_length),
         }
     }
 
-    /// The two axes of square blocks along an axis; `None` where blocks are not square.
-    pub(super) fn square_axes(self, axis: usize) -> Option<[usize; 2]> {
-        match self {
-            Self::Mx(format) => BlockFormat::Mx(format).square_axes(axis),
-            Self::FloatScale(format) => BlockFormat::FloatScale(format).square_axes(axis),
-            Self::Microexponent(_) | Self::Bfp(_) => None,
-        }
+    /// Whether NaN and Inf pass unchanged.
+    fn keeps_non_finite(self) -> bool {
+        self.non_finite == NonFinite::Kept
     }
 
     /// Whether the grid follows from all elements of a block, in a second look at them.
     pub(in crate::kernels::cube) fn looks_twice(self) -> bool {
-        let has_mean = matches!(self, Self::Mx(format) if format.scale_mode == ScaleMode::Rms);
-        has_mean || self.grids() > 1
+        self.scale_mode == ScaleMode::Rms || self.grids() > 1
     }
 
     /// The grids among which the second look chooses, numbered from 0 on; 1 if it has no choice.
     pub(in crate::kernels::cube) fn grids(self) -> usize {
-        match self {
-            Self::FloatScale(format) if format.four_over_six => 2,
-            Self::FloatScale(format) => format.element.table_numbers().len().max(1),
-            _ => 1,
+        match self.four_over_six {
+            true => 2,
+            false => self.element.table_numbers().len().max(1),
         }
     }
 
     /// The elements, if they are of tables.
     pub(in crate::kernels::cube) fn tables(self) -> Option<ElementFormat> {
-        match self {
-            Self::FloatScale(format) => Some(format.element).filter(|element| element.is_table()),
-            _ => None,
-        }
-    }
-
-    /// Whether a factor of all elements follows from the tensor's largest magnitude.
-    pub(in crate::kernels::cube) fn has_tensor_scale(self) -> bool {
-        matches!(self, Self::FloatScale(format) if format.tensor_scale)
-    }
-
-    /// A format whose scale is a float.
-    pub(in crate::kernels::cube) fn float_scale(self) -> FloatScaleFormat {
-        match self {
-            Self::FloatScale(format) => format,
-            other => unreachable!("{other:?} has a scale that is a power of two"),
-        }
+        Some(self.element).filter(|element| element.is_table())
     }
 
     /// Elements that share a grid: a sub-block's, or all of a block.
     pub(in crate::kernels::cube) fn sub_block_length(self, block: usize) -> usize {
-        match self {
-            Self::Microexponent(format) => format.sub_block_size.min(block),
-            Self::FloatScale(FloatScaleFormat {
-                sub_scales: Some(sub_scales),
-                ..
-            }) => sub_scales.block_sizes()[1].min(block),
-            Self::FloatScale(format) if format.outer.is_some() => format.block_size.min(block),
-            _ => block,
-        }
+        let of_shifts = self.shifts.map(|shifts| shifts.block_size);
+        let of_sub_scales = || self.sub_scales.map(|sub| sub.block_sizes()[1]);
+        let of_outer = || self.outer.map(|_| self.block_size);
+        let length = of_shifts.or_else(of_sub_scales).or_else(of_outer);
+        length.map_or(block, |length| length.min(block))
     }
 
     /// Elements of a sub-block of the first of two levels.
     pub(in crate::kernels::cube) fn first_sub_block(self) -> Option<usize> {
-        match self {
-            Self::FloatScale(format) => Some(format.sub_scales?.block_sizes()[0]),
-            _ => None,
-        }
+        Some(self.sub_scales?.block_sizes()[0])
     }
 
     /// Whether a grid needs to know a sub-block's largest magnitude beside its block's.
@@ -156,16 +117,17 @@ impl Format {
 
     /// Whether blocks have an outer scale. They are the sub-blocks of what shares that scale.
     pub(in crate::kernels::cube) fn has_outer_scale(self) -> bool {
-        matches!(self, Self::FloatScale(format) if format.outer.is_some())
+        self.outer.is_some()
     }
 }
 
 /// The part of a magnitude that counts for the largest one.
 #[cube]
 pub(in crate::kernels::cube) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
-    match format {
-        Format::Bfp(_) => select(abs < INFINITY, abs, 0),
-        _ => abs,
+    if comptime!(format.keeps_non_finite()) {
+        select(abs < INFINITY, abs, 0)
+    } else {
+        abs
     }
 }
 
@@ -178,11 +140,13 @@ pub(in crate::kernels::cube) fn grid(
     known: &Known,
     #[comptime] format: Format,
 ) -> Grid {
-    match format {
-        Format::Mx(format) => mx_grid(amax, sub_amax, format),
-        Format::Microexponent(format) => microexponent_grid(amax, sub_amax, format),
-        Format::Bfp(format) => bfp_grid(amax, format),
-        Format::FloatScale(format) => float_scale_grid(amax, sub_amax, known, format),
+    let block = comptime!(format.block());
+    if comptime!(format.has_fixed_steps()) {
+        fixed_grid(amax, sub_amax, block)
+    } else if comptime!(format.has_exponent()) {
+        mx_grid(amax, sub_amax, block)
+    } else {
+        float_scale_grid(amax, sub_amax, known, block)
     }
 }
 
@@ -208,27 +172,20 @@ pub(in crate::kernels::cube) fn round(
     #[comptime] rounding: Rounding,
 ) -> u32 {
     let (first, second, _) = grid;
-    match format {
-        Format::Mx(format) => {
-            let mantissa_bits = comptime!(format.element.mantissa_bits() as i32);
-            round_to_grid(x, first, second, draw, mantissa_bits, rounding)
-        }
-        Format::Microexponent(format) => {
-            let abs = x & ABS;
-            let normal = (x & SIGN) | select(abs < IMPLICIT, 0, abs);
-            let fraction_bits = comptime!(format.mantissa_bits() as i32 - 1);
-            round_to_grid(normal, first, second, draw, fraction_bits, rounding)
-        }
-        Format::Bfp(format) => {
-            let special = x & ABS >= INFINITY;
-            let fraction_bits = comptime!(format.mantissa_bits() as i32 - 1);
-            let finite = select(special, 0, x);
-            let rounded = round_to_grid(finite, first, second, draw, fraction_bits, rounding);
-            select(special, x, rounded)
-        }
-        Format::FloatScale(format) => {
-            round_float_scale(x, grid, draw, known, format.element, rounding)
-        }
+    let mantissa_bits = comptime!(format.element.mantissa_bits() as i32);
+    if comptime!(!format.has_exponent()) {
+        round_float_scale(x, grid, draw, known, format.element, rounding)
+    } else if comptime!(format.keeps_non_finite()) {
+        let special = x & ABS >= INFINITY;
+        let finite = select(special, 0, x);
+        let rounded = round_to_grid(finite, first, second, draw, mantissa_bits, rounding);
+        select(special, x, rounded)
+    } else if comptime!(format.subnormals == Subnormals::FlushElements) {
+        let abs = x & ABS;
+        let normal = (x & SIGN) | select(abs < IMPLICIT, 0, abs);
+        round_to_grid(normal, first, second, draw, mantissa_bits, rounding)
+    } else {
+        round_to_grid(x, first, second, draw, mantissa_bits, rounding)
     }
 }
 
@@ -258,9 +215,10 @@ pub(in crate::kernels::cube) fn scale_of_tensor(
     tensor_amax: u32,
     #[comptime] format: Format,
 ) -> u32 {
-    match format {
-        Format::FloatScale(format) => tensor_scale(tensor_amax, format),
-        _ => ONE.runtime(),
+    if comptime!(format.has_exponent()) {
+        ONE.runtime()
+    } else {
+        tensor_scale(tensor_amax, comptime!(format.block()))
     }
 }
 
@@ -273,9 +231,10 @@ pub(in crate::kernels::cube) fn largest(
     #[comptime] format: Format,
 ) -> u32 {
     let (_, second, _) = grid;
-    match format {
-        Format::FloatScale(format) => largest_number(x, grid, known, format.element),
-        _ => second,
+    if comptime!(format.has_exponent()) {
+        second
+    } else {
+        largest_number(x, grid, known, format.element)
     }
 }
 
@@ -283,14 +242,14 @@ pub(in crate::kernels::cube) fn largest(
 #[cube]
 pub(in crate::kernels::cube) fn scale(amax: u32, grid: Grid, #[comptime] format: Format) -> u32 {
     let (first, second, _) = grid;
-    let scale = match format {
-        Format::Mx(format) => {
-            let exponent = first as i32 - comptime!(format.element.emin());
-            select(second > INFINITY, 0, bits::scale(ONE.runtime(), exponent))
-        }
-        Format::FloatScale(_) => first,
+    let scale = if comptime!(!format.has_exponent()) {
+        first
+    } else if comptime!(format.has_fixed_steps()) {
         // As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
-        _ => bits::scale(ONE.runtime(), (amax >> 23) as i32 - 127),
+        bits::scale(ONE.runtime(), (amax >> 23) as i32 - 127)
+    } else {
+        let exponent = first as i32 - comptime!(format.element.emin());
+        select(second > INFINITY, 0, bits::scale(ONE.runtime(), exponent))
     };
     select(amax == 0 || scale >= INFINITY, 0, scale)
 }
@@ -305,17 +264,16 @@ pub(in crate::kernels::cube) fn scale_code(
     #[comptime] format: Format,
 ) -> u32 {
     let (first, second, _) = grid;
-    match format {
-        Format::Mx(format) => {
-            let exponent = first as i32 - comptime!(format.element.emin());
-            select(second > INFINITY, NAN_EXPONENT, (exponent + 127) as u32)
-        }
-        Format::FloatScale(of_scale) => {
-            let scale = scale_of_block(grid, amax, verdict, known, of_scale);
-            float_scale_code(scale, of_scale)
-        }
+    if comptime!(!format.has_exponent()) {
+        let block = comptime!(format.block());
+        let scale = scale_of_block(grid, amax, verdict, known, block);
+        float_scale_code(scale, block)
+    } else if comptime!(format.has_fixed_steps()) {
         // Inf has the code of NaN; of a block that passes it, its finite numbers alone are counted.
-        _ => amax >> 23,
+        amax >> 23
+    } else {
+        let exponent = first as i32 - comptime!(format.element.emin());
+        select(second > INFINITY, NAN_EXPONENT, (exponent + 127) as u32)
     }
 }
 

@@ -2,7 +2,7 @@
 //! magnitude alone. The sums are of squares of 16-bit whole numbers, with upper and lower halves added up apart.
 
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, ElementFormat, Headroom, Rounding};
+use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 
 use super::known::Known;
 use super::rules::{self, Format, Grid, VERDICT};
@@ -22,8 +22,8 @@ const LONGEST: usize = 1 << 14;
 
 /// Whether blocks of a format are short enough.
 pub(in crate::kernels::cube) fn is_short_enough(format: &BlockFormat) -> bool {
-    let size = format.block_size();
-    let columns = if format.is_square() { size } else { 1 };
+    let size = format.group_size();
+    let columns = if format.square { size } else { 1 };
     !Format::of(*format).looks_twice() || (size > 0 && size.saturating_mul(columns) < LONGEST)
 }
 
@@ -128,44 +128,42 @@ pub(in crate::kernels::cube) fn verdict(
     length: u32,
     #[comptime] format: Format,
 ) -> u32 {
-    match format {
-        Format::FloatScale(of_scale) => {
-            // The number of the least sum, of equal ones the first.
-            let mut best = 0u32.runtime();
-            let mut least = u32::MAX.runtime();
-            let mut least_rest = u32::MAX.runtime();
-            for number in 0..comptime!(format.grids() as u32) {
-                let at = (number * 2) as usize;
-                // A table that makes the block NaN comes last.
-                let is_nan = is_nan_in_table(grids[at], of_scale.element);
-                let sum = select(is_nan, u32::MAX, sums[at] + (sums[at + 1] >> 16));
-                let rest = select(is_nan, u32::MAX, sums[at + 1] & 0xffff);
-                let is_less = sum < least || (sum == least && rest < least_rest);
-                best = select(is_less, number, best);
-                least = select(is_less, sum, least);
-                least_rest = select(is_less, rest, least_rest);
-            }
-            select(is_nan_in_table(amax, of_scale.element), 0, best)
+    if comptime!(format.grids() > 1) {
+        // The number of the least sum, of equal ones the first.
+        let mut best = 0u32.runtime();
+        let mut least = u32::MAX.runtime();
+        let mut least_rest = u32::MAX.runtime();
+        for number in 0..comptime!(format.grids() as u32) {
+            let at = (number * 2) as usize;
+            // A table that makes the block NaN comes last.
+            let is_nan = is_nan_in_table(grids[at], format.element);
+            let sum = select(is_nan, u32::MAX, sums[at] + (sums[at + 1] >> 16));
+            let rest = select(is_nan, u32::MAX, sums[at + 1] & 0xffff);
+            let is_less = sum < least || (sum == least && rest < least_rest);
+            best = select(is_less, number, best);
+            least = select(is_less, sum, least);
+            least_rest = select(is_less, rest, least_rest);
         }
-        Format::Mx(format) => {
-            // A square block that is beyond the tensor has none.
-            let length = max(length, 1);
-            // Division by hand, a half at a time.
-            let upper = sums[0] / length;
-            let rest = sums[0] % length;
-            let lower = ((rest << 16) + sums[1]) / length;
-            let mean = max((upper << 16) + lower, 1);
-            let halved = mean.leading_zeros() / 2;
-            let normal = mean << (2 * halved);
-            let steps = comptime!(rms_steps(format.headroom));
-            let exponent = bits::exponent(amax) - 2 - halved as i32
-                + select(normal >= comptime!(steps[0]), 1, 0)
-                + select(normal >= comptime!(steps[1]), 1, 0);
-            let emax = comptime!(format.element.emax());
-            let of_zeros = comptime!(-126 - emax).runtime();
-            (VERDICT + select(amax == 0, of_zeros, exponent)) as u32
-        }
-        _ => amax,
+        select(is_nan_in_table(amax, format.element), 0, best)
+    } else if comptime!(format.scale_mode == ScaleMode::Rms) {
+        // A square block that is beyond the tensor has none.
+        let length = max(length, 1);
+        // Division by hand, a half at a time.
+        let upper = sums[0] / length;
+        let rest = sums[0] % length;
+        let lower = ((rest << 16) + sums[1]) / length;
+        let mean = max((upper << 16) + lower, 1);
+        let halved = mean.leading_zeros() / 2;
+        let normal = mean << (2 * halved);
+        let steps = comptime!(format.rms_steps());
+        let exponent = bits::exponent(amax) - 2 - halved as i32
+            + select(normal >= comptime!(steps[0]), 1, 0)
+            + select(normal >= comptime!(steps[1]), 1, 0);
+        let emax = comptime!(format.element.emax());
+        let of_zeros = comptime!(-126 - emax).runtime();
+        (VERDICT + select(amax == 0, of_zeros, exponent)) as u32
+    } else {
+        amax
     }
 }
 
@@ -202,15 +200,4 @@ fn fixed_point(abs: u32, unit: i32) -> u32 {
     let right = min(max(shift, 0), 31) as u32;
     let left = min(max(-shift, 0), 20) as u32;
     min((significand << left) >> right, 0xffff)
-}
-
-/// From which means from 4^15 on the exponent of the scale is one more, and from which two: 4^14 and 4^15 over (c · h)²,
-/// rounded up, with c = 2.92247856 / 6.
-fn rms_steps(headroom: Headroom) -> [u32; 2] {
-    let above = 6_088_497 * u128::from(headroom.numerator());
-    let below = 12_500_000 * u128::from(headroom.denominator());
-    [14, 15].map(|exponent: u32| {
-        let step = ((below * below) << (2 * exponent)).div_ceil(above * above);
-        u32::try_from(step).unwrap_or(u32::MAX)
-    })
 }

@@ -34,7 +34,7 @@ pub struct AccumulatedForm {
 impl AccumulatedForm {
     /// The axis along which blocks of this format lie, as formats count it.
     pub(crate) fn block_axis(&self, format: &BlockFormat) -> usize {
-        match format.is_square() {
+        match format.square {
             true => self.sums.summed.max(self.sums.free),
             false => self.sums.summed,
         }

@@ -130,7 +130,7 @@ impl<B: MxKernels> Product<B> {
     /// Whether the backend quantizes an operand of a matrix product. A [plain](Self::is_plain) operand is the backend's. Any other
     /// must have blocks along one axis alone, and no scale of the whole tensor.
     pub(super) fn is_backends(&self, slot: Slot) -> bool {
-        let is_local = |format: BlockFormat| !format.is_square() && !format.has_tensor_scale();
+        let is_local = |format: BlockFormat| !format.square && !format.tensor_scale;
         let has_local_blocks = self.block_format(slot).is_some_and(is_local);
         self.is_plain(slot) || self.is_certain(slot) && has_local_blocks
     }
@@ -150,7 +150,7 @@ impl<B: MxKernels> Product<B> {
     /// [`significant_bits`](Self::significant_bits) of quantized values, which have their tensor scale in them: any float32.
     pub(crate) fn significant_bits_of_values(&self, slot: Slot) -> u32 {
         match self.block_format(slot) {
-            Some(format) if format.has_tensor_scale() => f32::MANTISSA_DIGITS,
+            Some(format) if format.tensor_scale => f32::MANTISSA_DIGITS,
             _ => self.significant_bits(slot),
         }
     }

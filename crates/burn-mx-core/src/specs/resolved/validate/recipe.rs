@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use microscaling::{Accumulation, BlockFormat, Rounding};
+use microscaling::{Accumulation, Rounding};
 
 use crate::specs::{GradientOperands, Hadamard, MxSpecs, Slot, SlotFormat, SpecsError};
 
@@ -47,7 +47,7 @@ impl MxSpecs {
         let slots = Slot::ALL.into_iter();
         for (slot, format) in slots.filter_map(|slot| Some((slot, self.slot_format(slot)?))) {
             if let SlotFormat::Block(format) = format
-                && format.is_square()
+                && format.square
                 && !matches!(slot, Slot::W | Slot::WBp)
             {
                 let reason = "square blocks are for weights";
@@ -65,7 +65,7 @@ impl MxSpecs {
             let mut formats = backward.into_iter().flatten().peekable();
             let takes_it = |format: SlotFormat| match format {
                 SlotFormat::Element(_) => true,
-                SlotFormat::Block(BlockFormat::Mx(format)) => format.headroom.is_none(),
+                SlotFormat::Block(format) => format.is_mx() && format.headroom.is_none(),
                 _ => false,
             };
             if formats.peek().is_none() || !formats.all(takes_it) {

@@ -1,6 +1,6 @@
 //! How tools compute the bytes of a block, as scalar code in exact arithmetic.
 
-use crate::format::{ElementFormat, MxFormat, Nvfp4Format, ScaleMode};
+use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::pack::codes::bitstream::Writer;
 use crate::quantize::largest::largest;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, ONE};
@@ -93,9 +93,9 @@ impl ScaleRule {
     /// From −127 on.
     fn exponent(self, element: ElementFormat, amax: u32) -> i32 {
         let by_mode = |element, scale_mode| {
-            let format = MxFormat {
+            let format = BlockFormat {
                 scale_mode,
-                ..MxFormat::new(element, 0)
+                ..BlockFormat::mx(element, 0)
             };
             format
                 .scale_exponent(amax)
@@ -234,8 +234,8 @@ impl Nvfp4Recipe {
         }
         let mut elements = vec![0; bytes];
         let mut writer = Writer::new(&mut elements, fp4.bits);
-        let mut scales = Vec::with_capacity(data.len() / Nvfp4Format::BLOCK_SIZE);
-        for block in data.as_chunks::<{ Nvfp4Format::BLOCK_SIZE }>().0 {
+        let mut scales = Vec::with_capacity(data.len() / BlockFormat::NVFP4.block_size);
+        for block in data.as_chunks::<{ BlockFormat::NVFP4.block_size }>().0 {
             let amax = largest(block);
             let code = match divisor {
                 Some(divisor) => {

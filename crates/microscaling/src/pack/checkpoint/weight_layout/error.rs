@@ -3,7 +3,7 @@
 use super::{StoredType, WeightLayout};
 use crate::format::BlockFormat;
 use crate::pack::PackError;
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 use thiserror::Error;
 
 /// Why a layout cannot represent a weight, or why a file's tensors are not a weight in the layout.
@@ -19,7 +19,7 @@ pub enum WeightLayoutError {
         name: String,
         /// Its format, which differs from [the layout's format](WeightLayout::format). The scale's rule does not
         /// matter.
-        format: BlockFormat,
+        format: Box<BlockFormat>,
     },
     /// The layout has no place for such a shape, or for blocks along such an axis.
     #[error(

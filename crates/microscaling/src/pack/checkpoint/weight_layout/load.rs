@@ -89,7 +89,7 @@ impl WeightLayout {
         let axis = shape.len() - 1;
         let (scales, elements) = match scales {
             Some((part, scales)) => {
-                let block = self.format().block_size();
+                let block = self.format().block_size;
                 let expected = [rows, &[shape[axis].div_ceil(block)]].concat();
                 if scales.shape != expected {
                     return Err(WeightLayoutError::Scales {

@@ -1,6 +1,5 @@
 //! Elements and scales of a quantized tensor, apart.
 
-use crate::format::BlockFormat;
 use crate::pack::{Packed, PackedView, ScaleCodes};
 use crate::product::accumulate::OperandKind;
 use alloc::vec::Vec;
@@ -27,10 +26,7 @@ impl PackedView<'_> {
         if !axes.unwrap_or([self.axis(); 2]).contains(&summed) {
             return None;
         }
-        let element = match self.format() {
-            BlockFormat::Mx(format) => format.element,
-            format => format.float_scale()?.element,
-        };
+        let element = self.format().element;
         let codes = self.codes();
         let elements = match element.bits() {
             ..=8 => {
@@ -59,7 +55,7 @@ impl PackedView<'_> {
 
     /// The scales of square blocks, each as often along an axis as its block has elements there.
     fn for_each_line(&self, scales: Vec<f32>, axis: usize) -> Vec<f32> {
-        let (blocks, size) = (self.scales_shape(), self.format().block_size());
+        let (blocks, size) = (self.scales_shape(), self.format().group_size());
         let Some(rest) = blocks.get(axis + 1..self.shape().len()) else {
             return scales;
         };

@@ -186,24 +186,18 @@ impl OperandKind {
     /// The kind of an operand quantized to a block format along the summed axis. `None` for formats whose elements have other
     /// factors, too, or are numbers of a table. A tensor scale is left to the caller.
     pub fn of_format(format: &BlockFormat) -> Option<Self> {
-        let (element, scale) = match format {
-            // Not one of each element.
-            BlockFormat::Mx(format) => match format.shared_exp_method {
-                SharedExpMethod::Max => (format.element, ScaleType::PowerOfTwo),
-                SharedExpMethod::None => return None,
-            },
-            _ => {
-                let format = format.float_scale()?;
-                if format.sub_scales.is_some() || format.outer.is_some() {
-                    return None;
-                }
-                (format.element, ScaleType::Float(format.scale))
-            }
+        // Not a scale of each element.
+        let is_shared = format.shared_exp_method == SharedExpMethod::Max;
+        let alone = format.sub_scales.is_none() && format.outer.is_none();
+        let scale = match format.has_exponent() {
+            true => ScaleType::PowerOfTwo,
+            false => ScaleType::Float(format.scale),
         };
-        (!element.is_table()).then_some(Self {
-            element: element.into(),
+        let is_kind = is_shared && alone && !format.has_fixed_steps();
+        (is_kind && !format.element.is_table()).then_some(Self {
+            element: format.element.into(),
             scale: Some(scale),
-            block: format.block_size(),
+            block: format.block_size,
         })
     }
 }

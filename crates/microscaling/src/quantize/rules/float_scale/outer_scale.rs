@@ -2,12 +2,12 @@
 
 use super::scale_row::ScaleRow;
 use super::{FloatScaleRule, LARGE, NARROW};
-use crate::format::FloatScaleFormat;
+use crate::format::BlockFormat;
 use crate::quantize::rules::{Grid, ScalePair};
 use crate::round::bits::{self, INFINITY, NAN};
 use core::ops::Range;
 
-/// A [`FloatScaleFormat`] with an outer scale, as the loops hold it. The largest magnitude of a part gives its t, and the
+/// A [`BlockFormat`] with an outer scale, as the loops hold it. The largest magnitude of a part gives its t, and the
 /// largest magnitude of a block in it gives the block's c.
 #[derive(Clone, Copy)]
 pub(crate) struct OuterScaleRule {
@@ -21,12 +21,13 @@ pub(crate) struct OuterScaleRule {
 }
 
 impl OuterScaleRule {
-    pub(crate) fn of(format: &FloatScaleFormat) -> Option<Self> {
+    pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
+        let outer = format.outer?;
         Some(Self {
             blocks: FloatScaleRule::of(format, 1.0),
             block: format.block_size,
             tensor_max: format.tensor_max().to_bits(),
-            outer: ScaleRow::of_all(format.outer?.scale),
+            outer: ScaleRow::of_all(outer.scale),
         })
     }
 

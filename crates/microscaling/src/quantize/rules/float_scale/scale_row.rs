@@ -1,7 +1,7 @@
 //! The scales of blocks that are floats.
 
 use crate::format::element::places::Places;
-use crate::format::{FloatScaleFormat, ScaleFormat};
+use crate::format::{BlockFormat, ScaleFormat};
 use crate::round::bits::{self, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::mode::{Even, Stochastic};
 use crate::round::{RoundingRule, round_magnitude};
@@ -30,7 +30,7 @@ pub(crate) struct ScaleRow {
 
 impl ScaleRow {
     /// The scales of a format's blocks.
-    pub(super) fn of(format: &FloatScaleFormat) -> Self {
+    pub(super) fn of(format: &BlockFormat) -> Self {
         Self::from_least(format.scale, format.scale_min())
     }
 

@@ -1,6 +1,6 @@
 //! Scales that parts of a block double.
 
-use crate::format::FloatScaleFormat;
+use crate::format::BlockFormat;
 use crate::quantize::rules::ScalePair;
 use crate::round::bits::{self, INFINITY, MANTISSA_BITS};
 
@@ -17,7 +17,7 @@ pub(crate) struct SubScaleRule {
 }
 
 impl SubScaleRule {
-    pub(super) fn of(format: &FloatScaleFormat) -> Option<Self> {
+    pub(super) fn of(format: &BlockFormat) -> Option<Self> {
         let blocks = format.sub_scales?.block_sizes();
         let exponent = format.element.emax() + 1;
         Some(Self { blocks, exponent })

@@ -10,7 +10,7 @@ use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::element::element_code;
 use crate::kernels::cube::numbers::round::round_magnitude;
 use cubecl::prelude::*;
-use microscaling::{ElementFormat, FloatScaleFormat, Rounding, ScaleFormat};
+use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleFormat};
 
 /// 6 / 4.
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
@@ -22,7 +22,7 @@ pub(super) fn float_scale_grid(
     amax: u32,
     verdict: u32,
     known: &Known,
-    #[comptime] format: FloatScaleFormat,
+    #[comptime] format: BlockFormat,
 ) -> Grid {
     let (amax, tensor_amax) = if comptime!(format.outer.is_some()) {
         (verdict, amax)
@@ -64,7 +64,7 @@ pub(super) fn float_scale_grid(
 }
 
 /// Whether blocks share a scale t: the tensor scale, or an outer scale.
-fn has_scale_above(format: FloatScaleFormat) -> bool {
+fn has_scale_above(format: BlockFormat) -> bool {
     format.tensor_scale || format.outer.is_some()
 }
 
@@ -75,7 +75,7 @@ pub(in crate::kernels::cube::quantize) fn float_scales(
     verdict: u32,
     tensor_amax: u32,
     known: &Known,
-    #[comptime] format: FloatScaleFormat,
+    #[comptime] format: BlockFormat,
 ) -> (u32, u32) {
     let table = table_number(verdict, format.element);
     let element_scale = bits::quotient(amax, largest_unit(table, known, format));
@@ -99,7 +99,7 @@ pub(in crate::kernels::cube::quantize) fn float_scales(
 
 /// t, of a finite magnitude.
 #[cube]
-pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: BlockFormat) -> u32 {
     let max = comptime!(format.tensor_max().to_bits());
     let scale = with_headroom(bits::quotient(tensor_amax, max.runtime()), format);
     match comptime!(format.outer) {
@@ -115,7 +115,7 @@ pub(in crate::kernels::cube) fn scale_of_block(
     amax: u32,
     verdict: u32,
     known: &Known,
-    #[comptime] format: FloatScaleFormat,
+    #[comptime] format: BlockFormat,
 ) -> u32 {
     let is_nan = grid.0 >= INFINITY;
     let (_, scale) = float_scales(
@@ -130,7 +130,7 @@ pub(in crate::kernels::cube) fn scale_of_block(
 
 /// A scale with headroom.
 #[cube]
-fn with_headroom(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+fn with_headroom(scale: u32, #[comptime] format: BlockFormat) -> u32 {
     if comptime!(format.headroom.is_none()) {
         scale
     } else {
@@ -143,7 +143,7 @@ fn with_headroom(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
 
 /// The scale that the verdict says, where there are two.
 #[cube]
-fn chosen(scale: u32, verdict: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+fn chosen(scale: u32, verdict: u32, #[comptime] format: BlockFormat) -> u32 {
     if comptime!(format.four_over_six) {
         let factor = select(verdict == FOUR, SIX_OVER_FOUR, ONE);
         bits::product(scale, factor)
@@ -165,7 +165,7 @@ fn to_scale(scale: u32, #[comptime] least: f32, #[comptime] format: ScaleFormat)
 
 /// The code of a scale, which may be NaN.
 #[cube]
-pub(super) fn float_scale_code(scale: u32, #[comptime] format: FloatScaleFormat) -> u32 {
+pub(super) fn float_scale_code(scale: u32, #[comptime] format: BlockFormat) -> u32 {
     match comptime!(format.scale.float()) {
         Some(float) => {
             let nan = comptime!((1u32 << format.scale.bits()) - 1).runtime();

@@ -3,11 +3,11 @@
 use super::{Grid, VERDICT};
 use crate::kernels::cube::numbers::bits::{self, IMPLICIT, INFINITY, NAN, ONE};
 use cubecl::prelude::*;
-use microscaling::{BfpFormat, MicroexponentFormat, MxFormat, ScaleMode};
+use microscaling::{BlockFormat, ScaleMode, Subnormals};
 
 #[cube]
-pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> Grid {
-    let largest_exponent = comptime!((1i32 << (format.scale_bits - 1)) - 1);
+pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: BlockFormat) -> Grid {
+    let largest_exponent = comptime!(-format.scale.emin());
     let wanted = mx_scale(amax, verdict, format);
     let is_nan = amax >= INFINITY || wanted > largest_exponent;
     let exponent = max(wanted, -largest_exponent);
@@ -20,7 +20,7 @@ pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> 
         ),
         top.runtime(),
     );
-    let flush_below = comptime!(if format.flush_fp32_subnorms {
+    let flush_below = comptime!(if format.subnormals == Subnormals::FlushBlocks {
         IMPLICIT
     } else {
         0
@@ -32,7 +32,7 @@ pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> 
 
 /// The exponent of the scale of a block, before it is limited to what the scale can hold.
 #[cube]
-fn mx_scale(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> i32 {
+fn mx_scale(amax: u32, verdict: u32, #[comptime] format: BlockFormat) -> i32 {
     let emax = comptime!(format.element.emax()).runtime();
     let mode = comptime!(format.scale_mode);
     let exponent = if comptime!(mode == ScaleMode::Rms) {
@@ -57,7 +57,7 @@ fn mx_scale(amax: u32, verdict: u32, #[comptime] format: MxFormat) -> i32 {
 
 /// The exponent of the scale with headroom: the exponent of the magnitude after an addition to its significand.
 #[cube]
-fn scale_with_headroom(amax: u32, #[comptime] format: MxFormat) -> i32 {
+fn scale_with_headroom(amax: u32, #[comptime] format: BlockFormat) -> i32 {
     let is_rceil = comptime!(format.scale_mode == ScaleMode::Rceil);
     let emax = comptime!(if is_rceil { 0 } else { format.element.emax() }).runtime();
     let magnitude = if comptime!(is_rceil) {
@@ -69,31 +69,8 @@ fn scale_with_headroom(amax: u32, #[comptime] format: MxFormat) -> i32 {
     let (significand, base) = bits::split(magnitude);
     let log2 = bits::log2(significand);
     let normal = significand << (min(max(23 - log2, 0), 31) as u32);
-    let addend = comptime!(headroom_addend(format)).runtime();
+    let addend = comptime!(format.headroom_addend()).runtime();
     (base >> 23) as i32 - 149 + log2 + ((normal + addend) >> 23) as i32 - 1 - emax
-}
-
-/// The addend of the significand, in units of 2^−23. The exponent of the sum goes up by one where the largest magnitude
-/// times h passes a threshold of the scale mode.
-fn headroom_addend(format: MxFormat) -> u32 {
-    const NEXT: u64 = 1 << 24;
-    let numerator = u64::from(format.headroom.numerator());
-    let denominator = u64::from(format.headroom.denominator());
-    let addend = match format.scale_mode {
-        ScaleMode::Ceil | ScaleMode::Rceil => {
-            NEXT / 2 + NEXT - (NEXT * denominator / numerator + 1)
-        }
-        ScaleMode::Even => {
-            let from = (NEXT - (1 << (22 - format.element.mantissa_bits()))) * denominator;
-            match from.div_ceil(numerator) {
-                first if first >= NEXT / 2 => NEXT - first,
-                _ => NEXT / 2 + NEXT - (2 * from).div_ceil(numerator),
-            }
-        }
-        ScaleMode::Floor | ScaleMode::Rms => NEXT - (NEXT * denominator).div_ceil(numerator),
-        mode => unreachable!("`Format::of` refuses scale mode {mode}"),
-    };
-    addend as u32
 }
 
 /// ceil(log2(p)) with p the float32 product a · b, rounded half to even, with subnormals, of two positive finite numbers.
@@ -106,34 +83,20 @@ fn ceil_log2_of_product(a: u32, b: u32) -> i32 {
     exponent + select(is_power || rounded == 0, 0, 1)
 }
 
+/// The grid of elements in steps that the exponent of their block fixes, less the shift of their sub-block.
 #[cube]
-pub(super) fn microexponent_grid(
-    amax: u32,
-    sub_amax: u32,
-    #[comptime] format: MicroexponentFormat,
-) -> Grid {
+pub(super) fn fixed_grid(amax: u32, sub_amax: u32, #[comptime] format: BlockFormat) -> Grid {
     let shared = (amax >> 23) as i32;
-    let below = shared - (sub_amax >> 23) as i32;
-    let largest_shift = comptime!((1i32 << format.shift_bits) - 1);
-    let exponent = shared - min(below, largest_shift) - 127;
-    let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
+    let exponent = if comptime!(format.shifts.is_some()) {
+        let below = shared - (sub_amax >> 23) as i32;
+        let largest = comptime!(format.shifts.map_or(0, |shifts| shifts.largest() as i32));
+        shared - min(below, largest) - 127
+    } else {
+        shared - 127
+    };
+    let largest = comptime!(format.element.max().to_bits()).runtime();
+    // The largest magnitude of a format that keeps NaN and Inf is finite.
     let is_nan = amax >= INFINITY;
     let scaled = bits::scale(largest, select(is_nan, 0, exponent));
     (exponent as u32, select(is_nan, NAN, scaled), 0u32.runtime())
-}
-
-#[cube]
-pub(super) fn bfp_grid(amax: u32, #[comptime] format: BfpFormat) -> Grid {
-    let exponent = (amax >> 23) as i32 - 127;
-    let largest = comptime!(largest_fixed(format.mantissa_bits() as i32 - 1)).runtime();
-    (
-        exponent as u32,
-        bits::scale(largest, exponent),
-        0u32.runtime(),
-    )
-}
-
-/// The pattern of the largest number with exponent 0 and this number of bits below the point.
-fn largest_fixed(fraction_bits: i32) -> u32 {
-    (2.0 - (-fraction_bits as f32).exp2()).to_bits()
 }

@@ -4,7 +4,7 @@ use super::known::{Known, table_word};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, ONE, SIGN};
 use crate::kernels::cube::numbers::round::addend;
 use cubecl::prelude::*;
-use microscaling::{ElementFormat, FloatScaleFormat, Rounding};
+use microscaling::{BlockFormat, ElementFormat, Rounding};
 
 /// Bits of the fraction of a step between neighbours.
 const FRACTION_BITS: u32 = 24;
@@ -114,7 +114,7 @@ pub(super) fn largest_of_sign(table: u32, sign: u32, known: &Known) -> u32 {
 
 /// Q, the largest magnitude of a block in units of its scale.
 #[cube]
-pub(super) fn largest_unit(table: u32, known: &Known, #[comptime] format: FloatScaleFormat) -> u32 {
+pub(super) fn largest_unit(table: u32, known: &Known, #[comptime] format: BlockFormat) -> u32 {
     if comptime!(format.element.is_table()) {
         let positive = largest_of_sign(table, 0u32, known);
         let negative = largest_of_sign(table, SIGN, known);

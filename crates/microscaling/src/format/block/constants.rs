@@ -1,0 +1,141 @@
+//! The formats of the literature, and of hardware, by constants.
+
+use super::BlockFormat;
+use crate::format::{
+    ElementFormat, FormatError, NonFinite, ScaleFormat, Shifts, SubScales, Subnormals,
+};
+
+impl BlockFormat {
+    /// `mx4`, `mx6` and `mx9` of Rouhani et al., "With Shared Microexponents, A Little Shifting Goes a Long Way" (ISCA 2023), as AMD
+    /// Quark computes them; they are no formats of OCP MX. Elements of 2 mantissa bits and a sign, blocks of 16, pairs with
+    /// a shift of one bit. This makes 4 bits for each element.
+    pub const MX4: Self = Self::of_paper(2);
+    /// `mx6`: as [`MX4`](Self::MX4) with 4 mantissa bits.
+    pub const MX6: Self = Self::of_paper(4);
+    /// `mx9`: as [`MX4`](Self::MX4) with 7 mantissa bits.
+    pub const MX9: Self = Self::of_paper(7);
+    /// `bfp16`: elements of 7 mantissa bits and a sign, in blocks of 8 (Quark's BFP16).
+    pub const BFP16: Self = Self {
+        non_finite: NonFinite::Kept,
+        ..Self::mx(ElementFormat::sign_magnitude(7), 8)
+    };
+    /// `nvfp4`: [NVFP4](Self::nvfp4) without a tensor scale.
+    pub const NVFP4: Self = Self::nvfp4(false);
+    /// `amdfp4`, of AMD Quark 0.12: FP4 in blocks of 16 with UE5M3 scales.
+    pub const AMDFP4: Self = Self::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE5M3, 16);
+    /// `amdfp4_g32`: the same in blocks of 32.
+    pub const AMDFP4_G32: Self = Self::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE5M3, 32);
+    /// `nvint4`, of arXiv 2510.25602: INT4 in blocks of 16 with UE4M3 scales and a tensor scale, as NVFP4 has them.
+    pub const NVINT4: Self = Self {
+        tensor_scale: true,
+        ..Self::float_scale(ElementFormat::INT4, ScaleFormat::UE4M3, 16)
+    };
+    /// `nf4`, of QLoRA and bitsandbytes: [`ElementFormat::NF4`] in blocks of 64 with float32 scales.
+    pub const NF4: Self = Self::float_scale(ElementFormat::NF4, ScaleFormat::FLOAT32, 64);
+    /// `if4`, of arXiv 2603.28765: [`ElementFormat::IF4`] in blocks of 16 with UE4M3 scales, whose eighth bit is set where the block
+    /// is of integers, and a tensor scale.
+    pub const IF4: Self = Self {
+        tensor_scale: true,
+        ..Self::float_scale(ElementFormat::IF4, ScaleFormat::UE4M3, 16)
+    };
+    /// `razer`, of arXiv 2501.04052: [`ElementFormat::RAZER`] in blocks of 16 with UE4M3 scales, whose eighth bit is set where the
+    /// block has a −5, and a tensor scale.
+    pub const RAZER: Self = Self {
+        tensor_scale: true,
+        ..Self::float_scale(ElementFormat::RAZER, ScaleFormat::UE4M3, 16)
+    };
+    /// `hif4`, of arXiv 2602.11287: E1M2 in blocks of 64 with UE6M2 scales; a bit for each 8 elements and a bit for each 4 of
+    /// these double the scale.
+    pub const HIF4: Self = Self {
+        sub_scales: SubScales::new(8, 4),
+        ..Self::float_scale(ElementFormat::E1M2, ScaleFormat::UE6M2, 64)
+    };
+
+    const fn of_paper(mantissa_bits: u32) -> Self {
+        Self::microexponents(
+            ElementFormat::sign_magnitude(mantissa_bits),
+            16,
+            Shifts {
+                block_size: 2,
+                bits: 1,
+            },
+        )
+    }
+
+    const fn microexponents(element: ElementFormat, block_size: usize, shifts: Shifts) -> Self {
+        Self {
+            shifts: Some(shifts),
+            subnormals: Subnormals::FlushElements,
+            ..Self::mx(element, block_size)
+        }
+    }
+
+    /// Bits of an element of microexponents and block floating point as AMD Quark counts: with the sign and all 8 bits of the
+    /// shared exponent.
+    pub(crate) const BIT_WIDTHS: (usize, usize) = (10, 32);
+
+    /// A microexponent format: elements of `bit_width` − 9 magnitude bits and a sign, a shift of `shift_bits` for each `sub_block_size`
+    /// elements.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] unless `bit_width` is 10 to 32, `block_size` at least 1,
+    /// `sub_block_size` 1 to `block_size`, and `shift_bits` 0 to 8.
+    pub const fn microexponent(
+        bit_width: u32,
+        block_size: usize,
+        sub_block_size: usize,
+        shift_bits: u32,
+    ) -> Result<Self, FormatError> {
+        let shifts = Shifts {
+            block_size: sub_block_size,
+            bits: shift_bits,
+        };
+        match Self::element_of_width("microexponent", bit_width) {
+            Ok(element) => {
+                let format = Self::microexponents(element, block_size, shifts);
+                match format.validate_fixed_steps() {
+                    Ok(()) => Ok(format),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A block floating point format: elements of `bit_width` − 9 magnitude bits and a sign.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] unless `bit_width` is 10 to 32 and `block_size` at least 1.
+    pub const fn bfp(bit_width: u32, block_size: usize) -> Result<Self, FormatError> {
+        match Self::element_of_width("bfp", bit_width) {
+            Ok(element) => {
+                let format = Self {
+                    non_finite: NonFinite::Kept,
+                    ..Self::mx(element, block_size)
+                };
+                match format.validate_fixed_steps() {
+                    Ok(()) => Ok(format),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The elements of a format of this family and [width](Self::BIT_WIDTHS).
+    pub(crate) const fn element_of_width(
+        family: &'static str,
+        bit_width: u32,
+    ) -> Result<ElementFormat, FormatError> {
+        let allowed = Self::BIT_WIDTHS;
+        match FormatError::check(family, "bit_width", bit_width as usize, allowed) {
+            Ok(()) => Ok(ElementFormat::sign_magnitude(bit_width - 9)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bits of an element of microexponents and block floating point, as AMD Quark counts.
+    pub(crate) const fn bit_width(&self) -> u32 {
+        self.element.bits() + 8
+    }
+}

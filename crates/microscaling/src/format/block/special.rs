@@ -1,0 +1,25 @@
+//! What becomes of numbers that have no place in a block.
+
+/// What becomes of float32 subnormals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Subnormals {
+    /// They are ordinary numbers.
+    #[default]
+    Kept,
+    /// A block of float32 subnormals and zeros becomes zero.
+    FlushBlocks,
+    /// Each of them counts as zero, everywhere.
+    FlushElements,
+}
+
+/// What NaN and Inf do to their block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum NonFinite {
+    /// Their block is all NaN.
+    #[default]
+    OfBlock,
+    /// They pass unchanged, and the scale does not count them.
+    Kept,
+}

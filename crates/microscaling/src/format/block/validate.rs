@@ -1,0 +1,222 @@
+//! Which parameters make up a block format.
+
+use super::BlockFormat;
+use crate::format::{
+    ElementFormat, FormatError, NonFinite, OuterScale, ScaleFormat, ScaleMode, SharedExpMethod,
+    Shifts, SubScales, Subnormals,
+};
+use crate::round::bits;
+
+/// Scales from here on leave no room for a tensor scale or an outer scale.
+const LARGE_SCALE: f32 = 4_294_967_296.0;
+
+impl BlockFormat {
+    /// Checks the fields.
+    ///
+    /// # Errors
+    /// Of a format whose scale is a power of two:
+    /// * [`FormatError::MxHeadroom`] if `headroom` is less than 1;
+    /// * [`FormatError::TableElement`] if the element is a [table](ElementFormat::tables);
+    /// * [`FormatError::SquareBlocks`] if square blocks have no size, or no scale that their elements share;
+    /// * [`FormatError::ScaleModeElement`] if `scale_mode` is [`Rms`](ScaleMode::Rms) and the element not
+    ///   [`FP4_E2M1`](ElementFormat::FP4_E2M1);
+    /// * [`FormatError::Field`]: shifts that do not fit the block, or blocks without a size, of microexponents or block floating
+    ///   point.
+    ///
+    /// Of a format whose scale is a float:
+    /// * [`FormatError::FloatScaleElement`]: an element of more than 8 bits, or one with very large or very small numbers.
+    /// * [`FormatError::FloatScaleField`]: a tensor scale beside scales of at least 2^32, four over six for other elements or
+    ///   scales than NVFP4's, or square blocks as long as the axis. MS-EDEN is an error without a tensor scale, for tables, for
+    ///   square blocks, with four over six, and for blocks that do not divide its group.
+    /// * [`FormatError::SubScales`]: sub-scales that do not divide the blocks, or beside a field that excludes them.
+    /// * [`FormatError::OuterScale`]: an outer scale whose parts are not whole blocks, or beside a field that excludes an outer scale.
+    ///
+    /// Of either: [`FormatError::WithoutEffect`] if a field differs from its default that formats with such a scale do not have.
+    pub fn validate(&self) -> Result<(), FormatError> {
+        if self.has_fixed_steps() {
+            self.validate_fixed_steps()?;
+        } else if self.has_exponent() {
+            self.validate_exponent()?;
+        } else {
+            self.validate_float_scale()?;
+        }
+        self.validate_effects()
+    }
+
+    /// The fields that only some formats have are as in the formats that lack them.
+    fn validate_effects(&self) -> Result<(), FormatError> {
+        let (fixed, exponent) = (self.has_fixed_steps(), self.has_exponent());
+        let kind = match (fixed, exponent) {
+            (true, _) => "microexponents and block floating point",
+            (false, true) => "a scale that is a power of two",
+            (false, false) => "a scale that is a float",
+        };
+        let is_elements = self.element == ElementFormat::sign_magnitude(self.element.bits() - 1);
+        let flushed = match self.shifts {
+            Some(_) => Subnormals::FlushElements,
+            None => Subnormals::Kept,
+        };
+        let shared = self.shared_exp_method == SharedExpMethod::Max;
+        for (field, is_usual) in [
+            ("element", !fixed || is_elements),
+            ("scale", !fixed || self.scale == ScaleFormat::E8M0),
+            (
+                "scale_mode",
+                exponent && !fixed || self.scale_mode == ScaleMode::Floor,
+            ),
+            ("shared_exp_method", exponent && !fixed || shared),
+            ("square", !fixed || !self.square),
+            ("headroom", !fixed || self.headroom.is_none()),
+            ("subnormal_scales", !exponent || !self.subnormal_scales),
+            ("four_over_six", !exponent || !self.four_over_six),
+            ("eden", !exponent || !self.eden),
+            ("sub_scales", !exponent || self.sub_scales.is_none()),
+            ("tensor_scale", !exponent || !self.tensor_scale),
+            ("outer", !exponent || self.outer.is_none()),
+            (
+                "subnormals",
+                match (fixed, exponent) {
+                    (false, true) => self.subnormals != Subnormals::FlushElements,
+                    _ => self.subnormals == flushed,
+                },
+            ),
+            (
+                "shifts",
+                self.shifts.is_none() || self.non_finite == NonFinite::OfBlock,
+            ),
+        ] {
+            if !is_usual {
+                return Err(FormatError::WithoutEffect { field, kind });
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_exponent(&self) -> Result<(), FormatError> {
+        if self.element.is_table() {
+            return Err(FormatError::TableElement {
+                format: "MX format",
+            });
+        }
+        if self.headroom.is_below_one() {
+            return Err(FormatError::MxHeadroom { got: self.headroom });
+        }
+        if self.scale_mode == ScaleMode::Rms && self.element != ElementFormat::FP4_E2M1 {
+            return Err(FormatError::ScaleModeElement {
+                scale_mode: self.scale_mode,
+                expected: ElementFormat::FP4_E2M1,
+                got: self.element,
+            });
+        }
+        let refused = |field, got, allowed| {
+            Err(FormatError::SquareBlocks {
+                field,
+                got,
+                allowed,
+            })
+        };
+        match (self.square, self.block_size, self.shared_exp_method) {
+            (true, 0, _) => refused("block_size", "0", "a number of at least 1"),
+            (true, _, method @ SharedExpMethod::None) => refused(
+                "shared_exp_method",
+                method.name(),
+                SharedExpMethod::Max.name(),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the blocks and shifts of microexponents and block floating point.
+    pub(super) const fn validate_fixed_steps(&self) -> Result<(), FormatError> {
+        let family = match self.shifts {
+            Some(_) => "microexponent",
+            None => "bfp",
+        };
+        let whole = (1, usize::MAX);
+        if let Err(error) = FormatError::check(family, "block_size", self.block_size, whole) {
+            return Err(error);
+        }
+        let Some(Shifts { block_size, bits }) = self.shifts else {
+            return Ok(());
+        };
+        let allowed = (1, self.block_size);
+        match FormatError::check(family, "sub_block_size", block_size, allowed) {
+            Ok(()) => FormatError::check(family, "shift_bits", bits as usize, Shifts::BITS),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn validate_float_scale(&self) -> Result<(), FormatError> {
+        let Self { element, scale, .. } = *self;
+        let is_too_fine = element.min_subnormal() < f32::from_bits(bits::pow2(-32));
+        if element.bits() > 8 || is_too_fine || !(0..=32).contains(&element.emax()) {
+            return Err(FormatError::FloatScaleElement { got: element });
+        }
+        let refused = |field, allowed| Err(FormatError::FloatScaleField { field, allowed });
+        if let Some(outer) = self.outer {
+            self.validate_outer_scale(outer)?;
+        }
+        if self.tensor_scale && scale.max() >= LARGE_SCALE {
+            return refused(
+                "tensor_scale",
+                "false with a scale that is as large as float32's",
+            );
+        }
+        let is_nvfp4 = element == ElementFormat::FP4_E2M1 && scale == ScaleFormat::UE4M3;
+        if self.four_over_six && !is_nvfp4 {
+            return refused(
+                "four_over_six",
+                "false, but with element fp4_e2m1 and scale ue4m3",
+            );
+        }
+        if self.square && self.block_size == 0 {
+            return refused("square", "false with block_size 0");
+        }
+        let divides = self.block_size > 0 && Self::EDEN_GROUP.is_multiple_of(self.block_size);
+        let has_eden = self.tensor_scale && !self.square && !self.four_over_six && divides;
+        if self.eden && (!has_eden || element.is_table() || self.sub_scales.is_some()) {
+            return refused(
+                "eden",
+                "false, but with a tensor scale, a block_size that divides 128 and no square blocks, tables, four_over_six, sub_scales",
+            );
+        }
+        self.sub_scales
+            .map_or(Ok(()), |sub| self.validate_sub_scales(sub))
+    }
+
+    fn validate_outer_scale(&self, got: OuterScale) -> Result<(), FormatError> {
+        let is_of_blocks = self.block_size > 0 && got.size.is_multiple_of(self.block_size);
+        let alone = !self.tensor_scale && !self.square && !self.four_over_six && !self.eden;
+        if is_of_blocks
+            && alone
+            && self.sub_scales.is_none()
+            && !self.element.is_table()
+            && !got.scale.is_exponent()
+            && self.scale.max() < LARGE_SCALE
+        {
+            return Ok(());
+        }
+        Err(FormatError::OuterScale {
+            got,
+            allowed: "a multiple of block_size, or 0 for the whole axis, of elements that are no table, beside a scale below 2^32 and no tensor_scale, square, four_over_six, sub_scales or eden",
+        })
+    }
+
+    fn validate_sub_scales(&self, got: SubScales) -> Result<(), FormatError> {
+        let [first, second] = got.block_sizes();
+        let divides = self.block_size.is_multiple_of(first) && first.is_multiple_of(second);
+        let alone = !self.tensor_scale && !self.square && !self.four_over_six;
+        if (1..=1024).contains(&self.block_size)
+            && divides
+            && alone
+            && !self.element.is_table()
+            && self.scale.mantissa_bits() <= 7
+        {
+            return Ok(());
+        }
+        Err(FormatError::SubScales {
+            got,
+            allowed: "two lengths that divide block_size, which is at most 1024, and the one before, of elements that are no table, beside a scale of at most 7 mantissa bits and no tensor_scale, square or four_over_six",
+        })
+    }
+}
