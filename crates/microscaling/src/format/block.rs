@@ -129,9 +129,9 @@ pub struct BlockFormat {
     pub tensor_scale: bool,
     /// The scales of tiles or channels, in place of a scale of the whole tensor.
     pub outer: Option<OuterScale>,
-    /// What becomes of float32 subnormals.
+    /// The treatment of float32 subnormals.
     pub subnormals: Subnormals,
-    /// What NaN and Inf do to their block.
+    /// The effect of NaN and Inf on their block.
     pub non_finite: NonFinite,
 }
 
@@ -192,8 +192,8 @@ impl BlockFormat {
         self.scale.is_exponent()
     }
 
-    /// Whether elements are a sign and a magnitude in steps that the block's exponent fixes: those of microexponents and of block
-    /// floating point.
+    /// Whether elements are a sign and a magnitude in steps that the block's exponent fixes, as in microexponents and block floating
+    /// point.
     pub const fn has_fixed_steps(&self) -> bool {
         self.shifts.is_some() || matches!(self.non_finite, NonFinite::Kept)
     }
@@ -214,8 +214,8 @@ impl BlockFormat {
         *self == nvfp4
     }
 
-    /// Elements along the axis that quantization looks at together: those of a block, of an [outer scale](crate::OuterScale)'s part, or a
-    /// single one without a shared scale. 0 is the whole axis. Of a [square](Self::square) block, the elements along each of its two axes.
+    /// Elements along the axis that quantization looks at together: a block, the part of an [outer scale](crate::OuterScale), or a
+    /// single element if elements share no scale. 0 is the whole axis. A [square](Self::square) block has as many along its other axis.
     pub const fn group_size(&self) -> usize {
         match (self.shared_exp_method, self.outer) {
             (SharedExpMethod::None, _) => 1,

@@ -7,7 +7,7 @@ use crate::format::{
 
 impl BlockFormat {
     /// `mx4`, `mx6` and `mx9` of Rouhani et al., "With Shared Microexponents, A Little Shifting Goes a Long Way" (ISCA 2023), as AMD
-    /// Quark computes them; they are no formats of OCP MX. Elements of 2 mantissa bits and a sign, blocks of 16, pairs with
+    /// Quark computes them. OCP's MX formats are others. Elements of 2 mantissa bits and a sign, blocks of 16, pairs with
     /// a shift of one bit. This makes 4 bits for each element.
     pub const MX4: Self = Self::of_paper(2);
     /// `mx6`: as [`MX4`](Self::MX4) with 4 mantissa bits.

@@ -1,6 +1,6 @@
-//! What becomes of numbers that have no place in a block.
+//! The treatment of numbers that have no place in a block.
 
-/// What becomes of float32 subnormals.
+/// The treatment of float32 subnormals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Subnormals {
@@ -13,7 +13,7 @@ pub enum Subnormals {
     FlushElements,
 }
 
-/// What NaN and Inf do to their block.
+/// The effect of NaN and Inf on their block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum NonFinite {

@@ -14,7 +14,7 @@ impl BlockFormat {
     /// Checks the fields.
     ///
     /// # Errors
-    /// Of a format whose scale is a power of two:
+    /// A format whose scale is a power of two has these errors:
     /// * [`FormatError::MxHeadroom`] if `headroom` is less than 1;
     /// * [`FormatError::TableElement`] if the element is a [table](ElementFormat::tables);
     /// * [`FormatError::SquareBlocks`] if square blocks have no size, or no scale that their elements share;
@@ -23,7 +23,7 @@ impl BlockFormat {
     /// * [`FormatError::Field`]: shifts that do not fit the block, or blocks without a size, of microexponents or block floating
     ///   point.
     ///
-    /// Of a format whose scale is a float:
+    /// A format whose scale is a float has these:
     /// * [`FormatError::FloatScaleElement`]: an element of more than 8 bits, or one with very large or very small numbers.
     /// * [`FormatError::FloatScaleField`]: a tensor scale beside scales of at least 2^32, four over six for other elements or
     ///   scales than NVFP4's, or square blocks as long as the axis. MS-EDEN is an error without a tensor scale, for tables, for
@@ -31,7 +31,7 @@ impl BlockFormat {
     /// * [`FormatError::SubScales`]: sub-scales that do not divide the blocks, or beside a field that excludes them.
     /// * [`FormatError::OuterScale`]: an outer scale whose parts are not whole blocks, or beside a field that excludes an outer scale.
     ///
-    /// Of either: [`FormatError::WithoutEffect`] if a field differs from its default that formats with such a scale do not have.
+    /// Both have [`FormatError::WithoutEffect`]: a field differs from its default, and formats with such a scale lack the field.
     pub fn validate(&self) -> Result<(), FormatError> {
         if self.has_fixed_steps() {
             self.validate_fixed_steps()?;

@@ -23,7 +23,7 @@ pub(super) struct Field {
     set: fn(&mut BlockFormat, &str) -> Result<(), Refusal>,
 }
 
-/// Why a text is no value of a parameter.
+/// The reason why a text is refused as the value of a parameter.
 pub(super) enum Refusal {
     /// The text is none of the allowed values.
     Value,
@@ -337,7 +337,7 @@ pub(super) static FAMILIES: [Family; 5] = [
 ];
 
 impl Family {
-    /// The format that these parameters say. It may be none that is valid.
+    /// The format that these parameters say. The parameters may contradict each other: `validate` tells.
     pub(super) fn read(
         &self,
         mut parameters: Parameters<'_>,

@@ -104,9 +104,9 @@ impl BlockFormat {
         }))
     }
 
-    /// One element, given the float32 patterns of the largest magnitudes of its block and of its sub-block (the block's where
-    /// there is none), and the tensor's scale, which is 1 for a format without one: scaled, rounded, saturated and scaled back. `draw` matters
-    /// only to [`Rounding::Stochastic`]. Sign bits of magnitudes are ignored.
+    /// One element: scaled, rounded, saturated and scaled back. `maxima` are the float32 patterns of the largest magnitudes of its block
+    /// and of its sub-block; a block without sub-blocks is its own. Sign bits are ignored. A format without a tensor scale has a
+    /// `tensor_scale` of 1. `draw` matters only to [`Rounding::Stochastic`].
     ///
     /// NaN for any `x` if the scale is NaN; zero if the block is flushed. Subnormals of the element format are kept; below the
     /// smallest one the rounding decides between it and zero. With scale modes `ceil`, `even` and `rceil`, or with headroom, an MX block
@@ -129,8 +129,8 @@ impl BlockFormat {
         BlockRule::of(self, Some(tensor_scale)).round_element(x, maxima, rounding, draw)
     }
 
-    /// One finite element of a block with this scale, one that [`block_scale_of`](Self::block_scale_of) gives (divided by the sub-block's
-    /// shift), in a tensor with the scale `tensor_scale`: scaled, rounded, saturated and scaled back. `draw` matters only to
+    /// One finite element of a block with this scale: scaled, rounded, saturated and scaled back.
+    /// [`block_scale_of`](Self::block_scale_of) gives the scale; a sub-block's shift divides the scale by a power of two. `draw` matters only to
     /// [`Rounding::Stochastic`]. With several tables the first one counts. The function does not flush blocks.
     ///
     /// The format must be [valid](Self::validate).
@@ -159,16 +159,16 @@ impl BlockFormat {
         })
     }
 
-    /// The addend of the significand of a block's largest magnitude, in units of 2^−23 of its power of two, by which headroom raises the
-    /// exponent of the scale; 0 where an MX format has none. For other implementations of the rule.
+    /// The addend by which headroom raises the exponent of a scale, in units of 2^−23 of the power of two of the block's largest
+    /// magnitude. The addend goes to this magnitude's significand. For other implementations of the rule.
     #[doc(hidden)]
     pub const fn headroom_addend(&self) -> u32 {
         let mantissa_bits = self.element.mantissa_bits() as i32;
         HeadroomScale::of(self.headroom, self.scale_mode, mantissa_bits).addend
     }
 
-    /// 4^14 and 4^15 over the square of c · h of [`ScaleMode::Rms`](crate::ScaleMode::Rms), rounded up: the means of squares from
-    /// which on the exponent of the scale is one and two more. For other implementations of the rule.
+    /// Two thresholds for the mean of squares in [`ScaleMode::Rms`](crate::ScaleMode::Rms): 4^14 / (c · h)² and 4^15 / (c · h)², rounded
+    /// up. From each of them on, the exponent of the scale is one more. For other implementations of the rule.
     #[doc(hidden)]
     pub const fn rms_steps(&self) -> [u32; 2] {
         RmsScale::of(self.headroom).steps
