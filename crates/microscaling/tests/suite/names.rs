@@ -394,7 +394,7 @@ fn errors() {
         (
             "nvint4(block_size=32)",
             "nvint4",
-            "block(element=int4,scale=ue4m3,block_size=32)",
+            "block(element=int4,scale=ue4m3,tensor_scale=true,block_size=32)",
         ),
         (
             "NVFP4(tensor_scale=true)",
@@ -556,4 +556,81 @@ fn invalid_parameters() {
         assert_eq!(result.unwrap_err().to_string(), format!("quantize: {text}"));
         assert_eq!(data, [1.1; 6]);
     }
+}
+
+/// Fields that contradict each other are refused, by the field, before anything is quantized.
+#[test]
+fn fields_that_formats_lack() {
+    let shifts = Some(Shifts {
+        block_size: 2,
+        bits: 1,
+    });
+    let mx = BlockFormat::mx(ElementFormat::INT8, 32);
+    let cases = [
+        (BlockFormat { eden: true, ..mx }, "eden"),
+        (
+            BlockFormat {
+                subnormal_scales: true,
+                ..mx
+            },
+            "subnormal_scales",
+        ),
+        (
+            BlockFormat {
+                tensor_scale: true,
+                ..BlockFormat::MX9
+            },
+            "tensor_scale",
+        ),
+        (
+            BlockFormat {
+                square: true,
+                ..BlockFormat::BFP16
+            },
+            "square",
+        ),
+        // The elements of microexponents are signs and magnitudes.
+        (BlockFormat { shifts, ..mx }, "element"),
+        (
+            BlockFormat {
+                shifts,
+                ..BlockFormat::NVFP4
+            },
+            "element",
+        ),
+        (
+            BlockFormat {
+                scale_mode: ScaleMode::Ceil,
+                ..BlockFormat::NVFP4
+            },
+            "scale_mode",
+        ),
+    ];
+    for (format, field) in cases {
+        let error = format.validate().unwrap_err();
+        assert!(
+            matches!(error, FormatError::WithoutEffect { field: got, .. } if got == field),
+            "{format:?}: {error}"
+        );
+        let mut data = [1.1; 32];
+        let result = format.quantize(&mut data, &[32], 0, Rounder::NearestEven);
+        assert!(result.is_err());
+        assert_eq!(data, [1.1; 32]);
+    }
+    for text in [
+        "nvfp4(scale=e8m0)",
+        "block(element=e2m1,scale=ue4m3,outer_size=32,outer_scale=e8m0)",
+        "block(element=e2m1,scale=e9m0)",
+        "block(element=e2m1,scale=e0m0)",
+        "block(element=e2m1,scale=e8m0,tensor_scale=true)",
+    ] {
+        text.parse::<BlockFormat>().expect_err(text);
+    }
+    // A power of two of fewer bits has two texts.
+    let text = "block(element=int8,scale=e4m0)";
+    let format: BlockFormat = text.parse().unwrap();
+    assert_eq!(
+        format.to_string(),
+        "mx(element=int8,block_size=32,scale_bits=4)"
+    );
 }
