@@ -13,7 +13,7 @@ use crate::format::{
     ElementFormat, Headroom, NonFinite, OuterScale, ScaleFormat, ScaleMode, SharedExpMethod,
     Shifts, SubScales, Subnormals,
 };
-use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS};
+use crate::round::bits;
 
 /// A block format, with all its parameters: blocks of elements that share a scale.
 ///
@@ -29,7 +29,8 @@ use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS};
 /// With [`shifts`](Self::shifts) the format is a microexponent format, and with [`NonFinite::Kept`] a block floating point
 /// format, as AMD Quark computes them in `to_bfp_prime` and `to_bfp`. Their elements are a sign and m magnitude bits. E is the biased exponent of
 /// the largest magnitude (the exponent field of the float32, so 0 for a subnormal), of block floating point the largest finite
-/// magnitude. A sub-block of a microexponent format has a shift d, see [`shift`](Self::shift); elsewhere d is 0. An element x becomes
+/// magnitude. A sub-block of a microexponent format has a shift d, the distance from E to its own biased exponent, at most
+/// [`Shifts::largest`]; elsewhere d is 0. An element x becomes
 /// `round(x / u) · u` with u = 2^(E − 127 − d − (m − 1)), and saturates at ±(2^m − 1) · u. (Quark lets rounding run over to 2^m,
 /// which m bits cannot represent.) There is no overflow.
 ///
@@ -325,24 +326,5 @@ impl BlockFormat {
             self.scale.max()
         };
         scale * self.element.max()
-    }
-
-    /// The shift d of a sub-block, 0 to 2^bits − 1: min(E − E of the sub-block, 2^bits − 1), for largest magnitudes of the block and of
-    /// the sub-block with these finite float32 patterns. Sign bits are ignored. 0 without [`shifts`](Self::shifts).
-    pub const fn shift(&self, amax: u32, sub_amax: u32) -> u32 {
-        let Some(shifts) = self.shifts else { return 0 };
-        let below =
-            ((amax & ABS) >> MANTISSA_BITS).saturating_sub((sub_amax & ABS) >> MANTISSA_BITS);
-        let largest = shifts.largest();
-        if below < largest { below } else { largest }
-    }
-
-    /// The biased exponent E, 0 to 254, of a block of microexponents or block floating point whose largest magnitude has the
-    /// float32 pattern `amax`; `None` if that is a NaN or Inf. The sign bit of `amax` is ignored.
-    pub(crate) const fn shared_exponent(amax: u32) -> Option<u8> {
-        if amax & ABS >= INFINITY {
-            return None;
-        }
-        Some(((amax & ABS) >> MANTISSA_BITS) as u8)
     }
 }

@@ -7,7 +7,7 @@ mod outer_scale;
 pub(super) mod scale_codes;
 
 use crate::format::{BlockFormat, ElementFormat};
-use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, MxRule, StepElement, Steps};
+use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 pub(crate) use float_scale::{FloatScaleCodec, TensorFactor};
@@ -144,30 +144,32 @@ impl ElementCodes {
     }
 }
 
-/// MX blocks: a byte of E8M0, then the element's own codes.
+/// Blocks whose scale is a power of two: a byte for its exponent, the shifts of the sub-blocks if there are `SHIFTS`, then the element's
+/// own codes.
 #[derive(Clone, Copy)]
-pub(crate) struct MxCodec {
+pub(crate) struct ExponentCodec<const SHIFTS: bool> {
     rule: BlockRule,
-    mx: MxRule,
     element: StepElement,
     codes: ElementCodes,
+    shift_bits: u32,
 }
 
-impl MxCodec {
+impl<const SHIFTS: bool> ExponentCodec<SHIFTS> {
+    /// The format must have powers of two for scales.
     pub(crate) fn of(format: &BlockFormat) -> Self {
-        let mx = MxRule::of(format);
+        let rule = BlockRule::of(format, None);
         Self {
-            rule: BlockRule::Mx(mx),
-            mx,
-            element: mx.step_element(),
+            rule,
+            element: rule.step_element().expect("scales are powers of two"),
             codes: ElementCodes::of(format.element),
+            shift_bits: format.shifts.map_or(0, |shifts| shifts.bits),
         }
     }
 }
 
-impl BlockCodec for MxCodec {
+impl<const SHIFTS: bool> BlockCodec for ExponentCodec<SHIFTS> {
     type Scale = (Grid, i32);
-    /// The exponent of the scale, or `None` for NaN.
+    /// The exponent of the scale, less the shift, or `None` for NaN.
     type Unit = Option<i32>;
 
     #[inline(always)]
@@ -175,14 +177,26 @@ impl BlockCodec for MxCodec {
         &self.rule
     }
 
-    fn scale(&self, maxima: [u32; 2], _: usize, record: &mut [u8]) -> (Grid, i32) {
-        let (exponent, nan) = self.mx.scale(maxima);
-        record[0] = if nan {
-            NAN_EXPONENT
-        } else {
-            (exponent + BIAS) as u8
+    fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> (Grid, i32) {
+        let (exponent, shift) = match &self.rule {
+            BlockRule::Mx(rule) => match rule.scale(maxima) {
+                (_, true) => (None, 0),
+                (exponent, false) => (Some(exponent), 0),
+            },
+            BlockRule::FixedPoint(rule) => {
+                (FixedPointRule::exponent(maxima[0]), rule.shift(maxima))
+            }
+            BlockRule::FloatScale(_) | BlockRule::OuterScale(_) => {
+                unreachable!("scales are powers of two")
+            }
         };
-        (self.rule.grid(maxima[0], maxima[1]), exponent)
+        let shift = if exponent.is_some() { shift } else { 0 };
+        record[0] = exponent.map_or(NAN_EXPONENT, |exponent| (exponent + BIAS) as u8);
+        if SHIFTS {
+            bitstream::put(&mut record[1..], index, self.shift_bits, shift as u32);
+        }
+        let grid = self.rule.grid(maxima[0], maxima[1]);
+        (grid, exponent.unwrap_or(0) - shift)
     }
 
     #[inline(always)]
@@ -197,8 +211,13 @@ impl BlockCodec for MxCodec {
     }
 
     #[inline(always)]
-    fn unit(&self, record: &[u8], _: usize) -> Option<i32> {
-        (record[0] != NAN_EXPONENT).then_some(i32::from(record[0]) - BIAS)
+    fn unit(&self, record: &[u8], index: usize) -> Option<i32> {
+        let shift = if SHIFTS {
+            bitstream::get(&record[1..], index, self.shift_bits) as i32
+        } else {
+            0
+        };
+        (record[0] != NAN_EXPONENT).then_some(i32::from(record[0]) - BIAS - shift)
     }
 
     #[inline(always)]
@@ -207,128 +226,17 @@ impl BlockCodec for MxCodec {
     }
 }
 
-/// Fixed-point elements: a sign above magnitude bits.
-#[derive(Clone, Copy)]
-pub(crate) struct SignMagnitude {
-    mantissa_bits: u32,
-    /// The numbers are multiples of 2^exponent.
-    exponent: i32,
-}
-
-impl SignMagnitude {
-    /// With the largest number just below 2^(exponent + 1).
-    #[inline(always)]
-    fn new(mantissa_bits: u32, exponent: i32) -> Self {
-        Self {
-            mantissa_bits,
-            exponent: exponent + 1 - mantissa_bits as i32,
-        }
-    }
-
-    #[inline(always)]
-    fn code(self, x: f32) -> u32 {
-        let sign = x.to_bits() >> 31;
-        steps(x.to_bits() & ABS, self.exponent) | sign << self.mantissa_bits
-    }
-
-    #[inline(always)]
-    fn value(self, code: u32) -> f32 {
-        let sign = code >> self.mantissa_bits << 31;
-        let steps = code & ((1 << self.mantissa_bits) - 1);
-        f32::from_bits(sign | bits::fixed(steps, self.exponent))
-    }
-}
-
-/// Fixed-point blocks: a byte for the shared exponent, the shifts of the sub-blocks, then a sign and a magnitude for each element.
-/// BFP blocks have no `SHIFTS`, and only finite elements.
-#[derive(Clone, Copy)]
-pub(crate) struct FixedPointCodec<const SHIFTS: bool> {
-    rule: BlockRule,
-    element: StepElement,
-    format: BlockFormat,
-    mantissa_bits: u32,
-    shift_bits: u32,
-}
-
-impl<const SHIFTS: bool> FixedPointCodec<SHIFTS> {
-    pub(crate) fn of(format: &BlockFormat) -> Self {
-        let rule = FixedPointRule::of(format);
-        Self {
-            rule: BlockRule::FixedPoint(rule),
-            element: rule.step_element(),
-            format: *format,
-            mantissa_bits: format.element.bits() - 1,
-            shift_bits: format.shifts.map_or(0, |shifts| shifts.bits),
-        }
-    }
-}
-
-impl<const SHIFTS: bool> BlockCodec for FixedPointCodec<SHIFTS> {
-    type Scale = (Grid, SignMagnitude);
-    /// `None` for NaN.
-    type Unit = Option<SignMagnitude>;
-
-    #[inline(always)]
-    fn rule(&self) -> &BlockRule {
-        &self.rule
-    }
-
-    fn scale(&self, [amax, sub_amax]: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale {
-        let (shared, shift) = match BlockFormat::shared_exponent(amax) {
-            Some(shared) => (shared, self.format.shift(amax, sub_amax)),
-            None => (NAN_EXPONENT, 0),
-        };
-        record[0] = shared;
-        if SHIFTS {
-            bitstream::put(&mut record[1..], index, self.shift_bits, shift);
-        }
-        let exponent = i32::from(shared) - BIAS - shift as i32;
-        let numbers = SignMagnitude::new(self.mantissa_bits, exponent);
-        (self.rule.grid(amax, sub_amax), numbers)
-    }
-
-    #[inline(always)]
-    fn code<R: RoundingRule>(&self, (grid, numbers): Self::Scale, x: f32, draw: u32) -> u32 {
-        let code = numbers.code(self.element.round::<R>(grid, x, draw));
-        if Steps::of(grid).max > INFINITY {
-            0
-        } else {
-            code
-        }
-    }
-
-    #[inline(always)]
-    fn unit(&self, record: &[u8], index: usize) -> Option<SignMagnitude> {
-        let shift = if SHIFTS {
-            bitstream::get(&record[1..], index, self.shift_bits) as i32
-        } else {
-            0
-        };
-        let exponent = i32::from(record[0]) - BIAS - shift;
-        let numbers = SignMagnitude::new(self.mantissa_bits, exponent);
-        (record[0] != NAN_EXPONENT).then_some(numbers)
-    }
-
-    #[inline(always)]
-    fn value(&self, unit: Option<SignMagnitude>, code: u32) -> f32 {
-        unit.map_or(f32::NAN, |numbers| numbers.value(code))
-    }
-}
-
 /// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`], in a tensor with
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_factor:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{FixedPointCodec, FloatScaleCodec, MxCodec, OuterScaleCodec};
+        use $crate::pack::codes::{ExponentCodec, FloatScaleCodec, OuterScaleCodec};
         let format = $format;
         if format.shifts.is_some() {
-            let $codec = FixedPointCodec::<true>::of(&format);
-            $body
-        } else if format.has_fixed_steps() {
-            let $codec = FixedPointCodec::<false>::of(&format);
+            let $codec = ExponentCodec::<true>::of(&format);
             $body
         } else if format.has_exponent() {
-            let $codec = MxCodec::of(&format);
+            let $codec = ExponentCodec::<false>::of(&format);
             $body
         } else if let Some($codec) = OuterScaleCodec::of(&format) {
             $body

@@ -3,7 +3,7 @@
 use super::codes::bitstream::Reader;
 use super::codes::{TensorFactor, with_codec};
 use super::decode::Decode;
-use super::decode::lanes::{DecodeEights, Lanes, MxLanes, Nvfp4Lanes, PairLanes};
+use super::decode::lanes::{DecodeEights, ExponentLanes, Lanes, Nvfp4Lanes, PairLanes};
 use super::decode::rows::DecodeRange;
 use super::number::DecodeNumber;
 use super::packed::Packed;
@@ -282,7 +282,7 @@ impl<'a> PackedView<'a> {
                 8 => part.decode::<_, 8>(codec),
                 _ => return false,
             }
-        } else if let Some(codec) = MxLanes::of(format) {
+        } else if let Some(codec) = ExponentLanes::of(format) {
             match bits {
                 4 => part.decode::<_, 4>(codec),
                 6 => part.decode::<_, 6>(codec),

@@ -78,8 +78,7 @@ impl fmt::Display for SubScales {
     }
 }
 
-/// A shift for each sub-block, as microexponents have them: d of 0 to 2^bits − 1 divides the block's scale by 2^d, see
-/// [`BlockFormat::shift`](crate::BlockFormat::shift).
+/// A shift for each sub-block, as microexponents have them: d of 0 to 2^bits − 1 divides the block's scale by 2^d.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shifts {
     /// Elements in a sub-block, 1 to the block's. The last sub-block of a block may be shorter.

@@ -5,9 +5,7 @@
 
 use crate::format::element::places::Places;
 use crate::format::{BlockFormat, ElementFormat, Shifts};
-use crate::pack::codes::{
-    BlockCodec, FixedPointCodec, FloatScaleCodec, MxCodec, TensorFactor, bitstream,
-};
+use crate::pack::codes::{BlockCodec, ExponentCodec, FloatScaleCodec, TensorFactor, bitstream};
 use crate::pack::number::DecodeNumber;
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::contiguous::LANES;
@@ -34,21 +32,21 @@ pub(crate) trait Lanes: Copy + Sync {
     fn number<const BITS: usize>(&self, tame: Self::Tame, place: usize, code: u32) -> u32;
 }
 
-/// MX blocks of elements of at most 8 bits.
+/// Blocks whose scale is a power of two, without shifts, of elements of at most 8 bits.
 #[derive(Clone, Copy)]
-pub(crate) struct MxLanes {
-    codec: MxCodec,
+pub(crate) struct ExponentLanes {
+    codec: ExponentCodec<false>,
     places: Places,
     /// The scales of tame blocks, from the first one to the last.
     tame: [i32; 2],
     emin: i32,
 }
 
-impl MxLanes {
+impl ExponentLanes {
     /// `None` for other formats, other elements, and for integers of fewer bits.
     pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
         let element = format.element;
-        if !format.is_mx() {
+        if !format.has_exponent() || format.shifts.is_some() {
             return None;
         }
         let places = Places::of_element(element);
@@ -58,7 +56,7 @@ impl MxLanes {
         // The largest magnitude of a two's complement is beyond the largest number.
         let highest = element.emax() + i32::from(element.is_integer());
         Some(Self {
-            codec: MxCodec::of(format),
+            codec: ExponentCodec::of(format),
             places,
             tame: [
                 (1 - BIAS - element.emin() + element.mantissa_bits() as i32).max(1 - BIAS),
@@ -69,8 +67,8 @@ impl MxLanes {
     }
 }
 
-impl Lanes for MxLanes {
-    type Codec = MxCodec;
+impl Lanes for ExponentLanes {
+    type Codec = ExponentCodec<false>;
     /// The pattern of the smallest number with all its mantissa bits.
     type Tame = u32;
 
@@ -146,7 +144,7 @@ impl Lanes for Nvfp4Lanes {
 /// Microexponents of 16 elements in pairs, with a shift of one bit.
 #[derive(Clone, Copy)]
 pub(crate) struct PairLanes {
-    codec: FixedPointCodec<true>,
+    codec: ExponentCodec<true>,
     places: Places,
     magnitude_bits: i32,
 }
@@ -160,7 +158,7 @@ impl PairLanes {
         };
         let has_pairs = (format.block_size, format.shifts) == (16, Some(pairs));
         (has_pairs && format.element.bits() <= 8).then(|| Self {
-            codec: FixedPointCodec::of(format),
+            codec: ExponentCodec::of(format),
             places: Places::of_element(format.element),
             magnitude_bits: format.element.bits() as i32 - 1,
         })
@@ -168,7 +166,7 @@ impl PairLanes {
 }
 
 impl Lanes for PairLanes {
-    type Codec = FixedPointCodec<true>;
+    type Codec = ExponentCodec<true>;
     /// The pattern of 2^(shared exponent), and the shifts.
     type Tame = (u32, u32);
 

@@ -68,11 +68,22 @@ impl FixedPointRule {
         }
     }
 
+    /// The exponent of a block with this largest magnitude; `None` if that is a NaN or Inf.
+    pub(crate) fn exponent(amax: u32) -> Option<i32> {
+        (amax < INFINITY).then_some((amax >> MANTISSA_BITS) as i32 - BIAS)
+    }
+
+    /// The shift d of a sub-block.
+    #[inline(always)]
+    pub(crate) fn shift(&self, [amax, sub_amax]: [u32; 2]) -> i32 {
+        let below = (amax >> MANTISSA_BITS) as i32 - (sub_amax >> MANTISSA_BITS) as i32;
+        below.min(self.largest_shift)
+    }
+
     #[inline(always)]
     pub(super) fn grid(&self, amax: u32, sub_amax: u32) -> Grid {
         let shared = (amax >> MANTISSA_BITS) as i32;
-        let below = shared - (sub_amax >> MANTISSA_BITS) as i32;
-        let exponent = shared - below.min(self.largest_shift) - BIAS;
+        let exponent = shared - self.shift([amax, sub_amax]) - BIAS;
         let max = if amax >= INFINITY {
             NAN
         } else {

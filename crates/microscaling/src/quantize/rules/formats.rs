@@ -2,7 +2,7 @@
 
 use super::rms::RmsScale;
 use super::scale::HeadroomScale;
-use super::{BlockRule, FloatScaleRule, MxRule, OuterScaleRule};
+use super::{BlockRule, FixedPointRule, FloatScaleRule, MxRule, OuterScaleRule};
 use crate::format::BlockFormat;
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, pow2};
@@ -49,7 +49,7 @@ impl BlockFormat {
                 let (exponent, nan) = ieee(|| rule.scale(maxima()));
                 (!nan).then_some(exponent)
             }
-            _ => Self::shared_exponent(ieee(maxima)[0]).map(|biased| i32::from(biased) - 127),
+            _ => FixedPointRule::exponent(ieee(maxima)[0]),
         }
     }
 
