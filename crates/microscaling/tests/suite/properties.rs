@@ -263,7 +263,10 @@ proptest! {
                 let expected = match format.scale_mode {
                     ScaleMode::Rms if format.subnormals == Subnormals::FlushBlocks && amax < 0x0080_0000 => 0.0_f32.copysign(data[i]),
                     ScaleMode::Rms => match format.scale_exponent_of(&of_block.collect::<Vec<_>>()) {
-                        Some(exponent) => format.round_scaled(data[i], pow2(exponent) as f32, 1.0, rounding, draw),
+                        Some(exponent) => {
+                            let scale = ieee(|| pow2(exponent) as f32);
+                            format.round_scaled(data[i], scale, 1.0, rounding, draw)
+                        }
                         None => f32::NAN,
                     },
                     _ => format.round_element(data[i], [amax; 2], 1.0, rounding, draw),
