@@ -49,11 +49,12 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 11] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
     "burn-mx-cost",
+    "burn-mx-files",
     "burn-mx-module",
     "burn-mx-onnx",
     "burn-mx-ptq",
