@@ -1,52 +1,27 @@
-//! Files that are written completely or not at all.
+//! Changes of the checkpoint's folder.
 
 use std::fs;
-#[cfg(unix)]
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use tempfile::{Builder, NamedTempFile};
+use burn_mx_files::NewFile;
 
-/// A temporary file in this folder. Dropping it removes the file unless the file got a name.
-pub(crate) fn new_in(folder: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = Builder::new();
-    #[cfg(unix)]
-    {
-        use std::fs::Permissions;
-        use std::os::unix::fs::PermissionsExt;
-        // What a new file has; the process's mask takes away from it.
-        builder.permissions(Permissions::from_mode(0o666));
-    }
+/// A file that does not have its path yet.
+pub(crate) fn new_at(path: &Path) -> io::Result<NewFile> {
     stop();
-    let file = builder.prefix(".partial-").tempfile_in(folder);
-    // The error of tempfile names its own file, which nobody asked for.
-    file.map_err(|error| error.kind().into())
+    NewFile::at(path)
 }
 
-/// Moves the file to this path when all bytes are on the disk. Replaces a file at the path.
-pub(crate) fn put(file: NamedTempFile, path: &Path) -> io::Result<()> {
-    file.as_file().sync_all()?;
+/// Gives the file its path. Replaces a file at the path.
+pub(crate) fn put(file: NewFile) -> io::Result<()> {
     stop();
-    file.persist(path).map_err(|error| error.error)?;
-    sync_folder(path);
-    Ok(())
+    file.put(true)
 }
 
 /// Removes a file.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     stop();
     fs::remove_file(path)
-}
-
-/// Syncs a folder, so that a new name is on the disk before the old file is removed. Some file systems cannot sync a folder
-/// and return an error, which is ignored.
-#[cfg_attr(not(unix), allow(unused_variables))]
-fn sync_folder(path: &Path) {
-    #[cfg(unix)]
-    if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    }
 }
 
 /// A point between two changes of the folder. Tests look at the folder here, as a kill at this point would leave it.

@@ -16,8 +16,9 @@ use crate::columns::in_rows;
 use crate::error::CheckpointError;
 use crate::types;
 use crate::weights::{InFile, Layers, Weight, alike, weights};
-use crate::write::{Bytes, Entry, Named, Source, folder_of, one_file, shards, write_text};
+use crate::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
 use burn_mx_core::{MxSpecs, MxTensorOps, Slot, process};
+use burn_mx_files::folder_of;
 use burn_mx_module::{PathError, Pattern, initialize, nearest};
 use microscaling::safetensors::CheckpointLayout;
 

@@ -3,36 +3,32 @@
 mod bytes;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use burn_mx_files::{NewFile, folder_of};
 
 use crate::archive::{Index, index_of, io as io_error};
 use crate::error::CheckpointError;
 use crate::file;
 pub(super) use bytes::{Bytes, Entry, Named, Source};
 
-fn new_file(folder: &Path) -> Result<NamedTempFile, CheckpointError> {
-    file::new_in(folder).map_err(|source| io_error(folder, source))
+fn new_file(path: &Path) -> Result<NewFile, CheckpointError> {
+    file::new_at(path).map_err(|source| io_error(folder_of(path), source))
 }
 
-fn name_it(file: NamedTempFile, path: &Path) -> Result<(), CheckpointError> {
-    file::put(file, path).map_err(|source| io_error(path, source))
-}
-
-pub(super) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    }
+fn put(file: NewFile) -> Result<(), CheckpointError> {
+    let path = file.path().to_owned();
+    file::put(file).map_err(|source| io_error(&path, source))
 }
 
 /// Writes a text completely or not at all.
 pub(super) fn write_text(path: &Path, text: &str) -> Result<(), CheckpointError> {
-    let file = new_file(folder_of(path))?;
-    fs::write(file.path(), text).map_err(|source| io_error(path, source))?;
-    name_it(file, path)
+    let mut file = new_file(path)?;
+    file.write_all(text.as_bytes())
+        .map_err(|source| io_error(path, source))?;
+    put(file)
 }
 
 /// Writes all entries to one file, which replaces the old one. At any interruption, the path and the folder each hold either
@@ -44,14 +40,14 @@ pub(super) fn one_file(
     metadata: HashMap<String, String>,
 ) -> Result<Vec<PathBuf>, CheckpointError> {
     let entries: Vec<&Entry> = entries.iter().collect();
-    let file = bytes.write(&entries, metadata, folder_of(path))?;
+    let file = bytes.write(&entries, metadata, path)?;
     let index = index_of(path);
     let is_indexed = index.exists();
     if is_indexed {
         give_up_name(path)?;
     }
     let old = old_shards(path);
-    name_it(file, path)?;
+    put(file)?;
     let new = vec![path.to_owned()];
     if is_indexed {
         // A folder is what its index says, as long as there is one.
@@ -83,14 +79,13 @@ pub(super) fn shards(
     let mut files = Vec::new();
     for (group, name) in groups.iter().zip(&names) {
         let weights: Vec<usize> = group.iter().filter_map(|entry| weight_of(entry)).collect();
-        files.push(bytes.write(group, metadata(&weights)?, folder)?);
+        files.push(bytes.write(group, metadata(&weights)?, &folder.join(name))?);
         index.add(group, name);
     }
     let mut paths = Vec::new();
-    for (file, name) in files.into_iter().zip(&names) {
-        let path = folder.join(name);
-        name_it(file, &path)?;
-        paths.push(path);
+    for file in files {
+        paths.push(file.path().to_owned());
+        put(file)?;
     }
     let index_path = index_of(path);
     index.write(&index_path)?;
@@ -219,9 +214,11 @@ fn give_up_name(path: &Path) -> Result<(), CheckpointError> {
     }
     let own: Vec<String> = own.into_iter().map(str::to_owned).collect();
     let [name] = new_names(path, 1).try_into().expect("one was asked for");
-    let copy = new_file(folder)?;
-    fs::copy(path, copy.path()).map_err(|source| io_error(path, source))?;
-    name_it(copy, &folder.join(&name))?;
+    let mut copy = new_file(&folder.join(&name))?;
+    File::open(path)
+        .and_then(|mut file| io::copy(&mut file, &mut copy))
+        .map_err(|source| io_error(path, source))?;
+    put(copy)?;
     for file in index.weight_map.values_mut() {
         if own.contains(file) {
             file.clone_from(&name);

@@ -1,5 +1,6 @@
 //! Why a model was not quantized.
 
+use burn_mx_files::PutError;
 use microscaling::ParseFormatError;
 use microscaling::quark::AttributeError;
 use std::io;
@@ -134,6 +135,18 @@ pub enum OnnxError {
         /// Why it is not read.
         reason: String,
     },
+}
+
+impl From<PutError> for OnnxError {
+    fn from(error: PutError) -> Self {
+        match error.source.kind() {
+            io::ErrorKind::AlreadyExists => Self::Exists { path: error.path },
+            _ => Self::Io {
+                path: error.path,
+                source: error.source,
+            },
+        }
+    }
 }
 
 impl From<AttributeError> for OnnxError {

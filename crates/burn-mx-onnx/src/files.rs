@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 
+use burn_mx_files::{NewFile, folder_of, input_at, put_all};
 use half::{bf16, f16};
 use memmap2::Mmap;
-use tempfile::NamedTempFile;
 
 use crate::error::OnnxError;
 use crate::proto::wire::Message;
@@ -36,12 +36,8 @@ pub(crate) struct ExternalData {
 
 impl ExternalData {
     pub(crate) fn beside(model: &Path) -> Self {
-        let folder = match model.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-            _ => PathBuf::from("."),
-        };
         Self {
-            folder,
+            folder: folder_of(model).to_owned(),
             maps: RefCell::default(),
         }
     }
@@ -160,7 +156,7 @@ pub(crate) struct Output {
 struct DataFile {
     /// Its name beside the output.
     name: String,
-    file: BufWriter<NamedTempFile>,
+    file: NewFile,
     length: u64,
 }
 
@@ -173,13 +169,9 @@ impl Output {
         is_external: bool,
         inputs: &[PathBuf],
     ) -> Result<Self, OnnxError> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-            _ => PathBuf::from("."),
-        };
         let mut output = Self {
             path: path.to_owned(),
-            folder,
+            folder: folder_of(path).to_owned(),
             force,
             data: None,
         };
@@ -194,9 +186,7 @@ impl Output {
                 let source = io::ErrorKind::IsADirectory.into();
                 return Err(OnnxError::Io { path, source });
             }
-            // What does not exist is no input.
-            let is_same = |input: &&PathBuf| same_file::is_same_file(input, &path).unwrap_or(false);
-            if let Some(input) = inputs.iter().find(is_same) {
+            if let Some(input) = input_at(&path, inputs) {
                 let input = input.clone();
                 return Err(OnnxError::Input { path, input });
             }
@@ -207,16 +197,16 @@ impl Output {
         }
         if let Some(name) = data {
             output.data = Some(DataFile {
+                file: output.new_file(&output.folder.join(&name))?,
                 name,
-                file: BufWriter::new(output.temporary()?),
                 length: 0,
             });
         }
         Ok(output)
     }
 
-    fn temporary(&self) -> Result<NamedTempFile, OnnxError> {
-        NamedTempFile::new_in(&self.folder).map_err(OnnxError::io(&self.folder))
+    fn new_file(&self, path: &Path) -> Result<NewFile, OnnxError> {
+        NewFile::at(path).map_err(OnnxError::io(&self.folder))
     }
 
     /// Adds the elements of a tensor to its message: into the data file if there is one and they are many, else as they are.
@@ -234,14 +224,13 @@ impl Output {
             tensor.bytes(9, elements);
             return Ok(());
         }
-        let path = self.folder.join(&data.name);
         let offset = data.length.next_multiple_of(ALIGNMENT);
         let zeros = vec![0; (offset - data.length) as usize];
         let written = data
             .file
             .write_all(&zeros)
             .and_then(|()| data.file.write_all(&elements));
-        written.map_err(OnnxError::io(&path))?;
+        written.map_err(OnnxError::io(data.file.path()))?;
         data.length = offset + elements.len() as u64;
         let entries = [
             ("location", data.name.clone()),
@@ -268,38 +257,18 @@ impl Output {
                 reason,
             });
         }
-        let mut file = BufWriter::new(self.temporary()?);
+        let mut file = self.new_file(&self.path)?;
         for piece in model.pieces() {
             file.write_all(piece).map_err(OnnxError::io(&self.path))?;
         }
         let mut size = model.len() as u64;
+        let mut files = Vec::new();
         if let Some(data) = self.data {
             size += data.length;
-            keep(data.file, &self.folder.join(data.name), self.force)?;
+            files.push(data.file);
         }
-        keep(file, &self.path, self.force)?;
+        files.push(file);
+        put_all(files, self.force)?;
         Ok(size)
     }
-}
-
-/// Gives a temporary file its name.
-fn keep(file: BufWriter<NamedTempFile>, path: &Path, force: bool) -> Result<(), OnnxError> {
-    let file = file
-        .into_inner()
-        .map_err(|error| OnnxError::io(path)(error.into_error()))?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // Temporary files are their owner's alone; models are for all, as other programs write them.
-        let permissions = fs::Permissions::from_mode(0o644);
-        file.as_file()
-            .set_permissions(permissions)
-            .map_err(OnnxError::io(path))?;
-    }
-    let kept = match force {
-        true => file.persist(path),
-        false => file.persist_noclobber(path),
-    };
-    kept.map(|_| ())
-        .map_err(|error| OnnxError::io(path)(error.error))
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use burn_mx_files::input_at;
 use burn_mx_onnx::{
     Configuration, OnnxError, Parts, QuantizeOptions, WeightTypes, quantize_with_progress,
 };
@@ -124,7 +125,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         .output
         .clone()
         .unwrap_or_else(|| with_format(&args.model, name));
-    if file.is_some() && same_file::is_same_file(&args.config, &output).unwrap_or(false) {
+    if file.is_some() && input_at(&output, [&args.config]).is_some() {
         let (path, input) = (output, PathBuf::from(&args.config));
         return Err(OnnxError::Input { path, input }.into());
     }

@@ -15,11 +15,11 @@ use microscaling::safetensors::PackedFile;
 use microscaling::{StoredTensor, StoredType};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
 use crate::error::PtqError;
 use crate::parameters::values;
 use burn_mx_core::MxKernels;
+use burn_mx_files::NewFile;
 
 /// The key of [`Header`] in the file's metadata. There is one key only, because several keys have no fixed order, and the same
 /// layer must give the same bytes.
@@ -171,18 +171,17 @@ impl Folder {
                 view.expect("there are as many bytes as the shape has"),
             )
         });
-        let file = NamedTempFile::new_in(&self.0).and_then(|file| {
-            safetensors::serialize_to_file(views, Some(metadata), file.path())
+        let written = NewFile::at(&path).and_then(|file| {
+            safetensors::serialize_to_file(views, Some(metadata), file.temporary())
                 .map_err(std::io::Error::other)?;
-            file.as_file().sync_all()?;
             if path.exists() && !is_layer(&path) {
                 let kept = (1..).map(|n| path.with_extension(format!("safetensors.kept-{n}")));
                 let mut free = kept.filter(|kept| !kept.exists());
                 fs::rename(&path, free.next().expect("numbers do not end"))?;
             }
-            file.persist(&path).map_err(|error| error.error)
+            file.put(true)
         });
-        file.map(drop).map_err(|error| PtqError::Folder {
+        written.map_err(|error| PtqError::Folder {
             path: path.clone(),
             reason: error.to_string(),
         })

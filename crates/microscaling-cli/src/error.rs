@@ -1,5 +1,6 @@
 //! The errors.
 
+use burn_mx_files::PutError;
 use microscaling::safetensors::{CheckpointFilesError, FileError};
 use microscaling::{Dialect, WeightLayoutError};
 use std::io;
@@ -124,6 +125,13 @@ impl Error {
             path: path.to_owned(),
             tensor: tensor.to_owned(),
             source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn put(error: PutError) -> Self {
+        match error.source.kind() {
+            io::ErrorKind::AlreadyExists => Self::Exists { path: error.path },
+            _ => Self::io(&error.path, error.source),
         }
     }
 

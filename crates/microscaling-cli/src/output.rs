@@ -3,8 +3,9 @@
 use crate::checkpoint::{Checkpoint, INDEX};
 use crate::companions::RenamedScale;
 use crate::error::Error;
-use crate::files::{Partial, check_targets};
+use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
+use burn_mx_files::{NewFile, put_all};
 use microscaling::safetensors::{self, CheckpointLayout, METADATA_KEY, PackedFiles};
 use microscaling::{NameError, Packed};
 use serde_json::{Map, Value, json};
@@ -58,7 +59,7 @@ impl Output<'_> {
         let replaced = planned.iter().flat_map(|weight| &weight.replaces);
         let replaced: BTreeSet<&str> = replaced.map(String::as_str).collect();
         check_targets(&self.targets(&replaced), &self.inputs(), self.force)?;
-        let mut partial = Vec::new();
+        let mut files = Vec::new();
         let mut weight_map = BTreeMap::new();
         let mut bytes = 0;
         for number in 0..self.input.files.len() {
@@ -84,16 +85,15 @@ impl Output<'_> {
                 }
             }
             let metadata = self.metadata(number, &weights)?;
-            partial.push(Partial::write(to.clone(), |file| {
-                write_file(file, tensors, metadata)
-            })?);
+            files.push(new_file(&to, |file| write_file(file, tensors, metadata))?);
         }
         if let Some(index) = &self.input.index {
             let text = json!({"metadata": {"total_size": bytes}, "weight_map": weight_map});
-            partial.push(Partial::of_json(self.path.join(index), &text)?);
+            files.push(json_file(&self.path.join(index), &text)?);
         }
-        partial.extend(self.config(&replaced)?);
-        Ok((Partial::put(partial, self.force)?, bytes))
+        files.extend(self.config(&replaced)?);
+        let files = put_all(files, self.force).map_err(Error::put)?;
+        Ok((files, bytes))
     }
 
     /// The files to write.
@@ -219,9 +219,9 @@ impl Output<'_> {
     }
 
     /// The `quantization_config` of a model's `config.json`, in a file beside, where the layout has one.
-    fn config(&self, replaced: &BTreeSet<&str>) -> Result<Option<Partial>, Error> {
+    fn config(&self, replaced: &BTreeSet<&str>) -> Result<Option<NewFile>, Error> {
         let config = self.quantization_config(replaced);
-        let config = config.map(|(path, config)| Partial::of_json(path, &config));
+        let config = config.map(|(path, config)| json_file(&path, &config));
         config.transpose()
     }
 

@@ -4,6 +4,7 @@ use super::new_file;
 use crate::archive::{file_error, io as io_error};
 use crate::error::CheckpointError;
 use crate::weights::Weight;
+use burn_mx_files::{NewFile, folder_of};
 use burn_store::TensorSnapshot;
 use microscaling::safetensors::CheckpointLayout;
 use microscaling::{Dialect, StoredTensor};
@@ -14,7 +15,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use tempfile::NamedTempFile;
 
 /// The source of a stored tensor.
 pub(crate) enum Source {
@@ -107,19 +107,20 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Writes a new file in a folder.
+    /// Writes a file that does not have its path yet.
     pub(super) fn write(
         &self,
         entries: &[&Entry],
         metadata: HashMap<String, String>,
-        folder: &Path,
-    ) -> Result<NamedTempFile, CheckpointError> {
-        let file = new_file(folder)?;
+        path: &Path,
+    ) -> Result<NewFile, CheckpointError> {
+        let folder = folder_of(path);
+        let file = new_file(path)?;
         let views = entries.iter().map(|entry| {
             let view = Lazy { entry, bytes: self };
             (entry.name.as_str(), view)
         });
-        let written = safetensors::serialize_to_file(views, Some(metadata), file.path());
+        let written = safetensors::serialize_to_file(views, Some(metadata), file.temporary());
         if let Some(error) = self.error.take() {
             return Err(error);
         }
@@ -127,7 +128,13 @@ impl<'a> Bytes<'a> {
             safetensors::SafeTensorError::IoError(source) => io_error(folder, source),
             error => file_error(folder, error.into()),
         })?;
-        sort_header(file.as_file()).map_err(|source| io_error(folder, source))?;
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .open(file.temporary());
+        opened
+            .and_then(|file| sort_header(&file))
+            .map_err(|source| io_error(folder, source))?;
         Ok(file)
     }
 }
