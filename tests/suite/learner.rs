@@ -159,7 +159,7 @@ fn train<B: AutodiffBackend>(
     )
 }
 
-/// The batches of training, and those of validation.
+/// The batches of training, and the batches of validation.
 type Loaders<B> = (
     Arc<dyn DataLoader<B, Batch<B>>>,
     Arc<

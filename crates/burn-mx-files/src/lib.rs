@@ -17,8 +17,8 @@ pub fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// The input that is the same file as the one at `path`, if there is one. Links lead to the same file, too. `None` if there is no file
-/// at the path.
+/// The input that is the same file as the one at `path`. Links lead to the same file, too. `None` if no input is, or if the path has no
+/// file.
 pub fn input_at<P: AsRef<Path>>(path: &Path, inputs: impl IntoIterator<Item = P>) -> Option<P> {
     let mut inputs = inputs.into_iter();
     inputs.find(|input| is_same_file(input, path).unwrap_or(false))

@@ -136,7 +136,7 @@ fn a_file_that_is_there_is_replaced_only_by_request() {
     assert_eq!(fs::read(&other).unwrap(), b"new");
 }
 
-/// The errors are those of the standard library, which writes the same path in place.
+/// The errors equal the errors of the standard library, which writes the same path in place.
 #[test]
 fn paths_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();

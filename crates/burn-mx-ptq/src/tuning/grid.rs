@@ -35,7 +35,7 @@ impl Neighbours {
         let packed = Packed::encode(format, weight, shape, axis, Rounder::TowardZero).ok()?;
         let inner = packed.decode();
         let bits = format.element_bits();
-        let is_complement = format.has_exponent() && format.element.is_integer();
+        let is_complement = format.element.is_integer();
         let sign = 1_u32 << (bits - 1);
         let next = packed.map_codes(|at, code| {
             let is_negative = weight[at].is_sign_negative();

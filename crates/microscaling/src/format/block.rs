@@ -18,9 +18,9 @@ use crate::round::bits;
 /// A block format, with all its parameters: blocks of elements that share a scale.
 ///
 /// A block is [`block_size`](Self::block_size) consecutive elements along one axis, or a [square](Self::square). The last block of an
-/// axis may be shorter. The largest magnitude of a block, or all of its magnitudes, give its scale. An element x becomes q · s, where
-/// s is the scale, and q is x / s rounded to the numbers of [`element`](Self::element), which saturate. −0 stays −0, a negative
-/// number that rounds to zero becomes −0, and a block of zeros stays zero.
+/// axis may be shorter. The largest magnitude of a block, or all of its magnitudes, give its scale. An element x becomes q · s.
+/// Here s is the scale, and q is x / s, rounded to the numbers of [`element`](Self::element); larger ones saturate. −0 stays −0. A
+/// negative number that rounds to zero becomes −0. A block of zeros stays zero.
 ///
 /// # Scales that are powers of two
 ///
@@ -32,7 +32,7 @@ use crate::round::bits;
 /// magnitude. A sub-block of a microexponent format has a shift d, the distance from E to its own biased exponent, at most
 /// [`Shifts::largest`]; elsewhere d is 0. An element x becomes
 /// `round(x / u) · u` with u = 2^(E − 127 − d − (m − 1)), and saturates at ±(2^m − 1) · u. (Quark lets rounding run over to 2^m,
-/// which m bits cannot represent.) There is no overflow.
+/// which m bits cannot represent.) Nothing overflows.
 ///
 /// # Scales that are floats
 ///

@@ -66,7 +66,7 @@ impl BlockFormat {
             emax @ ..0 => format!(" + {}", -emax),
             emax => format!(" − {emax}"),
         };
-        let largest = (1 << (self.scale.bits() - 1)) - 1;
+        let largest = -self.scale.emin();
         let name = if self.scale.bits() == 8 { "e8m0: " } else { "" };
         rows.push((
             "scale",

@@ -1,8 +1,9 @@
 //! Microexponents, BFP and NVFP4: the slice kernels and the scalar rules against an oracle, along any
 //! axis, with all special values; and what holds for all of them.
 
+use crate::float_state::ieee;
 use crate::inputs::{numbers, nvfp4_formats};
-use crate::oracle::{blocks, identical};
+use crate::oracle::{blocks, identical, pow2};
 use microscaling::{BlockFormat, RandomStream, Rounder, Rounding};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -79,12 +80,28 @@ impl Format {
                 } else {
                     largest(&finite)
                 };
-                format.round_element(x, [amax; 2], 1.0, rounding, draw)
+                let rounded = format.round_element(x, [amax; 2], 1.0, rounding, draw);
+                if x.is_finite() {
+                    let scale = format.block_scale_of(block, 1.0);
+                    let scaled = format.round_scaled(x, scale, 1.0, rounding, draw);
+                    assert!(identical(rounded, scaled), "{x:e}: {rounded:e} {scaled:e}");
+                }
+                rounded
             }
             Microexponent(format) => {
                 let size = format.shifts.unwrap().block_size;
                 let sub_amax = largest(block.chunks(size).nth(i / size).unwrap());
-                format.round_element(x, [amax, sub_amax], 1.0, rounding, draw)
+                let rounded = format.round_element(x, [amax, sub_amax], 1.0, rounding, draw);
+                let scale = format.block_scale_of(block, 1.0);
+                if x.is_finite() {
+                    let below = (amax >> 23) - (sub_amax >> 23);
+                    let shift = below.min(format.shifts.unwrap().largest());
+                    // In float64: the scale of a sub-block may be a subnormal float32.
+                    let scale = ieee(|| (f64::from(scale) * pow2(-(shift as i32))) as f32);
+                    let scaled = format.round_scaled(x, scale, 1.0, rounding, draw);
+                    assert!(identical(rounded, scaled), "{x:e}: {rounded:e} {scaled:e}");
+                }
+                rounded
             }
             Nvfp4(format) => {
                 let tensor_scale = format.tensor_scale_of(tensor_amax.to_bits());

@@ -258,6 +258,7 @@ fn nvfp4() {
             let (expected, _) = floats(&tensors, &format!("tensor_scale/{}", case.id));
             assert_eq!([tensor_scale], *expected);
         }
+        assert_eq!(scales.len(), input.len().div_ceil(16), "{case:?}");
         for (block, code) in input.chunks(16).zip(scales.iter()) {
             let scale = format.block_scale_of(block, tensor_scale);
             let expected = ElementFormat::FP8_E4M3.decode(u32::from(*code));

@@ -483,23 +483,19 @@ fn invalid_parameters() {
     let bfp = BlockFormat::BFP16;
     let most = usize::MAX;
     let shifts = |block_size, bits| Some(Shifts { block_size, bits });
-    let bit_widths = [0, 9, 33].map(|got| {
-        let bfp = BlockFormat::bfp(got, 8);
+    let error = |format, field, got, min, max| FormatError::Field {
+        format,
+        field,
+        min,
+        max,
+        got,
+    };
+    for got in [0, 9, 33] {
+        let expected = |format| Err(error(format, "bit_width", got as usize, 10, 32));
+        assert_eq!(BlockFormat::bfp(got, 8), expected("bfp"));
         let microexponent = BlockFormat::microexponent(got, 16, 2, 1);
-        [(bfp, "bfp"), (microexponent, "microexponent")].map(|(error, format)| {
-            let (field, min, max) = ("bit_width", 10, 32);
-            let got = got as usize;
-            let expected = FormatError::Field {
-                format,
-                field,
-                min,
-                max,
-                got,
-            };
-            assert_eq!(error, Err(expected));
-        })
-    });
-    assert_eq!(bit_widths.len(), 3);
+        assert_eq!(microexponent, expected("microexponent"));
+    }
     let with_block = |block_size, format| BlockFormat {
         block_size,
         ..format
@@ -541,13 +537,7 @@ fn invalid_parameters() {
         ),
     ];
     for (block, format, field, got, min, max) in cases {
-        let expected = FormatError::Field {
-            format,
-            field,
-            min,
-            max,
-            got,
-        };
+        let expected = error(format, field, got, min, max);
         assert_eq!(block.validate(), Err(expected));
         let text = format!("{format}: {field} is {got}, expected {min} to {max}");
         assert_eq!(expected.to_string(), text);

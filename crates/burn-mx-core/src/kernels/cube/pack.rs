@@ -301,8 +301,3 @@ pub(super) fn is_refused(format: &BlockFormat, rounding: Rounding) -> bool {
 fn shift_bits(format: Format) -> usize {
     format.shifts.map_or(1, |shifts| shifts.bits as usize)
 }
-
-/// Bits of a magnitude below a sign.
-fn magnitude_bits(format: Format) -> u32 {
-    format.element.bits() - 1
-}

@@ -52,21 +52,13 @@ impl BlockFormat {
     };
 
     const fn of_paper(mantissa_bits: u32) -> Self {
-        Self::microexponents(
-            ElementFormat::sign_magnitude(mantissa_bits),
-            16,
-            Shifts {
+        Self {
+            shifts: Some(Shifts {
                 block_size: 2,
                 bits: 1,
-            },
-        )
-    }
-
-    const fn microexponents(element: ElementFormat, block_size: usize, shifts: Shifts) -> Self {
-        Self {
-            shifts: Some(shifts),
+            }),
             subnormals: Subnormals::FlushElements,
-            ..Self::mx(element, block_size)
+            ..Self::mx(ElementFormat::sign_magnitude(mantissa_bits), 16)
         }
     }
 
@@ -86,20 +78,16 @@ impl BlockFormat {
         sub_block_size: usize,
         shift_bits: u32,
     ) -> Result<Self, FormatError> {
-        let shifts = Shifts {
+        let shifts = Some(Shifts {
             block_size: sub_block_size,
             bits: shift_bits,
-        };
-        match Self::element_of_width("microexponent", bit_width) {
-            Ok(element) => {
-                let format = Self::microexponents(element, block_size, shifts);
-                match format.validate_fixed_steps() {
-                    Ok(()) => Ok(format),
-                    Err(error) => Err(error),
-                }
-            }
-            Err(error) => Err(error),
+        });
+        Self {
+            block_size,
+            shifts,
+            ..Self::MX9
         }
+        .with_bit_width(bit_width)
     }
 
     /// A block floating point format: elements of `bit_width` − 9 magnitude bits and a sign.
@@ -107,30 +95,31 @@ impl BlockFormat {
     /// # Errors
     /// [`FormatError::Field`] unless `bit_width` is 10 to 32 and `block_size` at least 1.
     pub const fn bfp(bit_width: u32, block_size: usize) -> Result<Self, FormatError> {
-        match Self::element_of_width("bfp", bit_width) {
-            Ok(element) => {
-                let format = Self {
-                    non_finite: NonFinite::Kept,
-                    ..Self::mx(element, block_size)
-                };
-                match format.validate_fixed_steps() {
-                    Ok(()) => Ok(format),
-                    Err(error) => Err(error),
-                }
-            }
+        Self {
+            block_size,
+            ..Self::BFP16
+        }
+        .with_bit_width(bit_width)
+    }
+
+    /// The format with elements of this [width](Self::BIT_WIDTHS), in blocks and shifts that are allowed.
+    pub(crate) const fn with_bit_width(mut self, bit_width: u32) -> Result<Self, FormatError> {
+        let (got, allowed) = (bit_width as usize, Self::BIT_WIDTHS);
+        if let Err(error) = FormatError::check(self.fixed_family(), "bit_width", got, allowed) {
+            return Err(error);
+        }
+        self.element = ElementFormat::sign_magnitude(bit_width - 9);
+        match self.validate_fixed_steps() {
+            Ok(()) => Ok(self),
             Err(error) => Err(error),
         }
     }
 
-    /// The elements of a format of this family and [width](Self::BIT_WIDTHS).
-    pub(crate) const fn element_of_width(
-        family: &'static str,
-        bit_width: u32,
-    ) -> Result<ElementFormat, FormatError> {
-        let allowed = Self::BIT_WIDTHS;
-        match FormatError::check(family, "bit_width", bit_width as usize, allowed) {
-            Ok(()) => Ok(ElementFormat::sign_magnitude(bit_width - 9)),
-            Err(error) => Err(error),
+    /// The family of a format with fixed steps, as errors name it.
+    pub(super) const fn fixed_family(&self) -> &'static str {
+        match self.shifts {
+            Some(_) => "microexponent",
+            None => "bfp",
         }
     }
 

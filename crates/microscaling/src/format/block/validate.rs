@@ -128,10 +128,7 @@ impl BlockFormat {
 
     /// Checks the blocks and shifts of microexponents and block floating point.
     pub(super) const fn validate_fixed_steps(&self) -> Result<(), FormatError> {
-        let family = match self.shifts {
-            Some(_) => "microexponent",
-            None => "bfp",
-        };
+        let family = self.fixed_family();
         let whole = (1, usize::MAX);
         if let Err(error) = FormatError::check(family, "block_size", self.block_size, whole) {
             return Err(error);

@@ -31,14 +31,14 @@ impl FromStr for ElementFormat {
         let number = || String::from("a number");
         if let Some(parameters) = Parameters::of(text, "float", FLOAT_FIELDS) {
             let mut parameters = parameters?;
-            let exponent_bits = parameters.take("exponent_bits", "", 0_u32, number)?;
-            let mantissa_bits = parameters.take("mantissa_bits", "", 0, number)?;
+            let exponent_bits = parameters.take("exponent_bits", 0_u32, number)?;
+            let mantissa_bits = parameters.take("mantissa_bits", 0, number)?;
             let usual = match exponent_bits {
                 0..=1 => 1,
                 bits => (1 << (bits.min(9) - 1)) - 1,
             };
-            let bias = parameters.take("bias", "", usual, number)?;
-            let specials = parameters.take("specials", "", SpecialCodes::None, || {
+            let bias = parameters.take("bias", usual, number)?;
+            let specials = parameters.take("specials", SpecialCodes::None, || {
                 "one of none, ieee, nan, fnuz".to_string()
             })?;
             parameters.finish()?;
@@ -46,9 +46,9 @@ impl FromStr for ElementFormat {
         }
         if let Some(parameters) = Parameters::of(text, "fixed", FIXED_FIELDS) {
             let mut parameters = parameters?;
-            let bits = parameters.take("bits", "", 0_u32, number)?;
+            let bits = parameters.take("bits", 0_u32, number)?;
             let usual = bits.min(32) as i32 - 2;
-            let fraction_bits = parameters.take("fraction_bits", "", usual, number)?;
+            let fraction_bits = parameters.take("fraction_bits", usual, number)?;
             parameters.finish()?;
             return Ok(Self::fixed(bits, fraction_bits)?);
         }

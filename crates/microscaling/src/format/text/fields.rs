@@ -239,9 +239,8 @@ const BIT_WIDTH: Field = Field {
     set: |format, text| {
         let mut bit_width = 0;
         read(&mut bit_width, text)?;
-        let family = format.family().name;
-        let element = BlockFormat::element_of_width(family, bit_width);
-        format.element = element.map_err(|error| Refusal::Other(error.into()))?;
+        let with_width = format.with_bit_width(bit_width);
+        *format = with_width.map_err(|error| Refusal::Other(error.into()))?;
         Ok(())
     },
 };

@@ -75,50 +75,22 @@ impl<'a> Parameters<'a> {
         self.fields.iter().any(|(name, _)| *name == field)
     }
 
-    /// Reads a parameter, which may have an alias (empty for none); `default` if it is not given. `expected` describes
-    /// the allowed values.
+    /// Reads a parameter; `default` if it is not given. `expected` describes the allowed values.
     pub(crate) fn take<T: FromStr>(
         &mut self,
         field: &'static str,
-        alias: &'static str,
         default: T,
         expected: impl FnOnce() -> alloc::string::String,
     ) -> Result<T, ParseFormatError> {
-        match alias {
-            "" => {}
-            alias => self.rename(alias, field),
-        }
-        Ok(self.take_some(field, expected)?.unwrap_or(default))
-    }
-
-    /// Gives a parameter that is given by its alias the name that it has.
-    fn rename(&mut self, alias: &str, field: &'static str) {
-        for (name, _) in &mut self.fields {
-            if *name == alias {
-                *name = field;
-            }
-        }
-    }
-
-    /// Reads a parameter; `None` if it is not given.
-    pub(crate) fn take_some<T: FromStr>(
-        &mut self,
-        field: &'static str,
-        expected: impl FnOnce() -> alloc::string::String,
-    ) -> Result<Option<T>, ParseFormatError> {
-        let here = |(name, _): &(&str, &str)| *name == field;
-        let Some(at) = self.fields.iter().position(here) else {
-            return Ok(None);
+        let Some(value) = self.take_text(field, "") else {
+            return Ok(default);
         };
-        let (_, value) = self.fields.remove(at);
-        self.read.push(field);
-        let error = |_| ParseFormatError::FieldValue {
+        value.parse().map_err(|_| ParseFormatError::FieldValue {
             format: self.format,
             field,
             value: value.to_string(),
             allowed: expected(),
-        };
-        value.parse().map(Some).map_err(error)
+        })
     }
 
     /// The text of a parameter, which may have an alias (empty for none); `None` if it is not given.

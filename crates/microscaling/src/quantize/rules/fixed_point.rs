@@ -84,16 +84,18 @@ impl FixedPointRule {
     pub(super) fn grid(&self, amax: u32, sub_amax: u32) -> Grid {
         let shared = (amax >> MANTISSA_BITS) as i32;
         let exponent = shared - self.shift([amax, sub_amax]) - BIAS;
-        let max = if amax >= INFINITY {
-            NAN
-        } else {
-            bits::scale(self.max, exponent)
-        };
+        let grid = self.grid_of(exponent);
+        let max = if amax >= INFINITY { NAN } else { grid.max };
+        Steps { max, ..grid }.words()
+    }
+
+    /// The grid of a sub-block whose scale is 2^`exponent`.
+    #[inline(always)]
+    pub(super) fn grid_of(&self, exponent: i32) -> Steps {
         Steps {
             emin: exponent,
-            max,
+            max: bits::scale(self.max, exponent),
         }
-        .words()
     }
 
     pub(super) fn tame(&self) -> Range<u32> {

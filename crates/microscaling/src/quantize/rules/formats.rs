@@ -2,7 +2,7 @@
 
 use super::rms::RmsScale;
 use super::scale::HeadroomScale;
-use super::{BlockRule, FixedPointRule, FloatScaleRule, MxRule, OuterScaleRule};
+use super::{BlockRule, FixedPointRule, FloatScaleRule, OuterScaleRule};
 use crate::format::BlockFormat;
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, pow2};
@@ -11,7 +11,7 @@ use crate::round::with_rule;
 
 impl BlockFormat {
     /// The exponent s of the scale 2^s of a block whose largest magnitude has the float32 pattern
-    /// `amax`; `None` is the scale NaN. The sign bit of `amax` is ignored.
+    /// `amax`; `None` is the scale NaN, or a format whose scale is a float. The sign bit of `amax` is ignored.
     ///
     /// Patterns of NaN and Inf give `None`, and so does a scale that would be larger than the format's largest, 2^E. A scale below
     /// 2^−E becomes 2^−E. 2^−127, a subnormal float32, is an ordinary scale. The largest pattern of a block, compared as an
@@ -26,13 +26,13 @@ impl BlockFormat {
     ///
     /// Microexponents and block floating point have s = E − 127, with E the biased exponent of the block.
     ///
-    /// The format must be [valid](Self::validate), and its scales [powers of two](Self::has_exponent).
+    /// The format must be [valid](Self::validate).
     pub fn scale_exponent(&self, amax: u32) -> Option<i32> {
         self.scale_exponent_of(&[f32::from_bits(amax)])
     }
 
-    /// The exponent s of the scale 2^s of a block of these elements; `None` is the scale NaN. Zero elements are a block of
-    /// zeros.
+    /// The exponent s of the scale 2^s of a block of these elements; `None` is the scale NaN, or a format whose scale is a float. Zero
+    /// elements are a block of zeros.
     ///
     /// For every scale mode but one, the result is the [`scale_exponent`](Self::scale_exponent) of the largest magnitude.
     /// With [`ScaleMode::Rms`](crate::ScaleMode::Rms), let 2^e be the power of two of the largest magnitude. Let m be the magnitudes in
@@ -40,16 +40,17 @@ impl BlockFormat {
     /// floor(log2(h · c · √M)) + e − 15, where c = 2.92247856 / 6 and h is the [`headroom`](Self::headroom). Every step is
     /// exact in real numbers. (In a block of more than 2^30 elements M may be 0, and counts as 1.)
     ///
-    /// The format must be [valid](Self::validate), and its scales [powers of two](Self::has_exponent).
+    /// The format must be [valid](Self::validate).
     pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
         let rule = BlockRule::of(self, None);
         let maxima = || rule.maxima(block.iter().copied());
-        match rule {
+        match &rule {
             BlockRule::Mx(rule) => {
                 let (exponent, nan) = ieee(|| rule.scale(maxima()));
                 (!nan).then_some(exponent)
             }
-            _ => FixedPointRule::exponent(ieee(maxima)[0]),
+            BlockRule::FixedPoint(_) => FixedPointRule::exponent(ieee(maxima)[0]),
+            BlockRule::FloatScale(_) | BlockRule::OuterScale(_) => None,
         }
     }
 
@@ -142,19 +143,24 @@ impl BlockFormat {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
-        if self.has_exponent() {
-            let rule = MxRule::of(self);
-            let element = rule.step_element();
-            let (significand, unit) = bits::parts(block_scale.to_bits());
-            let grid = rule.grid_of(unit + bits::log2(significand)).words();
-            return match block_scale.is_nan() {
-                true => f32::NAN,
-                false => ieee(|| with_rule!(rounding, R => element.round::<R>(grid, x, draw))),
-            };
+        if block_scale.is_nan() {
+            return f32::NAN;
         }
-        let rule = FloatScaleRule::of(self, tensor_scale);
+        let exponent = || {
+            let (significand, unit) = bits::parts(block_scale.to_bits());
+            unit + bits::log2(significand)
+        };
+        let rule = BlockRule::of(self, Some(tensor_scale));
         ieee(|| {
-            let grid = rule.grid_of(block_scale.to_bits(), 0);
+            let grid = match &rule {
+                BlockRule::Mx(rule) => rule.grid_of(exponent()).words(),
+                BlockRule::FixedPoint(rule) => rule.grid_of(exponent()).words(),
+                BlockRule::FloatScale(_) | BlockRule::OuterScale(_) => {
+                    let rule = FloatScaleRule::of(self, tensor_scale);
+                    let grid = rule.grid_of(block_scale.to_bits(), 0);
+                    return with_rule!(rounding, R => rule.round::<R>(grid, x, draw));
+                }
+            };
             with_rule!(rounding, R => rule.round::<R>(grid, x, draw))
         })
     }

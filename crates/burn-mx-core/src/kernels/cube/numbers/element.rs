@@ -62,10 +62,13 @@ pub(in crate::kernels::cube) fn element_value(
 
 /// The lowest magnitude code for NaN or Inf, and its meaning: all codes above are NaN.
 fn specials(element: ElementFormat) -> (u32, u32) {
-    let magnitudes = 0..1u32 << (element.bits() - 1);
-    let mut numbers = magnitudes.map(|code| (code, element.decode(code)));
-    match numbers.find(|(_, number)| !number.is_finite()) {
-        Some((code, number)) => (code, number.to_bits()),
-        None => (u32::MAX, NAN),
+    let sign = 1u32 << (element.bits() - 1);
+    // From above: an element may have millions of numbers, and few codes for none.
+    let largest = (0..sign)
+        .rev()
+        .find(|code| element.decode(*code).is_finite());
+    match largest.map_or(0, |largest| largest + 1) {
+        special if special < sign => (special, element.decode(special).to_bits()),
+        _ => (u32::MAX, NAN),
     }
 }

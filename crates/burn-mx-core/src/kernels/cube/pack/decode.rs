@@ -1,6 +1,6 @@
 //! The kernel that unpacks.
 
-use super::{Form, magnitude_bits, shift_bits};
+use super::{Form, shift_bits};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, SIGN};
 use crate::kernels::cube::numbers::element::element_value;
 use crate::kernels::cube::quantize::known::Known;
@@ -155,15 +155,9 @@ fn value(
         let no_number = abs > INFINITY || (abs == INFINITY && product == 0);
         select(is_nan || no_number, NAN, sign | magnitude)
     } else {
-        let number = if comptime!(format.has_fixed_steps()) {
-            let magnitude_bits = comptime!(magnitude_bits(format));
-            let steps = code & comptime!((1u32 << magnitude_bits) - 1);
-            let unit = exponent - number as i32 + comptime!(1 - magnitude_bits as i32);
-            let sign = (code >> magnitude_bits) << 31;
-            sign | bits::fixed(steps, unit)
-        } else {
-            element_value(code, exponent, format.element)
-        };
+        // 0 where there are no shifts.
+        let shift = number as i32;
+        let number = element_value(code, exponent - shift, format.element);
         select(scale == NAN_EXPONENT, NAN, number)
     }
 }

@@ -1,6 +1,6 @@
 //! The kernels that pack: scales, codes, records.
 
-use super::{Form, magnitude_bits, shift_bits};
+use super::{Form, shift_bits};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY};
 use crate::kernels::cube::numbers::element::element_code;
 use crate::kernels::cube::numbers::random::{Stream, draw};
@@ -293,14 +293,8 @@ pub(super) fn code(
         rules::code_of_unit(x, grid, draw, known, format.element, rounding)
     } else {
         let rounded = rules::round(x, grid, draw, known, format, rounding);
-        let code = if comptime!(format.has_fixed_steps()) {
-            let magnitude_bits = comptime!(magnitude_bits(format));
-            let unit = first as i32 + comptime!(1 - magnitude_bits as i32);
-            bits::steps(rounded & ABS, unit) | ((rounded >> 31) << magnitude_bits)
-        } else {
-            let exponent = first as i32 - comptime!(format.element.emin());
-            element_code(rounded, exponent, format.element)
-        };
+        let exponent = first as i32 - comptime!(format.element.emin());
+        let code = element_code(rounded, exponent, format.element);
         select(second > INFINITY, 0, code)
     }
 }

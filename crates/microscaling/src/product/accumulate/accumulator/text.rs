@@ -145,7 +145,7 @@ pub(super) fn promotion_text(promote_every: usize, scale_at: ScaleAt, usual: Sca
 
 fn take_promote_every(parameters: &mut Parameters<'_>) -> Result<usize, ParseFormatError> {
     let allowed = || "0 for never, or a number of elements".to_string();
-    parameters.take("promote_every", "", 0, allowed)
+    parameters.take("promote_every", 0, allowed)
 }
 
 /// The fields of promotion.
@@ -156,7 +156,7 @@ pub(super) fn take_promotion(
     let places = || "product or promotion".to_string();
     Ok((
         take_promote_every(parameters)?,
-        parameters.take("scale_at", "", usual, places)?,
+        parameters.take("scale_at", usual, places)?,
     ))
 }
 
@@ -168,7 +168,7 @@ fn take_order(
         let names = ORDERS.map(|(name, _)| name);
         format!("one of {}", names.join(", "))
     };
-    let order = parameters.take("order", "", String::new(), names)?;
+    let order = parameters.take("order", String::new(), names)?;
     let found = ORDERS.into_iter().find(|(name, _)| *name == order);
     found.ok_or_else(|| ParseFormatError::FieldValue {
         format: FAMILY,
@@ -193,7 +193,7 @@ fn take_needed<T: FromStr>(
             allowed: allowed(),
         });
     }
-    parameters.take(field, "", default, allowed)
+    parameters.take(field, default, allowed)
 }
 
 fn parse(parameters: &mut Parameters<'_>) -> Result<Accumulator, ParseFormatError> {
@@ -204,7 +204,7 @@ fn parse(parameters: &mut Parameters<'_>) -> Result<Accumulator, ParseFormatErro
     let output = || EXPECTED.to_string();
     let terms = |parameters: &mut _| take_needed(parameters, "terms", 1, range(TERMS));
     let usual_output =
-        |parameters: &mut Parameters<'_>| parameters.take("output", "", SumFormat::F32_RNE, output);
+        |parameters: &mut Parameters<'_>| parameters.take("output", SumFormat::F32_RNE, output);
     let order = match order {
         "joint" => Order::Joint {
             terms: terms(parameters)?,
@@ -212,16 +212,15 @@ fn parse(parameters: &mut Parameters<'_>) -> Result<Accumulator, ParseFormatErro
             output: take_needed(parameters, "output", SumFormat::F32_RZ, output)?,
             floor_exponent: parameters.take(
                 "floor_exponent",
-                "",
                 FLOOR_EXPONENT,
                 range(FLOOR_EXPONENTS),
             )?,
-            group: parameters.take("group", "", 1, || "a divisor of terms".to_string())?,
+            group: parameters.take("group", 1, || "a divisor of terms".to_string())?,
         },
         "late" => Order::Late {
             terms: terms(parameters)?,
             fraction_bits: take_needed(parameters, "fraction_bits", 0, range(LATE_FRACTION_BITS))?,
-            interleave: parameters.take("interleave", "", false, either)?,
+            interleave: parameters.take("interleave", false, either)?,
             output: usual_output(parameters)?,
         },
         "exact" => Order::Exact {
@@ -230,7 +229,7 @@ fn parse(parameters: &mut Parameters<'_>) -> Result<Accumulator, ParseFormatErro
         },
         "pairs" => Order::Pairs {
             terms: terms(parameters)?,
-            flush: parameters.take("flush", "", false, either)?,
+            flush: parameters.take("flush", false, either)?,
             output: usual_output(parameters)?,
         },
         "fma" => Order::Fma {
@@ -238,7 +237,7 @@ fn parse(parameters: &mut Parameters<'_>) -> Result<Accumulator, ParseFormatErro
         },
         _ => Order::Integer {
             bits: take_needed(parameters, "bits", 0, range(INTEGER_BITS))?,
-            overflow: parameters.take("overflow", "", Overflow::Wrap, || {
+            overflow: parameters.take("overflow", Overflow::Wrap, || {
                 "wrap or saturate".to_string()
             })?,
         },
