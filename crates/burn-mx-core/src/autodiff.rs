@@ -37,7 +37,7 @@ use burn_backend::{
 
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::tensor::{Flags, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, Rule};
 use backward::Tracked;
 
 /// The autodiff backend that `MxAutodiff` decorates.
@@ -157,9 +157,7 @@ where
     /// The tensor outside of autodiff. A parameter keeps its master values there: optimizers come by here.
     fn inner(tensor: FloatTensor<Self>) -> FloatTensor<MxBackend<B>> {
         let mut inner = Ad::<B, C>::inner(tensor);
-        if inner.meta.is_weight() {
-            inner.meta.flags.insert(Flags::OPTIMIZER_PARAMETER);
-        }
+        inner.meta = inner.meta.after(Rule::LEAVES_AUTODIFF);
         inner
     }
 
@@ -217,11 +215,10 @@ fn for_optimizer<P: TensorMetadata>(grad: MxTensor<P>, parameter: Meta) -> MxTen
     let parameter = parameter.unpin();
     let meta = Meta {
         specs: parameter.specs,
-        flags: Flags::OPTIMIZER_GRADIENT,
         rounded: grad.meta.rounded,
         ..Meta::default()
     };
-    MxTensor::new(grad.inner, meta)
+    MxTensor::new(grad.inner, meta.after(Rule::OPTIMIZER_GRADIENT))
 }
 
 /// A float tensor that enters autodiff, as a leaf that requires no gradients.
@@ -231,7 +228,7 @@ fn tracked<B: MxKernels>(tensor: FloatTensor<MxBackend<B>>) -> Tracked<B> {
 
 /// A tensor that enters autodiff, free of the optimizer's marks.
 fn unmarked<P: TensorMetadata>(tensor: MxTensor<P>) -> MxTensor<P> {
-    let meta = tensor.meta.without_optimizer_marks();
+    let meta = tensor.meta.after(Rule::ENTERS_AUTODIFF);
     let unpacked = tensor.unpacked();
     MxTensor::new(tensor.inner, meta).with_values_of(unpacked)
 }

@@ -1,6 +1,7 @@
 //! The tensor of the decorated backend: the inner tensor and the emulation's data about it.
 
 pub(super) mod device;
+mod marks;
 mod meta;
 mod op_context;
 pub(super) mod random_streams;
@@ -16,8 +17,9 @@ use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
 use burn_std::quantization::QuantAcc;
 
 use crate::kernels::Operand;
+pub(crate) use marks::{Flags, Rule};
+pub(crate) use meta::Meta;
 use meta::storage_of;
-pub(crate) use meta::{Flags, Meta};
 pub(crate) use op_context::OpContext;
 use weight_cache::{Unpacked, WeightCache};
 
@@ -103,9 +105,7 @@ impl<P> MxTensor<P> {
 
     /// [`into_weight`](Self::into_weight), with these unpacked values unless the tensor has its own.
     pub(crate) fn into_weight_of(mut self, unpacked: Option<Arc<Unpacked>>) -> Self {
-        let flags = &mut self.meta.flags;
-        flags.insert(Flags::WEIGHT | Flags::PARAMETER | Flags::OF_PARAMETERS);
-        flags.remove(Flags::CONSTANT | Flags::LITERAL | Flags::LOSS | Flags::ACTIVATION);
+        self.meta = self.meta.after(Rule::LEAF);
         self.meta.replaces = None;
         self.kept.get_or_insert_with(|| WeightCache::new(unpacked));
         self
@@ -124,9 +124,9 @@ impl<P> MxTensor<P> {
         self
     }
 
-    /// The tensor as a reduction to one element takes it: [`Meta::reduced`].
+    /// The tensor as a reduction to one element takes it.
     pub(crate) fn reduced(mut self) -> Self {
-        self.meta = self.meta.reduced();
+        self.meta = self.meta.after(Rule::REDUCED);
         self
     }
 
@@ -138,7 +138,7 @@ impl<P> MxTensor<P> {
 
     /// The tensor in the role of an activation, which its place in a layer may say; a parameter stays one.
     pub(crate) fn into_activation(mut self) -> Self {
-        self.meta = self.meta.in_role_of_activation();
+        self.meta = self.meta.after(Rule::ACTIVATION);
         self
     }
 }

@@ -23,7 +23,7 @@ use crate::hooks;
 use crate::kernels::MxKernels;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
-use crate::tensor::OpContext;
+use crate::tensor::{OpContext, Rule};
 
 /// Ops on one tensor with a step of our own. A reduction says how it takes the tensor.
 macro_rules! unary_backward {
@@ -65,7 +65,7 @@ macro_rules! unmarked {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> FloatTensor<Self>;)*) => { $(
         fn $name($($arg: $ty),*) -> FloatTensor<Self> {
             let mut tensor = Ad::<B, C>::$name($($arg),*);
-            tensor.primitive.meta = tensor.primitive.meta.without_optimizer_marks();
+            tensor.primitive.meta = tensor.primitive.meta.after(Rule::ENTERS_AUTODIFF);
             tensor
         }
     )* };
@@ -145,7 +145,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
         require_grad: bool,
     ) -> FloatTensor<Self> {
         let meta = &mut tensor.primitive.meta;
-        *meta = meta.without_optimizer_marks();
+        *meta = meta.after(Rule::ENTERS_AUTODIFF);
         tensor.primitive = tensor.primitive.with_require_grad(require_grad);
         Ad::<B, C>::float_set_require_grad(tensor, require_grad)
     }
@@ -184,7 +184,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
 
     fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self> {
         let mut tensor = Ad::<B, C>::float_to_device(used::<B, C>(tensor), device);
-        tensor.primitive.meta = tensor.primitive.meta.without_optimizer_marks();
+        tensor.primitive.meta = tensor.primitive.meta.after(Rule::ENTERS_AUTODIFF);
         tensor
     }
 

@@ -17,7 +17,7 @@ use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
-use crate::tensor::{Flags, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, Rule};
 
 pub(crate) mod sealed {
     pub trait Sealed {}
@@ -137,17 +137,11 @@ impl TensorChange {
             Self::Pin(None) => meta = meta.unpin(),
             Self::Label(label) => meta.label = Some(label),
             Self::Specs(specs) => meta = meta.with_chosen_specs(specs),
-            Self::FullPrecision(true) => meta.flags.insert(Flags::FULL_PRECISION),
-            Self::FullPrecision(false) => {
-                meta.flags
-                    .remove(Flags::EXEMPT | Flags::CONSTANT | Flags::LITERAL);
-            }
-            Self::Master => meta.flags.insert(Flags::OPTIMIZER_GRADIENT),
-            Self::Weight(true) => meta.flags.insert(Flags::WEIGHT | Flags::PARAMETER),
-            Self::Weight(false) => {
-                meta = meta.in_role_of_activation();
-                meta.flags.remove(Flags::PARAMETER);
-            }
+            Self::FullPrecision(true) => meta = meta.after(Rule::FULL_PRECISION),
+            Self::FullPrecision(false) => meta = meta.after(Rule::EMULATED),
+            Self::Master => meta = meta.after(Rule::OPTIMIZER_GRADIENT),
+            Self::Weight(true) => meta = meta.after(Rule::LEAF),
+            Self::Weight(false) => meta = meta.after(Rule::ACTIVATION).after(Rule::NO_PARAMETER),
         }
         meta
     }
@@ -227,7 +221,7 @@ impl<B: MxKernels> MxModelOps for MxBackend<B> {
         let new = B::float_mul_scalar(online.inner, weight.into());
         let meta = Meta {
             rounded: None,
-            ..target.meta.without_optimizer_marks()
+            ..target.meta.after(Rule::ENTERS_AUTODIFF)
         };
         let values = MxTensor::new(B::float_add(kept, new), meta);
         match meta.is_weight() {

@@ -15,7 +15,7 @@ use crate::hooks;
 use crate::kernels::{ConvolutionProduct, MxKernels, are_float32, same_type};
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Flags, Float, Meta, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
 use crate::warnings;
 pub(crate) use geometry::{Direction, Geometry};
 
@@ -28,13 +28,8 @@ pub(super) fn context<B: MxKernels>(
     bias: Option<&Float<B>>,
 ) -> OpContext {
     // A convolution's place says what is a weight: what autodiff saved may have another role in another op.
-    let in_role = |tensor: &Float<B>, is_weight| {
-        let mut meta = tensor.meta;
-        meta.flags.set(Flags::WEIGHT, is_weight);
-        meta
-    };
-    let as_weight = |tensor: &Float<B>| in_role(tensor, true);
-    let as_activation = |tensor: &Float<B>| in_role(tensor, false);
+    let as_weight = |tensor: &Float<B>| tensor.meta.after(Rule::PLACE_OF_WEIGHT);
+    let as_activation = |tensor: &Float<B>| tensor.meta.after(Rule::OTHER_PLACE);
     OpContext::of_product([
         others[0].map(as_activation),
         others[1].map(as_activation),

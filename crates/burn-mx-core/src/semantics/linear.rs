@@ -11,7 +11,7 @@ use crate::hooks;
 use crate::kernels::{MxKernels, OperandLayout, in_float32, to_f32};
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Float, Meta, MxTensor, OpContext};
+use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
 
 /// `x · w`, rounded, plus `b`, rounded again.
 pub(crate) fn forward<B: MxKernels>(
@@ -59,14 +59,8 @@ pub(crate) fn context<B: MxKernels>(
     bias: Option<&Float<B>>,
 ) -> OpContext {
     // The weight's specs count, whether or not it is marked as one: here its place says so.
-    let mut weight_meta = weight.meta;
-    weight_meta.flags.insert(crate::tensor::Flags::WEIGHT);
-    let bias_meta = bias.map(|bias| {
-        let mut meta = bias.meta;
-        meta.flags.insert(crate::tensor::Flags::WEIGHT);
-        meta
-    });
-    OpContext::of_product([Some(x.meta), Some(weight_meta), bias_meta])
+    let as_weight = |tensor: &Float<B>| tensor.meta.after(Rule::PLACE_OF_WEIGHT);
+    OpContext::of_product([Some(x.meta), Some(as_weight(weight)), bias.map(as_weight)])
 }
 
 /// x of the forward product, and w.

@@ -3,7 +3,7 @@
 use burn_backend::FloatDType;
 
 use super::shared_specs::{self, SharedSpecs};
-use super::{Flags, Meta};
+use super::{Flags, Meta, Rule};
 use crate::warnings;
 
 /// The context that several operands give their op.
@@ -32,134 +32,105 @@ fn is_scoped(specs: Option<&'static SharedSpecs>) -> bool {
         .is_some_and(SharedSpecs::is_scoped)
 }
 
-impl OpContext {
-    pub(crate) fn of<const N: usize>(operands: [Option<Meta>; N]) -> Self {
-        let mut flags = Flags::empty();
-        let metas = operands.into_iter().flatten();
-        let all_constant =
-            operands.iter().flatten().next().is_some() && metas.clone().all(Meta::is_constant);
-        // A weight that no optimizer touches says that the op is none of an optimizer's.
-        let is_of_model = |meta: Meta| meta.is_weight() && !meta.flags.intersects(Flags::OPTIMIZER);
-        let of_model = metas.clone().any(is_of_model);
-        let mut all_inner = true;
-        let mut any = false;
-        let (mut weight, mut activation) = (None::<Meta>, None::<Meta>);
-        let (mut pinned, mut label) = (None, None);
-        let mut of_parameter = None::<Meta>;
-        let (mut by_device, mut differing) = (None::<&SharedSpecs>, None);
-        let (mut storage, mut mixed_with) = (None, None);
-        let (mut any_emulated, mut any_unset, mut any_weight) = (false, false, false);
-        let mut bare_activation = false;
-        let (mut of_data, mut of_parameters) = (false, false);
-        for meta in metas {
-            if !any {
-                storage = meta.storage;
-            } else if meta.storage != storage {
-                mixed_with = Some(meta.storage);
-            }
-            any = true;
-            flags |= meta.flags & (Flags::OPTIMIZER_GRADIENT | Flags::EXEMPT);
-            if meta.is_constant() && !all_constant {
-                // What the op is computed by, the others say.
-                continue;
-            }
-            let is_activation = meta.is_activation();
-            let is_of_parameters = meta.flags.contains(Flags::OF_PARAMETERS);
-            of_data |= is_activation || !is_of_parameters && !meta.is_constant();
-            of_parameters |= is_activation || is_of_parameters;
-            all_inner &= meta.flags.intersects(Flags::OPTIMIZER);
-            match meta.specs {
-                Some(interned) => any_emulated |= !interned.specs.is_none(),
-                None => any_unset = true,
-            }
-            let is_first_weight = meta.is_weight() && !any_weight;
-            any_weight |= meta.is_weight();
-            bare_activation |= !meta.is_weight() && meta.specs.is_none();
-            if (meta.flags & Flags::OPTIMIZER) == Flags::OPTIMIZER_PARAMETER {
-                of_parameter = of_parameter.or(Some(meta));
-            }
-            let role = if meta.is_weight() {
-                &mut weight
-            } else {
-                &mut activation
-            };
-            if role.is_none() && meta.specs.is_some() {
-                *role = Some(meta);
-            }
-            if is_first_weight {
-                // The parameter itself knows its name and its specs. What was computed from it may know old ones.
-                (pinned, label) = (None, None);
-            }
-            if meta.is_weight() || !any_weight {
-                label = label.or(meta.label);
-                if meta.flags.contains(Flags::PINNED) {
-                    pinned = pinned.or(Some(meta));
-                }
-            }
-            if let Some(specs) = meta.specs_of_device() {
-                let first = *by_device.get_or_insert(specs);
-                if !core::ptr::eq(first, specs) {
-                    differing = Some([first, specs]);
-                }
-            }
-        }
-        if any && all_inner && !flags.contains(Flags::OPTIMIZER_GRADIENT) {
-            flags |= Flags::OPTIMIZER_PARAMETER;
-        }
-        if of_model {
-            flags.remove(Flags::OPTIMIZER);
-        }
-        flags.set(Flags::CONSTANT, all_constant);
-        flags.set(Flags::ACTIVATION, of_data && of_parameters);
-        flags.set(Flags::OF_PARAMETERS, of_parameters && !of_data);
-        let by_optimizer = flags.intersects(Flags::OPTIMIZER);
+/// The first specs that came by a device, and the last others.
+fn differing<'a>(
+    operands: impl Iterator<Item = &'a Meta> + Clone,
+) -> Option<[&'static SharedSpecs; 2]> {
+    let mut by_device = operands.filter_map(Meta::specs_of_device);
+    let first = by_device.next()?;
+    let other = by_device
+        .filter(|specs| !core::ptr::eq(*specs, first))
+        .last()?;
+    Some([first, other])
+}
+
+impl Meta {
+    /// Carries on what an op's result has of its operands beside marks: the specs, with the marks of how they were set, and the
+    /// label. `weight` and `activation` are the first ones that have specs.
+    fn carry<'a>(
+        &mut self,
+        operands: impl Iterator<Item = &'a Meta> + Clone,
+        [weight, activation]: [Option<&Meta>; 2],
+    ) {
+        let any_weight = operands.clone().any(|meta| meta.is_weight());
+        let by_optimizer = self.flags.intersects(Flags::OPTIMIZER);
+        let left_autodiff =
+            |meta: &&Meta| (meta.flags & Flags::OPTIMIZER) == Flags::OPTIMIZER_PARAMETER;
         let source = match (any_weight, by_optimizer) {
             // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
             // fork on a device with other specs.
             (true, true) => weight,
-            (false, true) => of_parameter.or(activation),
+            (false, true) => operands.clone().find(left_autodiff).or(activation),
             _ => activation.or(weight),
         };
-        let is_pinned = |meta: Meta| meta.flags.contains(Flags::PINNED);
+        // The parameter itself knows its name and its specs. What was computed from it may know old ones.
+        let mut knowing = operands
+            .clone()
+            .filter(|meta| meta.is_weight() == any_weight);
+        let is_pinned = |meta: &Meta| meta.flags.contains(Flags::PINNED);
+        if by_optimizer {
+            self.label = knowing.clone().find_map(|meta| meta.label);
+            if let Some(parameter) = knowing.find(|meta| is_pinned(meta)) {
+                *self = self.after(Rule::PINNED);
+                (self.specs, self.home) = (parameter.specs, parameter.home);
+                return;
+            }
+        }
         // What was set for a parameter by name does not go on by way of an activation, also of one without specs; what is
         // computed of the parameter alone still has it.
-        let ends = source.is_some_and(is_pinned) && bare_activation;
-        let mut carried = source.and_then(|meta| match ends {
-            true => meta.home,
-            false => meta.specs,
-        });
-        let mut home = None;
-        if let Some(parameter) = pinned
-            && by_optimizer
-        {
-            flags |= Flags::PINNED;
-            (carried, home) = (parameter.specs, parameter.home);
-        } else if source.is_some_and(|meta| !ends && meta.specs_of_device().is_none()) {
-            flags |= Flags::CHOSEN;
+        let Some(source) = source else { return };
+        let mut activations = operands.filter(|meta| !meta.is_weight());
+        if is_pinned(source) && activations.any(|meta| meta.specs.is_none()) {
+            self.specs = source.home;
+            return;
         }
-        if let Some([first, second]) = differing
-            && !flags.intersects(Flags::PLAIN)
+        self.specs = source.specs;
+        if source.specs_of_device().is_none() {
+            *self = self.after(Rule::CHOSEN);
+        }
+    }
+}
+
+impl OpContext {
+    pub(crate) fn of<const N: usize>(operands: [Option<Meta>; N]) -> Self {
+        let all = operands.iter().flatten();
+        let storage = all.clone().next().and_then(|meta| meta.storage);
+        let of_other_type = |meta: &&Meta| meta.storage != storage;
+        let mixed_with = all.clone().rfind(of_other_type).map(|meta| meta.storage);
+        // What an op on a constant and other tensors is computed by, the others say.
+        let constants_alone = all.clone().all(|meta| meta.is_constant());
+        let counting = all
+            .clone()
+            .filter(|meta| constants_alone || !meta.is_constant());
+
+        let with_specs =
+            |is_weight| move |meta: &&Meta| meta.specs.is_some() && meta.is_weight() == is_weight;
+        let weight = counting.clone().find(with_specs(true));
+        let activation = counting.clone().find(with_specs(false));
+        let specs = weight.or(activation).and_then(|meta| meta.specs);
+        let scope = match is_scoped(specs) {
+            true => Flags::SCOPED,
+            false => Flags::empty(),
+        };
+        let mut result = Meta {
+            flags: Flags::of_result(all.clone().map(|meta| meta.flags | scope)),
+            storage,
+            ..Meta::default()
+        };
+        if let Some([first, second]) = differing(counting.clone())
+            && !result.flags.intersects(Flags::PLAIN)
         {
             warnings::warn_mixed(&first.specs, &second.specs);
         }
-        let specs = weight.or(activation).and_then(|meta| meta.specs);
-        // A weight that is scaled, masked or averaged is a weight, where only activations are emulated.
-        let is_weight = any_weight && flags.contains(Flags::OF_PARAMETERS) && is_scoped(specs);
-        flags.set(Flags::WEIGHT, is_weight);
+        result.carry(counting.clone(), [weight, activation]);
         Self {
             specs,
-            result: Meta {
-                specs: carried,
-                flags,
-                home,
-                label: label.filter(|_| by_optimizer),
-                rounded: None,
-                storage,
-                replaces: None,
-            },
+            result,
             mixed_with,
-            any_emulated,
-            any_unset,
+            any_emulated: counting
+                .clone()
+                .any(|meta| meta.specs.is_some_and(|interned| !interned.specs.is_none())),
+            any_unset: counting.clone().any(|meta| meta.specs.is_none()),
             is_product: false,
         }
     }
@@ -174,12 +145,11 @@ impl OpContext {
     pub(crate) fn of_product<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let any_weight = operands.into_iter().flatten().any(Meta::is_weight);
         let context = Self::of(operands.map(|meta| {
-            let mut meta = meta?;
-            meta.flags.remove(Flags::CONSTANT);
-            if any_weight {
-                meta.flags.remove(Flags::LOSS);
-            }
-            Some(meta)
+            let factor = meta?.after(Rule::FACTOR);
+            Some(match any_weight {
+                true => factor.after(Rule::FACTOR_BESIDE_WEIGHT),
+                false => factor,
+            })
         }));
         Self {
             is_product: true,

@@ -10,7 +10,7 @@ use super::Tracked;
 use super::edge::gradient_of;
 use crate::backend::MxBackend;
 use crate::kernels::MxKernels;
-use crate::tensor::{Flags, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, Rule};
 
 #[derive(Debug)]
 struct Boundary;
@@ -52,28 +52,19 @@ pub(crate) fn full_precision<B: MxKernels, C: CheckpointStrategy>(
     tensor: Tracked<B>,
     piece: impl FnOnce(Tracked<B>) -> Tracked<B>,
 ) -> Tracked<B> {
-    let before = tensor.primitive.meta.flags & Flags::FULL_PRECISION;
+    let before = tensor.primitive.meta;
     let output = piece(enter::<B, C>(tensor));
-    cross::<B, C>(output, |mut meta| {
-        meta.flags = (meta.flags - Flags::FULL_PRECISION) | before;
-        meta
-    })
+    cross::<B, C>(output, |meta| meta.after_with(Rule::AFTER_PIECE, before))
 }
 
 /// The tensor, from here on computed at full precision.
 pub(crate) fn enter<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
-    cross::<B, C>(tensor, |mut meta| {
-        meta.flags.insert(Flags::FULL_PRECISION);
-        meta
-    })
+    cross::<B, C>(tensor, |meta| meta.after(Rule::FULL_PRECISION))
 }
 
 /// The tensor, from here on computed at full precision as a loss is.
 pub(crate) fn begin_loss<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
-    cross::<B, C>(tensor, |mut meta| {
-        meta.flags.insert(Flags::LOSS);
-        meta
-    })
+    cross::<B, C>(tensor, |meta| meta.after(Rule::LOSS))
 }
 
 impl<B: MxKernels> Backward<MxBackend<B>, 1> for Boundary {

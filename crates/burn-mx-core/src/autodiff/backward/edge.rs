@@ -13,14 +13,11 @@ use burn_backend::TensorMetadata;
 use super::boundary::{cross, enter, returned};
 use super::{Tracked, metas};
 use crate::kernels::MxKernels;
-use crate::tensor::{Flags, Float, Meta, OpContext};
+use crate::tensor::{Flags, Float, Meta, OpContext, Rule};
 
 /// The gradient of a tensor with meta `operand`, as its node gets it.
 pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {
-    let flags = &mut gradient.meta.flags;
-    flags.remove(Flags::ORIGIN | Flags::WEIGHT);
-    flags.insert(operand.origin());
-    flags.set(Flags::PARAMETER_GRADIENT, operand.is_parameter());
+    gradient.meta = gradient.meta.after_with(Rule::GRADIENT, operand);
     gradient
 }
 
@@ -64,10 +61,8 @@ impl Edge {
         // Ops on data or on parameters alone are exact where only activations are emulated.
         let would_round = || own.is_activation() || !context.is_scoped();
         if !own.flags.contains(exemption) && would_round() {
-            return cross::<B, C>(tensor, |mut meta| {
-                meta.flags.insert(exemption);
-                meta
-            });
+            let result = context.result;
+            return cross::<B, C>(tensor, |meta| meta.after_with(Rule::EXEMPT_AS, result));
         }
         let differs = own.origin() != context.result.origin() && context.has_elementwise_format();
         match differs || own.is_parameter() && context.rounds() {
@@ -117,11 +112,11 @@ pub(crate) fn used<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> T
     Edge::of_moved(&context).enter::<B, C>(tensor)
 }
 
-/// The tensor as a reduction to one element takes it: [`Meta::reduced`].
+/// The tensor as a reduction to one element takes it: [`Rule::REDUCED`].
 pub(crate) fn reduced<B: MxKernels, C: CheckpointStrategy>(tensor: Tracked<B>) -> Tracked<B> {
     let meta = tensor.primitive.meta;
     match meta.is_activation() && OpContext::of([Some(meta)]).has_elementwise_format() {
-        true => cross::<B, C>(tensor, Meta::reduced),
+        true => cross::<B, C>(tensor, |meta| meta.after(Rule::REDUCED)),
         false => tensor,
     }
 }

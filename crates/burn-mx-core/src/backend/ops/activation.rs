@@ -8,7 +8,7 @@ use crate::backend::MxBackend;
 use crate::backend::delegate::{Unwrap, Wrap};
 use crate::kernels::MxKernels;
 use crate::semantics::{activation, softmax};
-use crate::tensor::{Flags, Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, Rule};
 
 /// Burn's default compositions, through the ops of either side of the decorator.
 pub(crate) struct Composition;
@@ -86,8 +86,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     /// pass is not possible, the function is composed of the same rounded ops as in Burn.
     fn log_softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
         if softmax::log_begins_loss::<B>(&tensor) {
-            let mut meta = Meta::computed([Some(tensor.meta)]);
-            meta.flags.insert(Flags::LOSS);
+            let meta = Meta::computed([Some(tensor.meta)]).after(Rule::LOSS);
             return MxTensor::new(B::log_softmax(tensor.inner, dim), meta);
         }
         if softmax::log_in_one_pass::<B>(&tensor, dim) {

@@ -14,7 +14,7 @@ use crate::backend::delegate::tables::{
 };
 use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 use crate::semantics::{elementwise, matmul};
-use crate::tensor::{Meta, MxTensor};
+use crate::tensor::{Meta, MxTensor, Rule};
 
 /// Ops on one tensor: round, compute by `B`, round. A reduction says how it takes the tensor.
 macro_rules! unary {
@@ -230,7 +230,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     /// A single exponent is a scalar, which does not count as an input of its base.
     fn float_powf(lhs: FloatTensor<Self>, mut rhs: FloatTensor<Self>) -> FloatTensor<Self> {
         if lhs.meta.is_constant() && !rhs.meta.is_weight() && rhs.shape().num_elements() == 1 {
-            rhs.meta = Meta::constant(rhs.meta);
+            rhs.meta = rhs.meta.after(Rule::CONSTANT);
         }
         elementwise::binary::<B>("float_powf", None, lhs, rhs, B::float_powf)
     }
@@ -290,14 +290,14 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     fn float_set_require_grad(tensor: FloatTensor<Self>, require_grad: bool) -> FloatTensor<Self> {
         MxTensor {
             inner: B::float_set_require_grad(tensor.inner, require_grad),
-            meta: tensor.meta.without_optimizer_marks(),
+            meta: tensor.meta.after(Rule::ENTERS_AUTODIFF),
             kept: tensor.kept,
         }
         .with_require_grad(require_grad)
     }
 
     fn float_detach(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        let meta = Meta::viewed([Some(tensor.meta.reduced())]);
+        let meta = Meta::viewed([Some(tensor.meta.after(Rule::REDUCED))]);
         MxTensor {
             kept: tensor.kept,
             ..MxTensor::new(B::float_detach(tensor.inner), meta)
