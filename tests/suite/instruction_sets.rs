@@ -2,7 +2,7 @@
 
 use burn_mx::{FloatFormat, Rounding};
 use burn_mx_core::kernels::{
-    BinaryFunction, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax, UnaryFunction,
+    Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax,
     instruction_sets,
 };
 
@@ -63,36 +63,21 @@ fn check(name: &str, rounding: FunctionRounding, compute: impl Fn() -> Vec<f32>)
     }
 }
 
-const UNARY: [UnaryFunction; 6] = [
-    UnaryFunction::Exp,
-    UnaryFunction::Exp2,
-    UnaryFunction::Sigmoid,
-    UnaryFunction::Gelu,
-    UnaryFunction::GeluFirstOrder,
-    UnaryFunction::Silu,
-];
-const BINARY: [BinaryFunction; 4] = [
-    BinaryFunction::SigmoidBackward,
-    BinaryFunction::GeluBackward,
-    BinaryFunction::GeluFirstOrderBackward,
-    BinaryFunction::SiluBackward,
-];
-
 #[test]
 fn functions_of_elements() {
     let (x, g) = (numbers(1 << 16, 0), numbers(1 << 16, 77));
     for rounding in roundings() {
-        for function in UNARY {
+        for &function in Function::ALL {
             check(&format!("{function:?}"), rounding, || {
                 let mut x = x.clone();
                 function.compute(&mut x, rounding);
                 x
             });
         }
-        for function in BINARY {
-            check(&format!("{function:?}"), rounding, || {
+        for &function in Function::ALL {
+            check(&format!("gradient of {function:?}"), rounding, || {
                 let mut g = g.clone();
-                function.compute(&mut g, &x, rounding);
+                function.compute_gradient(&mut g, &x, rounding);
                 g
             });
         }
@@ -107,7 +92,7 @@ fn tables_have_the_results_of_formulas() {
     x.extend([0x7f80_0001, 0xff80_0001, 0x7f80_ffff].map(f32::from_bits));
     let g = numbers(x.len(), 77);
     for rounding in roundings() {
-        for function in UNARY {
+        for &function in Function::ALL {
             let [mut by_table, mut by_formula] = [x.clone(), x.clone()];
             function.apply(&mut by_table, rounding);
             function.compute(&mut by_formula, rounding);
@@ -117,10 +102,10 @@ fn tables_have_the_results_of_formulas() {
                 &format!("{function:?}, {rounding:?}"),
             );
         }
-        for function in BINARY {
+        for &function in Function::ALL {
             let [mut by_table, mut by_formula] = [g.clone(), g.clone()];
-            function.apply(&mut by_table, &x, rounding);
-            function.compute(&mut by_formula, &x, rounding);
+            function.apply_gradient(&mut by_table, &x, rounding);
+            function.compute_gradient(&mut by_formula, &x, rounding);
             assert_same_bits(
                 &by_table,
                 &by_formula,

@@ -1,6 +1,6 @@
 //! Saves checkpoints.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -102,7 +102,7 @@ impl Checkpoint {
         let mut files = match self.shard_bytes {
             None => {
                 let all: Vec<usize> = (0..named.len()).collect();
-                one_file(path, &bytes, &entries, metadata(&all)?)?
+                one_file(path, &bytes, &entries, &metadata(&all)?)?
             }
             Some(shard_bytes) => shards(path, shard_bytes, &bytes, &entries, metadata)?,
         };
@@ -292,7 +292,7 @@ fn metadata<'a>(
     path: &Path,
     layout: CheckpointLayout,
     weights: impl Iterator<Item = &'a Named>,
-) -> Result<HashMap<String, String>, CheckpointError> {
+) -> Result<BTreeMap<String, String>, CheckpointError> {
     let mut written = Written {
         layout: layout.to_string(),
         ..Written::default()
@@ -313,7 +313,7 @@ fn metadata<'a>(
         described.insert(name, weight);
     }
     let text = serde_json::to_string(&written).expect("specs are JSON");
-    let mut metadata = HashMap::from([(KEY.to_owned(), text)]);
+    let mut metadata = BTreeMap::from([(KEY.to_owned(), text)]);
     match layout {
         // Whose tensors these are, which the readers of these layouts look for.
         CheckpointLayout::Weights(_) => {

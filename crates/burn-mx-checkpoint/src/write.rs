@@ -2,7 +2,7 @@
 
 mod bytes;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(super) fn one_file(
     path: &Path,
     bytes: &Bytes<'_>,
     entries: &[Entry],
-    metadata: HashMap<String, String>,
+    metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<PathBuf>, CheckpointError> {
     let entries: Vec<&Entry> = entries.iter().collect();
     let file = bytes.write(&entries, metadata, path)?;
@@ -69,7 +69,7 @@ pub(super) fn shards(
     shard_bytes: u64,
     bytes: &Bytes<'_>,
     entries: &[Entry],
-    metadata: impl Fn(&[usize]) -> Result<HashMap<String, String>, CheckpointError>,
+    metadata: impl Fn(&[usize]) -> Result<BTreeMap<String, String>, CheckpointError>,
 ) -> Result<Vec<PathBuf>, CheckpointError> {
     let folder = folder_of(path);
     let old = old_shards(path);
@@ -79,7 +79,7 @@ pub(super) fn shards(
     let mut files = Vec::new();
     for (group, name) in groups.iter().zip(&names) {
         let weights: Vec<usize> = group.iter().filter_map(|entry| weight_of(entry)).collect();
-        files.push(bytes.write(group, metadata(&weights)?, &folder.join(name))?);
+        files.push(bytes.write(group, &metadata(&weights)?, &folder.join(name))?);
         index.add(group, name);
     }
     let mut paths = Vec::new();

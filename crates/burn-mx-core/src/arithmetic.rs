@@ -4,12 +4,15 @@
 
 pub(crate) mod activation;
 mod exp;
+mod function;
 pub(crate) mod norm;
 mod rows;
 mod scalar;
 pub(crate) mod softmax;
 
 pub(crate) use exp::{exp, exp2};
+pub use function::Function;
+pub(crate) use function::with_function;
 pub(crate) use rows::{Rows, SliceRows};
 pub(crate) use scalar::ScalarArithmetic;
 

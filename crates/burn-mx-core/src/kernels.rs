@@ -12,10 +12,10 @@ mod portable;
 pub(crate) mod product;
 pub(crate) mod statistics;
 
+pub use crate::arithmetic::Function;
 #[cfg(feature = "cube")]
 pub use cube::reproducible_products;
 pub use kernel_op::KernelOp;
-pub use kernel_op::function::{BinaryFunction, UnaryFunction};
 pub use kernel_op::instruction_sets;
 pub use kernel_op::norm::{Norm, Normalization};
 pub use kernel_op::op::{BinaryOp, OpRounding, UnaryOp};

@@ -59,10 +59,11 @@ mod specs;
 mod tensor;
 mod warnings;
 
+pub use arithmetic::Function;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use backend::portable::Portable;
-pub use backend::tensor_ops::{Function, MxModelOps, MxTensorOps, Packing, TensorChange};
+pub use backend::tensor_ops::{MxModelOps, MxTensorOps, Packing, TensorChange};
 pub use kernels::{MxKernels, from_f32, to_f32};
 #[cfg(feature = "clap")]
 pub use specs::args::MxArgs;

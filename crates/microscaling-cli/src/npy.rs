@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use memmap2::Mmap;
-use serde_json::json;
+use microscaling::safetensors::{HeaderEntry, header};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 
@@ -78,11 +79,13 @@ pub(crate) fn as_safetensors(path: &Path, npy: &[u8]) -> Result<Bytes, Error> {
         )));
     }
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let described = json!({"dtype": dtype, "shape": shape, "data_offsets": [0, data.len()]});
-    let mut header = json!({ name: described }).to_string().into_bytes();
-    header.resize(header.len().next_multiple_of(8), b' ');
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header);
+    let entry = HeaderEntry {
+        name: &name,
+        dtype,
+        shape: &shape,
+        bytes: data.len(),
+    };
+    let mut file = header([entry], &BTreeMap::new());
     match field("fortran_order")?.starts_with("True") {
         false => file.extend(data),
         true => rows_first(data, &shape, size, &mut file),

@@ -6,7 +6,9 @@ use crate::error::Error;
 use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
 use burn_mx_files::{NewFile, put_all};
-use microscaling::safetensors::{self, CheckpointLayout, METADATA_KEY, PackedFiles};
+use microscaling::safetensors::{
+    self, CheckpointLayout, HeaderEntry, METADATA_KEY, PackedFiles, header,
+};
 use microscaling::{NameError, Packed};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -271,7 +273,7 @@ impl Output<'_> {
     }
 }
 
-/// Writes a safetensors file: the header's length, the header, and the tensors without gaps.
+/// Writes a safetensors file.
 fn write_file(
     file: &mut impl Write,
     mut tensors: Vec<Stored<'_>>,
@@ -283,22 +285,13 @@ fn write_file(
         tensor.bytes.len().checked_div(elements)
     };
     tensors.sort_by(|a, b| (Reverse(width(a)), &a.name).cmp(&(Reverse(width(b)), &b.name)));
-    let mut header = Map::new();
-    if !metadata.is_empty() {
-        header.insert("__metadata__".into(), json!(metadata));
-    }
-    let mut end = 0;
-    for tensor in &tensors {
-        let start = end;
-        end += tensor.bytes.len();
-        let described =
-            json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end]});
-        header.insert(tensor.name.clone(), described);
-    }
-    let mut header = serde_json::to_vec(&header)?;
-    header.resize(header.len().next_multiple_of(8), b' ');
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(&header)?;
+    let entries = tensors.iter().map(|tensor| HeaderEntry {
+        name: &tensor.name,
+        dtype: &tensor.dtype,
+        shape: &tensor.shape,
+        bytes: tensor.bytes.len(),
+    });
+    file.write_all(&header(entries, &metadata))?;
     tensors
         .iter()
         .try_for_each(|tensor| file.write_all(&tensor.bytes))

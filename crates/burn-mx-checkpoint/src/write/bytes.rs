@@ -1,19 +1,17 @@
 //! The bytes of a file, made while they are written.
 
 use super::new_file;
-use crate::archive::{file_error, io as io_error};
+use crate::archive::io as io_error;
 use crate::error::CheckpointError;
 use crate::weights::Weight;
 use burn_mx_files::{NewFile, folder_of};
 use burn_store::TensorSnapshot;
-use microscaling::safetensors::CheckpointLayout;
+use microscaling::safetensors::{CheckpointLayout, HeaderEntry, header};
 use microscaling::{Dialect, StoredTensor};
-use safetensors::tensor::{Dtype, View};
-use std::borrow::Cow;
+use safetensors::Dtype;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 
 /// The source of a stored tensor.
@@ -50,7 +48,6 @@ pub(crate) struct Bytes<'a> {
     done: Cell<u64>,
     /// The tensors of the last requested weight.
     last: RefCell<Option<(usize, Vec<StoredTensor>)>>,
-    pub(super) error: RefCell<Option<CheckpointError>>,
 }
 
 impl<'a> Bytes<'a> {
@@ -68,7 +65,6 @@ impl<'a> Bytes<'a> {
             all: 0,
             done: Cell::new(0),
             last: RefCell::new(None),
-            error: RefCell::new(None),
         }
     }
 
@@ -111,85 +107,34 @@ impl<'a> Bytes<'a> {
     pub(super) fn write(
         &self,
         entries: &[&Entry],
-        metadata: HashMap<String, String>,
+        metadata: &BTreeMap<String, String>,
         path: &Path,
     ) -> Result<NewFile, CheckpointError> {
-        let folder = folder_of(path);
-        let file = new_file(path)?;
-        let views = entries.iter().map(|entry| {
-            let view = Lazy { entry, bytes: self };
-            (entry.name.as_str(), view)
-        });
-        let written = safetensors::serialize_to_file(views, Some(metadata), file.temporary());
-        if let Some(error) = self.error.take() {
-            return Err(error);
+        let mut sorted = entries.to_vec();
+        // Types with wide elements first: each tensor begins at a multiple of its element's size.
+        sorted.sort_by(|a, b| (b.dtype, &a.name).cmp(&(a.dtype, &b.name)));
+        let dtypes: Vec<String> = sorted.iter().map(|entry| entry.dtype.to_string()).collect();
+        let described = sorted
+            .iter()
+            .zip(&dtypes)
+            .map(|(entry, dtype)| HeaderEntry {
+                name: &entry.name,
+                dtype,
+                shape: &entry.shape,
+                bytes: entry.bytes,
+            });
+        let failed = |source| io_error(folder_of(path), source);
+        let mut file = new_file(path)?;
+        file.write_all(&header(described, metadata))
+            .map_err(failed)?;
+        for entry in sorted {
+            let bytes = self.of(&entry.source)?;
+            debug_assert_eq!(bytes.len(), entry.bytes);
+            file.write_all(&bytes).map_err(failed)?;
+            let done = self.done.get() + bytes.len() as u64;
+            self.done.set(done);
+            (self.progress)(done, self.all);
         }
-        written.map_err(|error| match error {
-            safetensors::SafeTensorError::IoError(source) => io_error(folder, source),
-            error => file_error(folder, error.into()),
-        })?;
-        let opened = File::options()
-            .read(true)
-            .write(true)
-            .open(file.temporary());
-        opened
-            .and_then(|file| sort_header(&file))
-            .map_err(|source| io_error(folder, source))?;
         Ok(file)
-    }
-}
-
-/// Sorts the header's entries. The crate safetensors writes metadata in a random order, and the same model must give the same
-/// bytes.
-fn sort_header(mut file: &File) -> io::Result<()> {
-    let mut length = [0; 8];
-    file.rewind()?;
-    file.read_exact(&mut length)?;
-    let length = u64::from_le_bytes(length);
-    let mut header = Vec::new();
-    file.take(length).read_to_end(&mut header)?;
-    let sorted: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header)?;
-    let sorted = serde_json::to_vec(&sorted)?;
-    debug_assert!(sorted.len() <= header.len());
-    header.fill(b' ');
-    header[..sorted.len()].copy_from_slice(&sorted);
-    file.seek(SeekFrom::Start(8))?;
-    file.write_all(&header)
-}
-
-/// An entry whose bytes are produced when they are written.
-struct Lazy<'a> {
-    pub(super) entry: &'a Entry,
-    pub(super) bytes: &'a Bytes<'a>,
-}
-
-impl View for Lazy<'_> {
-    fn dtype(&self) -> Dtype {
-        self.entry.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.entry.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        let Lazy { entry, bytes } = self;
-        // An error cannot be handed over here; the file is not kept.
-        let data = match bytes.error.borrow().is_some() {
-            true => Ok(Vec::new()),
-            false => bytes.of(&entry.source),
-        };
-        let data = data.unwrap_or_else(|error| {
-            bytes.error.borrow_mut().get_or_insert(error);
-            Vec::new()
-        });
-        let done = bytes.done.get() + data.len() as u64;
-        bytes.done.set(done);
-        (bytes.progress)(done, bytes.all);
-        data.into()
-    }
-
-    fn data_len(&self) -> usize {
-        self.entry.bytes
     }
 }

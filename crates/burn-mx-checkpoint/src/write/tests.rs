@@ -62,8 +62,14 @@ fn save(folder: &Path, file: &str, names: &[&str], value: f32, shard_bytes: Opti
     bytes.all = 32 * names.len() as u64;
     let path = folder.join(file);
     match shard_bytes {
-        None => one_file(&path, &bytes, &entries, HashMap::new()),
-        Some(shard_bytes) => shards(&path, shard_bytes, &bytes, &entries, |_| Ok(HashMap::new())),
+        None => one_file(&path, &bytes, &entries, &BTreeMap::new()),
+        Some(shard_bytes) => shards(
+            &path,
+            shard_bytes,
+            &bytes,
+            &entries,
+            |_| Ok(BTreeMap::new()),
+        ),
     }
     .unwrap();
 }

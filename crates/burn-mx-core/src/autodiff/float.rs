@@ -14,6 +14,7 @@ use super::backward::edge::{Edge, delegate_used, reduced, reduced_along_axis, us
 use super::backward::elementwise::{BinaryRule, UnaryRule};
 use super::backward::{boundary, check_recorded_by_autodiff, edge, elementwise, matmul, metas};
 use super::{Ad, MxAutodiff, tracked};
+use crate::arithmetic::Function;
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
@@ -82,7 +83,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     }
 
     unary_backward! {
-        fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Exp;
+        fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Function(Function::Exp);
         fn float_log(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Log;
         fn float_tanh(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Tanh;
         fn float_tan(tensor: FloatTensor<Self>) -> FloatTensor<Self> = UnaryRule::Tan;

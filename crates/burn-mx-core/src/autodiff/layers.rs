@@ -16,6 +16,7 @@ use super::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
 use super::{Ad, MxAutodiff};
+use crate::arithmetic::Function;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
     averaging_gradient_ops, averaging_ops, indexed_pool_ops, max_pool_ops, struct_gradient_ops,
@@ -245,7 +246,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
 
     fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
-            true => elementwise::unary::<B, C>(tensor, UnaryRule::Gelu),
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::Function(Function::Gelu)),
             false => Ad::<B, C>::gelu(tensor),
         }
     }
@@ -259,7 +260,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
 
     fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
-            true => elementwise::unary::<B, C>(tensor, UnaryRule::Sigmoid),
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::Function(Function::Sigmoid)),
             false => Ad::<B, C>::sigmoid(tensor),
         }
     }

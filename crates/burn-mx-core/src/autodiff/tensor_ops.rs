@@ -8,10 +8,9 @@ use microscaling::{PackError, Packed, PackedView};
 use super::backward::elementwise::UnaryRule;
 use super::backward::{self, Tracked, boundary, elementwise};
 use super::{MxAutodiff, tracked};
+use crate::arithmetic::Function;
 use crate::backend::MxBackend;
-use crate::backend::tensor_ops::{
-    Function, MxModelOps, MxTensorOps, Packing, TensorChange, sealed,
-};
+use crate::backend::tensor_ops::{MxModelOps, MxTensorOps, Packing, TensorChange, sealed};
 use crate::kernels::{MxKernels, Norm};
 use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
@@ -35,13 +34,9 @@ impl<B: MxKernels, C: CheckpointStrategy> MxModelOps for MxAutodiff<B, C> {
     }
 
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
-        let emulated = activation::is_composed::<B>(&tensor.primitive);
-        match (function, emulated) {
-            (Function::GeluFirstOrder, true) => {
-                elementwise::unary::<B, C>(tensor, UnaryRule::GeluFirstOrder)
-            }
-            (Function::Silu, true) => elementwise::unary::<B, C>(tensor, UnaryRule::Silu),
-            (function, false) => function.composed::<Self>(tensor),
+        match activation::is_composed::<B>(&tensor.primitive) {
+            true => elementwise::unary::<B, C>(tensor, UnaryRule::Function(function)),
+            false => function.plain::<Self>(tensor),
         }
     }
 

@@ -11,6 +11,7 @@ use microscaling::{
     BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomStream, Rounding,
 };
 
+use crate::arithmetic::Function;
 use crate::backend::MxBackend;
 use crate::kernels::{MxKernels, Norm, to_f32};
 use crate::semantics::{activation, norm};
@@ -38,7 +39,7 @@ pub trait MxModelOps: Backend {
 
     /// A function of the tensor.
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
-        function.composed::<Self>(tensor)
+        function.plain::<Self>(tensor)
     }
 
     /// `γ x / sqrt(mean x² + ε) + β` over the last axis: `x` `[.., D]`, `gamma` and `beta` `[D]`.
@@ -166,29 +167,6 @@ impl TensorChange {
     }
 }
 
-/// A function that Burn composes of smaller ops and the reference defines as one.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Function {
-    /// `x · sigmoid(1.702 x)`.
-    GeluFirstOrder,
-    /// `x · sigmoid(x)`.
-    Silu,
-}
-
-impl Function {
-    /// The function as Burn's ops.
-    pub(crate) fn composed<B: Backend>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
-        let gate = match self {
-            Self::GeluFirstOrder => {
-                B::float_mul_scalar(tensor.clone(), activation::GELU_SLOPE.into())
-            }
-            Self::Silu => tensor.clone(),
-        };
-        B::float_mul(tensor, B::sigmoid(gate))
-    }
-}
-
 impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
 
 impl<B: MxKernels> MxModelOps for MxBackend<B> {
@@ -197,10 +175,7 @@ impl<B: MxKernels> MxModelOps for MxBackend<B> {
     }
 
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
-        match function {
-            Function::GeluFirstOrder => activation::gelu_first_order::<B>(None, tensor),
-            Function::Silu => activation::silu::<B>(None, tensor),
-        }
+        activation::function::<B>(function, None, tensor)
     }
 
     fn rms_norm(

@@ -109,11 +109,11 @@ where
             KernelOp::Binary(op, rounding) => {
                 functions::binary(first, given(second), Binary::of(op, rounding))
             }
-            KernelOp::UnaryFunction(function, rounding) => {
+            KernelOp::Function(function, rounding) => {
                 functions::unary(first, Unary::Function(function, rounding), 0.0)
             }
-            KernelOp::BinaryFunction(function, rounding) => {
-                let function = Binary::Function(function, rounding);
+            KernelOp::FunctionGradient(function, rounding) => {
+                let function = Binary::Gradient(function, rounding);
                 functions::binary(first, given(second), function)
             }
             KernelOp::Norm(function) => {

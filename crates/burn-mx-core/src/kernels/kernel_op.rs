@@ -13,8 +13,8 @@ use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Round
 
 use super::dense::{invert_dense, mask_dense, quantize_dense, transform_dense};
 use super::{
-    BinaryFunction, BinaryOp, FunctionRounding, LogSoftmax, Normalization, OpRounding, Softmax,
-    UnaryFunction, UnaryOp, last_length,
+    BinaryOp, Function, FunctionRounding, LogSoftmax, Normalization, OpRounding, Softmax, UnaryOp,
+    last_length,
 };
 
 /// An op on one to three tensors of `f32`, in one pass over memory. The result is like the first tensor, but for
@@ -69,9 +69,9 @@ pub enum KernelOp {
     /// op.
     Binary(BinaryOp, OpRounding),
     /// From x, which need not be rounded: a function.
-    UnaryFunction(UnaryFunction, FunctionRounding),
+    Function(Function, FunctionRounding),
     /// From an output's gradient and the input, neither of which need be rounded: the input's gradient.
-    BinaryFunction(BinaryFunction, FunctionRounding),
+    FunctionGradient(Function, FunctionRounding),
     /// From x `[.., D]`, γ and perhaps β `[D]`, which need not be rounded: a normalization over the last axis.
     Norm(Normalization),
     /// For an output's gradient, x and γ: the input's gradient, and the products of the output's gradient and the
@@ -132,8 +132,8 @@ impl KernelOp {
             Self::Round { .. } => "mx_round",
             Self::Unary(..) => "mx_unary",
             Self::Binary(..) => "mx_binary",
-            Self::UnaryFunction(..) => "mx_unary_function",
-            Self::BinaryFunction(..) => "mx_binary_function",
+            Self::Function(..) => "mx_function",
+            Self::FunctionGradient(..) => "mx_function_gradient",
             Self::Norm(_) => "mx_norm",
             Self::NormBackward(_) => "mx_norm_backward",
             Self::Softmax(_) => "mx_softmax",
@@ -196,9 +196,9 @@ impl KernelOp {
             Self::Unary(..) | Self::Binary(..) => {
                 unreachable!("burn-mx: {self:?} is composed of the backend's ops")
             }
-            Self::UnaryFunction(function, rounding) => function.apply(first, rounding),
-            Self::BinaryFunction(function, rounding) => {
-                function.apply(first, &given(second), rounding);
+            Self::Function(function, rounding) => function.apply(first, rounding),
+            Self::FunctionGradient(function, rounding) => {
+                function.apply_gradient(first, &given(second), rounding);
             }
             Self::Norm(function) => function.forward(first, &given(second), third.as_deref()),
             Self::NormBackward(function) => {

@@ -1,13 +1,11 @@
 //! Activations, emulated by their formulas. `d…` are gradients.
 
 use burn_backend::tensor::{BoolTensor, FloatTensor};
-use burn_backend::{Scalar, TensorMetadata, get_device_settings};
+use burn_backend::{Backend, Scalar, TensorMetadata, get_device_settings};
 
 use super::elementwise::{Passes, TensorArithmetic, binary, composed, emulation, selection, unary};
-use crate::arithmetic::{Arithmetic, activation as formula};
-use crate::kernels::{
-    BinaryFunction, FunctionRounding, KernelOp, MxKernels, UnaryFunction, to_f32,
-};
+use crate::arithmetic::{Arithmetic, Function, activation as formula};
+use crate::kernels::{FunctionRounding, KernelOp, MxKernels, to_f32};
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, MxTensor, OpContext};
 
@@ -35,18 +33,6 @@ pub(crate) fn relu_gradient<B: MxKernels>(
 ) -> FloatTensor<B> {
     // A masked gradient is as rounded as it was.
     B::relu_backward(pass.forward_operand(0, x), pass.gradient(grad))
-}
-
-/// `1 / (exp(-x) + 1)`
-pub(crate) fn sigmoid<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    by_formula::<B>(
-        "sigmoid",
-        number,
-        x,
-        UnaryFunction::Sigmoid,
-        formula::sigmoid,
-        B::sigmoid,
-    )
 }
 
 /// `y (1 - y) g`
@@ -132,31 +118,6 @@ impl<B: MxKernels> LogSigmoid<B> {
     }
 }
 
-/// `x sigmoid(x)`
-pub(crate) fn silu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    by_formula::<B>("silu", number, x, UnaryFunction::Silu, formula::silu, |x| {
-        B::float_mul(x.clone(), B::sigmoid(x))
-    })
-}
-
-/// `x sigmoid(1.702 x)`
-pub(crate) fn gelu_first_order<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    by_formula::<B>(
-        "gelu_first_order",
-        number,
-        x,
-        UnaryFunction::GeluFirstOrder,
-        formula::gelu_first_order,
-        |x| {
-            let gate = B::sigmoid(B::float_mul_scalar(x.clone(), GELU_SLOPE.into()));
-            B::float_mul(x, gate)
-        },
-    )
-}
-
-/// The slope of the first-order gelu's sigmoid where nothing is emulated.
-pub(crate) const GELU_SLOPE: f32 = 1.702;
-
 /// `x` for positive `x`, else `slope · x`; input and output are rounded.
 pub(crate) fn leaky_relu<B: MxKernels>(
     number: Option<OpNumber>,
@@ -175,64 +136,68 @@ pub(crate) fn prelu<B: MxKernels>(
     binary::<B>("prelu", number, x.into_activation(), slope, B::prelu)
 }
 
-/// `x Φ`
-pub(crate) fn gelu<B: MxKernels>(number: Option<OpNumber>, x: Float<B>) -> Float<B> {
-    by_formula::<B>(
-        "gelu",
-        number,
-        x,
-        UnaryFunction::Gelu,
-        formula::gelu,
-        B::gelu,
-    )
-}
-
 /// `(Φ + x Φ') g`
 pub(crate) fn gelu_backward<B: MxKernels>(x: Float<B>, grad: Float<B>) -> Float<B> {
-    gradient_or::<B>(x, grad, gelu_gradient::<B>, B::gelu_backward)
+    let gelu = |pass: &Passes<B>, x, grad| gradient::<B>(Function::Gelu, pass, x, grad);
+    gradient_or::<B>(x, grad, gelu, B::gelu_backward)
 }
 
-/// As [`gelu_backward`], in a pass that knows what the forward pass drew.
-pub(crate) fn gelu_gradient<B: MxKernels>(
+/// A function of one tensor: in one pass, its formula composed where that cannot be, and the wrapped backend's where elementwise
+/// ops are not emulated.
+pub(crate) fn function<B: MxKernels>(
+    function: Function,
+    number: Option<OpNumber>,
+    x: Float<B>,
+) -> Float<B> {
+    let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| match arith.in_one_pass() {
+        Some(rounding) => {
+            let op = KernelOp::Function(function, rounding);
+            B::kernel(op, [to_f32::<B>(x.inner)])
+        }
+        None => function.of(arith, arith.operand(x)),
+    };
+    composed::<B, 1>(function.name(), number, [("input", x)], compute, |[x]| {
+        function.plain::<B>(x)
+    })
+}
+
+/// The gradient of a function of one tensor, in a pass that knows what the forward pass drew; `x` and `grad` are as saved and as
+/// they arrived.
+pub(crate) fn gradient<B: MxKernels>(
+    function: Function,
     pass: &Passes<B>,
     x: Float<B>,
     grad: Float<B>,
 ) -> FloatTensor<B> {
     let arith = &pass.backward;
     if let Some(rounding) = arith.backward_in_one_pass() {
-        let function = BinaryFunction::GeluBackward;
         return one_pass_of_two::<B>(function, x.inner, grad.inner, rounding);
     }
     let forward = pass.forward();
     let forward_x = forward.operand(x.clone());
-    formula::gelu_backward(
-        &forward,
-        arith,
-        forward_x,
-        pass.operand(0, x),
-        pass.gradient(grad),
-    )
+    let g = pass.gradient(grad);
+    function.gradient(&forward, arith, forward_x, || pass.operand(0, x), g)
 }
 
-/// A function of one tensor: `function` in one pass, its formula composed where that cannot be, and `plain` where
-/// elementwise ops are not emulated.
-fn by_formula<B: MxKernels>(
-    name: &'static str,
-    number: Option<OpNumber>,
-    x: Float<B>,
-    function: UnaryFunction,
-    formula: impl Fn(&TensorArithmetic<B>, FloatTensor<B>) -> FloatTensor<B>,
-    plain: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
-) -> Float<B> {
-    let compute = |arith: &TensorArithmetic<B>, [x]: [Float<B>; 1]| match arith.in_one_pass() {
-        Some(rounding) => {
-            let op = KernelOp::UnaryFunction(function, rounding);
-            B::kernel(op, [to_f32::<B>(x.inner)])
+impl Function {
+    /// The function as Burn's ops.
+    pub(crate) fn plain<B: Backend>(self, x: FloatTensor<B>) -> FloatTensor<B> {
+        match self {
+            Self::Exp => B::float_exp(x),
+            Self::Exp2 => B::float_exp(B::float_mul_scalar(x, core::f32::consts::LN_2.into())),
+            Self::Sigmoid => B::sigmoid(x),
+            Self::Gelu => B::gelu(x),
+            Self::GeluFirstOrder => {
+                let gate = B::float_mul_scalar(x.clone(), GELU_SLOPE.into());
+                B::float_mul(x, B::sigmoid(gate))
+            }
+            Self::Silu => B::float_mul(x.clone(), B::sigmoid(x)),
         }
-        None => formula(arith, arith.operand(x)),
-    };
-    composed::<B, 1>(name, number, [("input", x)], compute, |[x]| plain(x))
+    }
 }
+
+/// The slope of the first-order gelu's sigmoid where nothing is emulated.
+const GELU_SLOPE: f32 = 1.702;
 
 /// The gradient of a function of one tensor: `gradient` where elementwise ops are emulated, else `plain`.
 fn gradient_or<B: MxKernels>(
@@ -252,12 +217,12 @@ fn gradient_or<B: MxKernels>(
 }
 
 /// The gradient by `function`, as `f32`.
-pub(crate) fn one_pass_of_two<B: MxKernels>(
-    function: BinaryFunction,
+fn one_pass_of_two<B: MxKernels>(
+    function: Function,
     x: FloatTensor<B>,
     grad: FloatTensor<B>,
     rounding: FunctionRounding,
 ) -> FloatTensor<B> {
-    let op = KernelOp::BinaryFunction(function, rounding);
+    let op = KernelOp::FunctionGradient(function, rounding);
     B::kernel(op, [to_f32::<B>(grad), to_f32::<B>(x)])
 }

@@ -262,14 +262,6 @@ pub(super) fn composed<B: MxKernels, const N: usize>(
     }
 }
 
-/// exp, by exp2 if `vec_use_exp2` is set.
-pub(crate) fn exp<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
-    let exp = |arith: &TensorArithmetic<B>, [x]: [_; 1]| arith.exp(arith.operand(x));
-    composed::<B, 1>("exp", number, [("input", tensor)], exp, |[x]| {
-        B::float_exp(x)
-    })
-}
-
 /// Division, by a multiplication with the reciprocal if `vec_use_recip` is set.
 pub(crate) fn div<B: MxKernels>(
     number: Option<OpNumber>,

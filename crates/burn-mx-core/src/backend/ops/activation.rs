@@ -4,6 +4,7 @@ use burn_backend::ops::ActivationOps;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Scalar};
 
+use crate::arithmetic::Function;
 use crate::backend::MxBackend;
 use crate::backend::delegate::{Unwrap, Wrap};
 use crate::kernels::MxKernels;
@@ -41,7 +42,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     }
 
     fn gelu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        activation::gelu::<B>(None, tensor)
+        activation::function::<B>(Function::Gelu, None, tensor)
     }
 
     fn gelu_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -49,7 +50,7 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     }
 
     fn sigmoid(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        activation::sigmoid::<B>(None, tensor)
+        activation::function::<B>(Function::Sigmoid, None, tensor)
     }
 
     fn sigmoid_backward(output: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {

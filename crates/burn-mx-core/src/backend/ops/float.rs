@@ -7,13 +7,14 @@ use burn_backend::{
     TensorData, TensorMetadata,
 };
 
+use crate::arithmetic::Function;
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
     float_creation_ops, float_move_ops, float_new_ops, float_view_ops,
 };
 use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
-use crate::semantics::{elementwise, matmul};
+use crate::semantics::{activation, elementwise, matmul};
 use crate::tensor::{Meta, MxTensor, Rule};
 
 /// Ops on one tensor: round, compute by `B`, round. A reduction says how it takes the tensor.
@@ -97,7 +98,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     }
 
     fn float_exp(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
-        elementwise::exp::<B>(None, tensor)
+        activation::function::<B>(Function::Exp, None, tensor)
     }
 
     fn float_div(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -12,16 +12,14 @@ use cubecl::std::tensor::layout::linear::LinearView;
 
 use super::launch::{self, Target};
 use super::numbers::float::Float32;
-use crate::arithmetic::{Arithmetic, activation};
-use crate::kernels::{
-    BinaryFunction, BinaryOp, FunctionRounding, OpRounding, UnaryFunction, UnaryOp,
-};
+use crate::arithmetic::Arithmetic;
+use crate::kernels::{BinaryOp, Function, FunctionRounding, OpRounding, UnaryOp};
 use arithmetic::{Device, Emitter, KernelArithmetic, Value};
 
 /// The function of a kernel with one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unary {
-    Function(UnaryFunction, FunctionRounding),
+    Function(Function, FunctionRounding),
     /// With the other operand as an argument of the kernel, and whether the tensor's elements are rounded.
     Op(ScalarOp, FunctionRounding, bool),
     /// 1 / x without any rounding to a format.
@@ -42,7 +40,7 @@ pub(super) enum ScalarOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Binary {
     /// Of the output's gradient and the input.
-    Function(BinaryFunction, FunctionRounding),
+    Gradient(Function, FunctionRounding),
     /// With whether the operands are rounded.
     Op(BinaryOp, FunctionRounding, bool),
 }
@@ -66,15 +64,7 @@ impl Unary {
         match self {
             Self::Function(function, how) => {
                 let arith = KernelArithmetic::forward(emitter, device, how);
-                let x = arith.round(x);
-                match function {
-                    UnaryFunction::Exp => arith.exp(x),
-                    UnaryFunction::Exp2 => arith.exp2(x),
-                    UnaryFunction::Sigmoid => activation::sigmoid(&arith, x),
-                    UnaryFunction::Gelu => activation::gelu(&arith, x),
-                    UnaryFunction::GeluFirstOrder => activation::gelu_first_order(&arith, x),
-                    UnaryFunction::Silu => activation::silu(&arith, x),
-                }
+                function.of(&arith, arith.round(x))
             }
             Self::Op(op, how, operand) => {
                 let arith = KernelArithmetic::forward(emitter, device, how);
@@ -99,27 +89,12 @@ impl Binary {
 
     fn write(self, emitter: &Emitter, device: Device, lhs: Value, rhs: Value) -> Value {
         match self {
-            Self::Function(function, how) => {
+            Self::Gradient(function, how) => {
                 let (grad, input) = (lhs, rhs);
                 let forward = KernelArithmetic::forward(emitter, device.clone(), how);
                 let arith = KernelArithmetic::backward(emitter, device, how);
-                let forward_x = forward.round(input.clone());
-                let (x, g) = (arith.round(input), arith.round(grad));
-                match function {
-                    BinaryFunction::SigmoidBackward => {
-                        let y = activation::sigmoid(&forward, forward_x);
-                        activation::sigmoid_backward(&arith, y, g)
-                    }
-                    BinaryFunction::GeluBackward => {
-                        activation::gelu_backward(&forward, &arith, forward_x, x, g)
-                    }
-                    BinaryFunction::GeluFirstOrderBackward => {
-                        activation::gelu_first_order_backward(&forward, &arith, forward_x, x, g)
-                    }
-                    BinaryFunction::SiluBackward => {
-                        activation::silu_backward(&forward, &arith, forward_x, g)
-                    }
-                }
+                let (forward_x, g) = (forward.round(input.clone()), arith.round(grad));
+                function.gradient(&forward, &arith, forward_x, || arith.round(input), g)
             }
             Self::Op(op, how, operands) => {
                 let arith = KernelArithmetic::forward(emitter, device, how);

@@ -183,14 +183,14 @@ pub(in crate::kernels) fn run<T: InMemory>(
         } => float_round_to(first, format, rounding, stream),
         KernelOp::Unary(op, rounding) => op.apply(first, rounding),
         KernelOp::Binary(op, rounding) => op.apply(first, given(second), rounding),
-        KernelOp::UnaryFunction(function, rounding) => {
+        KernelOp::Function(function, rounding) => {
             elementwise(first, |data| function.apply(data, rounding))
         }
-        KernelOp::BinaryFunction(function, rounding) => {
+        KernelOp::FunctionGradient(function, rounding) => {
             let input = given(second).row_major();
             let input = input.values();
             first.row_major().change(1, |start, grad| {
-                function.apply(grad, &input[start..start + grad.len()], rounding);
+                function.apply_gradient(grad, &input[start..start + grad.len()], rounding);
             })
         }
         KernelOp::Norm(function) => {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use super::function::{BinaryFunction, UnaryFunction};
 use super::loops::{in_parts, vectorized};
 use super::rounding::{BFLOAT16, FunctionRounding};
+use crate::arithmetic::Function;
 
 /// Shorter slices are computed, unless the table exists: to fill a table takes as long as to compute 65,536 elements.
 const SHORTEST: usize = 1 << 12;
@@ -19,9 +19,9 @@ const CHUNK: usize = 1 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::kernels) enum Tabled {
     /// The function of a number.
-    Function(UnaryFunction),
+    Function(Function),
     /// The derivative, by which the function multiplies a gradient.
-    Derivative(BinaryFunction),
+    Derivative(Function),
     /// The address of a backend's function on a tensor.
     #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
     Backends(usize),
@@ -182,7 +182,7 @@ mod tests {
         };
         let has_table = |elements| {
             // Of a rounding that no test has.
-            let nobodys = Tabled::Function(UnaryFunction::Exp2);
+            let nobodys = Tabled::Function(Function::Exp2);
             Table::of(nobodys, rounding, elements, |_| ()).is_some()
         };
         assert!(!flushing(|| has_table(SHORTEST)));

@@ -7,10 +7,10 @@ use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
 use microscaling::{FloatFormat, Rounding};
 
 use super::{Rounder, emulation, sum_dims};
-use crate::arithmetic::{Arithmetic, LOG2_E};
+use crate::arithmetic::{Arithmetic, Function, LOG2_E};
 use crate::hooks;
 use crate::kernels::{
-    BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryFunction, UnaryOp, to_f32,
+    BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32,
 };
 use crate::semantics::stored;
 use crate::tensor::random_streams::{Draws, OpNumber};
@@ -315,10 +315,7 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
 
     fn exp2(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(rounding) = self.in_one_pass() {
-            return B::kernel(
-                KernelOp::UnaryFunction(UnaryFunction::Exp2, rounding),
-                [tensor],
-            );
+            return B::kernel(KernelOp::Function(Function::Exp2, rounding), [tensor]);
         }
         let device = B::float_device(&tensor);
         let dtype: FloatDType = tensor.dtype().into();
@@ -338,10 +335,7 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
 
     fn exp(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         if let Some(rounding) = self.in_one_pass() {
-            return B::kernel(
-                KernelOp::UnaryFunction(UnaryFunction::Exp, rounding),
-                [tensor],
-            );
+            return B::kernel(KernelOp::Function(Function::Exp, rounding), [tensor]);
         }
         if self.interned.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));

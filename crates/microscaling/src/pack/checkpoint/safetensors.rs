@@ -32,6 +32,7 @@ use alloc::{
 pub use error::FileError;
 pub use files::PackedFiles;
 pub use folder::{CheckpointFiles, CheckpointFilesError};
+pub use header::{HeaderEntry, header};
 pub use layout::CheckpointLayout;
 pub use scaled::ScaledWeight;
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
-use crate::arithmetic::{Arithmetic, activation as formula};
-use crate::kernels::{BinaryFunction, MxKernels, UnaryOp};
+use crate::arithmetic::{Arithmetic, Function};
+use crate::kernels::{MxKernels, UnaryOp};
 use crate::semantics::elementwise::{self, Passes};
 use crate::semantics::{activation, softmax};
 use crate::tensor::Float;
@@ -17,8 +17,8 @@ pub(crate) enum UnaryRule {
     Round,
     /// The rounding at the edge of an op that moves data, whose gradient is a sum: of that gradient alone.
     RoundGradient,
-    /// Exponential function: `g y`.
-    Exp,
+    /// A function with a formula and a gradient.
+    Function(Function),
     /// Natural logarithm: `g / x`.
     Log,
     /// Square root: `(g / 2) / y`.
@@ -31,16 +31,8 @@ pub(crate) enum UnaryRule {
     Tan,
     /// `max(x, 0)`: `g` where the output is positive.
     Relu,
-    /// Gelu: `(Φ + x Φ') g`.
-    Gelu,
     /// Logarithm of the logistic function: `(m - s (1 - 1 / z)) g`.
     LogSigmoid,
-    /// Logistic function: `y (1 - y) g`.
-    Sigmoid,
-    /// Silu: `(σ + y (1 - σ)) g`.
-    Silu,
-    /// First-order gelu: `(Φ + x Φ') g`.
-    GeluFirstOrder,
     /// Logarithm of the softmax over the last axis, in one pass: `g - p sum(g) / sum(p)` with `p = exp(x - max x)`.
     LogSoftmax,
     /// Leaky relu: `g` or `slope · g`.
@@ -59,18 +51,14 @@ impl UnaryRule {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Round | Self::RoundGradient => "round",
-            Self::Exp => "exp",
+            Self::Function(function) => function.name(),
             Self::Log => "log",
             Self::Sqrt => "sqrt",
             Self::Square => "square",
             Self::Tanh => "tanh",
             Self::Tan => "tan",
             Self::Relu => "relu",
-            Self::Gelu => "gelu",
             Self::LogSigmoid => "log_sigmoid",
-            Self::Sigmoid => "sigmoid",
-            Self::Silu => "silu",
-            Self::GeluFirstOrder => "gelu_first_order",
             Self::LogSoftmax => "log_softmax",
             Self::LeakyRelu { .. } => "leaky_relu",
             Self::Mean { .. } => "mean",
@@ -85,18 +73,14 @@ impl UnaryRule {
         match self {
             Self::Round => elementwise::unary::<B>("round", number, x, |x| x),
             Self::RoundGradient => x,
-            Self::Exp => elementwise::exp::<B>(number, x),
+            Self::Function(function) => activation::function::<B>(function, number, x),
             Self::Log => elementwise::function::<B>("log", number, x, B::float_log),
             Self::Sqrt => elementwise::unary_op::<B>(number, UnaryOp::Sqrt, x, B::float_sqrt),
             Self::Square => elementwise::square::<B>(number, x),
             Self::Tanh => elementwise::function::<B>("tanh", number, x, B::float_tanh),
             Self::Tan => elementwise::function::<B>("tan", number, x, B::float_tan),
             Self::Relu => activation::relu::<B>(number, x),
-            Self::Gelu => activation::gelu::<B>(number, x),
             Self::LogSigmoid => activation::log_sigmoid::<B>(number, x),
-            Self::Sigmoid => activation::sigmoid::<B>(number, x),
-            Self::Silu => activation::silu::<B>(number, x),
-            Self::GeluFirstOrder => activation::gelu_first_order::<B>(number, x),
             Self::LogSoftmax => softmax::log_forward::<B>(x),
             Self::LeakyRelu { slope } => activation::leaky_relu::<B>(number, x, slope),
             Self::Mean { dim } => match dim {
@@ -115,16 +99,6 @@ impl UnaryRule {
         }
     }
 
-    /// The gradient as one function of x and g, if there is one.
-    fn gradient_in_one_pass(self) -> Option<BinaryFunction> {
-        match self {
-            Self::Sigmoid => Some(BinaryFunction::SigmoidBackward),
-            Self::Silu => Some(BinaryFunction::SiluBackward),
-            Self::GeluFirstOrder => Some(BinaryFunction::GeluFirstOrderBackward),
-            _ => None,
-        }
-    }
-
     /// The gradient of the input; `x` and `g` are as saved and as they arrived.
     pub(super) fn backward<B: MxKernels>(
         self,
@@ -133,18 +107,9 @@ impl UnaryRule {
         g: Float<B>,
     ) -> FloatTensor<B> {
         let v = &pass.backward;
-        if let Some(function) = self.gradient_in_one_pass()
-            && let Some(rounding) = v.backward_in_one_pass()
-        {
-            return activation::one_pass_of_two::<B>(function, x.inner, g.inner, rounding);
-        }
         match self {
             Self::Round | Self::RoundGradient => pass.gradient(g),
-            Self::Exp => {
-                let forward = pass.forward();
-                let y = forward.exp(forward.operand(x));
-                v.mul(pass.gradient(g), y)
-            }
+            Self::Function(function) => activation::gradient::<B>(function, pass, x, g),
             Self::Log => v.div(pass.gradient(g), pass.operand(0, x)),
             Self::Sqrt => {
                 let forward = pass.forward();
@@ -168,24 +133,7 @@ impl UnaryRule {
                 v.mul(pass.gradient(g), derivative)
             }
             Self::Relu => activation::relu_gradient::<B>(pass, x, g),
-            Self::Gelu => activation::gelu_gradient::<B>(pass, x, g),
             Self::LogSigmoid => activation::log_sigmoid_gradient::<B>(pass, x, g),
-            Self::Sigmoid => {
-                let forward = pass.forward();
-                let y = formula::sigmoid(&forward, forward.operand(x));
-                formula::sigmoid_backward(v, y, pass.gradient(g))
-            }
-            Self::Silu => {
-                let forward = pass.forward();
-                let x = forward.operand(x);
-                formula::silu_backward(&forward, v, x, pass.gradient(g))
-            }
-            Self::GeluFirstOrder => {
-                let forward = pass.forward();
-                let forward_x = forward.operand(x.clone());
-                let (x, g) = (pass.operand(0, x), pass.gradient(g));
-                formula::gelu_first_order_backward(&forward, v, forward_x, x, g)
-            }
             Self::LogSoftmax => {
                 let rounding = v.backward_in_one_pass();
                 let rounding = rounding.expect("the forward pass was one pass");

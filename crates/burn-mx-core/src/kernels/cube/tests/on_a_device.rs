@@ -12,8 +12,8 @@ use crate::kernels::cube::functions::elementwise;
 use crate::kernels::cube::numbers::float::{FORCED, Float32};
 use crate::kernels::cube::quantize::{self, Job};
 use crate::kernels::{
-    BinaryFunction, BinaryOp, FunctionRounding, KernelOp, LogSoftmax, MxKernels, Norm,
-    Normalization, OpRounding, Softmax, UnaryFunction, UnaryOp,
+    BinaryOp, Function, FunctionRounding, KernelOp, LogSoftmax, MxKernels, Norm, Normalization,
+    OpRounding, Softmax, UnaryOp,
 };
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
@@ -68,7 +68,7 @@ fn its_float32_and_integers_agree() {
         inverse: false,
     };
     let binary = |function| (KernelOp::Binary(function, op), vec![x(), y()]);
-    let unary = |function| (KernelOp::UnaryFunction(function, rounding), vec![x()]);
+    let unary = |function| (KernelOp::Function(function, rounding), vec![x()]);
     let kernels: Vec<(KernelOp, Vec<Tensor>)> = vec![
         binary(BinaryOp::Add),
         binary(BinaryOp::Sub),
@@ -76,10 +76,10 @@ fn its_float32_and_integers_agree() {
         binary(BinaryOp::Div),
         (KernelOp::Unary(UnaryOp::Sqrt, op), vec![B::float_abs(x())]),
         (KernelOp::Recip, vec![x()]),
-        unary(UnaryFunction::Exp),
-        unary(UnaryFunction::Gelu),
+        unary(Function::Exp),
+        unary(Function::Gelu),
         (
-            KernelOp::BinaryFunction(BinaryFunction::GeluBackward, rounding),
+            KernelOp::FunctionGradient(Function::Gelu, rounding),
             vec![y(), x()],
         ),
         (KernelOp::Softmax(softmax), vec![x()]),

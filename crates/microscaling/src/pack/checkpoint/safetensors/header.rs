@@ -3,16 +3,71 @@
 use super::{FileError, FileTensor};
 use ::safetensors::SafeTensors;
 use ::safetensors::tensor::{Metadata, SafeTensorError};
-use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, string::ToString};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, string::ToString, vec::Vec};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 /// Types of a byte an element that the crate safetensors does not know. Files of the MI300 have them.
 const OTHER_BYTES: [&str; 2] = ["F8_E4M3FNUZ", "F8_E5M2FNUZ"];
 
 type Header<'a> = (BTreeMap<String, FileTensor<'a>>, HashMap<String, String>);
+
+/// A tensor as the header of a file describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderEntry<'a> {
+    /// The tensor's name.
+    pub name: &'a str,
+    /// The type of its elements, as files name it: `F32`.
+    pub dtype: &'a str,
+    /// Its shape.
+    pub shape: &'a [usize],
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+/// What a safetensors file has before the bytes of its tensors: the header's length, and the header. The tensors follow without gaps,
+/// in the order of `entries`. The header's entries are sorted, so the same tensors and metadata give the same bytes.
+///
+/// Readers expect each tensor at a multiple of its element's size: put the types with the widest elements first.
+///
+/// ```
+/// use microscaling::safetensors::{HeaderEntry, header};
+///
+/// let w = HeaderEntry { name: "w", dtype: "F32", shape: &[2], bytes: 8 };
+/// let mut file = header([w], &Default::default());
+/// file.extend([1.0f32, 2.0].map(f32::to_le_bytes).concat());
+/// let read = safetensors::SafeTensors::deserialize(&file)?;
+/// assert_eq!(read.tensor("w")?.shape(), [2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn header<'a>(
+    entries: impl IntoIterator<Item = HeaderEntry<'a>>,
+    metadata: &BTreeMap<String, String>,
+) -> Vec<u8> {
+    let mut header = BTreeMap::new();
+    if !metadata.is_empty() {
+        header.insert(METADATA, json!(metadata));
+    }
+    let mut end = 0;
+    for entry in entries {
+        let start = end;
+        end += entry.bytes;
+        let described =
+            json!({"dtype": entry.dtype, "shape": entry.shape, "data_offsets": [start, end]});
+        header.insert(entry.name, described);
+    }
+    let header = serde_json::to_string(&header).expect("texts and numbers are JSON");
+    let length = header.len().next_multiple_of(8);
+    let mut bytes = (length as u64).to_le_bytes().to_vec();
+    bytes.extend(header.into_bytes());
+    bytes.resize(8 + length, b' ');
+    bytes
+}
+
+/// The entry of the header that is no tensor.
+const METADATA: &str = "__metadata__";
 
 /// The tensors of a file, and its metadata.
 pub(super) fn read(file: &[u8]) -> Result<Header<'_>, FileError> {
@@ -99,7 +154,7 @@ fn check_tensors(file: &[u8]) -> Result<BTreeMap<String, String>, FileError> {
         let (dtype, offsets) = stored.map_or((None, None), |x| (x.dtype, x.data_offsets));
         let within = match offsets {
             Some(Or::This((start, end))) => start <= end && end <= data.len() as u64,
-            _ => name == "__metadata__",
+            _ => name == METADATA,
         };
         if !within {
             let size = data.len();
@@ -107,7 +162,7 @@ fn check_tensors(file: &[u8]) -> Result<BTreeMap<String, String>, FileError> {
         }
         if let Some(Or::This(dtype)) = dtype
             && OTHER_BYTES.contains(&dtype.as_str())
-            && name != "__metadata__"
+            && name != METADATA
         {
             other.insert(name, dtype);
         }
