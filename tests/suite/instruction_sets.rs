@@ -2,8 +2,7 @@
 
 use burn_mx::{FloatFormat, Rounding};
 use burn_mx_core::kernels::{
-    Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax,
-    instruction_sets,
+    Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax, instruction_sets,
 };
 
 use super::support::assert_same_bits;

@@ -261,29 +261,29 @@ fn of_apply(error: ApplyError) -> CheckpointError {
 
 /// A tensor of a model.
 #[derive(Clone)]
-struct Place {
+struct ModelTensor {
     dtype: DType,
     /// The type of the module that the tensor belongs to.
     module: String,
 }
 
 /// A model's tensors, by path.
-struct Places {
+struct ModelTensors {
     path: Path,
-    places: HashMap<String, Place>,
+    places: HashMap<String, ModelTensor>,
 }
 
-impl Places {
+impl ModelTensors {
     fn insert(&mut self, dtype: DType) {
         let is_module = |kind: &&String| kind.starts_with("Struct:") || kind.starts_with("Enum:");
         let module = self.path.containers().iter().rev().find(is_module);
         let module = module.cloned().unwrap_or_default();
         self.places
-            .insert(self.path.text(), Place { dtype, module });
+            .insert(self.path.text(), ModelTensor { dtype, module });
     }
 }
 
-impl<B: MxTensorOps> ModuleVisitor<B> for Places {
+impl<B: MxTensorOps> ModuleVisitor<B> for ModelTensors {
     #[track_caller]
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.enter(name, container_type);
@@ -309,7 +309,7 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Places {
 /// An adapter that also casts numbers to the type that the model has at the same place.
 #[derive(Clone)]
 struct AsInModel {
-    places: HashMap<String, Place>,
+    places: HashMap<String, ModelTensor>,
     /// Paths of modules that only share the name of a Burn layer; the adapter does not apply to them.
     alike: Vec<String>,
     adapter: Option<Box<dyn ModuleAdapter>>,
@@ -322,7 +322,7 @@ impl AsInModel {
         adapter: Option<Box<dyn ModuleAdapter>>,
         alike: Vec<String>,
     ) -> Self {
-        let mut places = Places {
+        let mut places = ModelTensors {
             path: Path::new(skip_variants),
             places: HashMap::new(),
         };

@@ -16,7 +16,7 @@ use crate::columns::in_rows;
 use crate::error::CheckpointError;
 use crate::types;
 use crate::weights::{InFile, Layers, Weight, alike, weights};
-use crate::write::{Bytes, Entry, Named, Source, one_file, shards, write_text};
+use crate::write::{Bytes, EntrySource, Named, StoredEntry, one_file, shards, write_text};
 use burn_mx_core::{MxSpecs, MxTensorOps, Slot, process};
 use burn_mx_files::folder_of;
 use burn_mx_module::{PathError, Pattern, initialize, nearest};
@@ -214,7 +214,7 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
 fn describe(
     bytes: &Bytes<'_>,
     others: Vec<(String, TensorSnapshot)>,
-) -> Result<(Vec<Entry>, Vec<PackedWeight>), CheckpointError> {
+) -> Result<(Vec<StoredEntry>, Vec<PackedWeight>), CheckpointError> {
     let mut entries = Vec::new();
     let mut packed = Vec::new();
     for (number, Named { name, weight }) in bytes.weights.iter().enumerate() {
@@ -231,12 +231,12 @@ fn describe(
                 _ => unreachable!("{dtype:?} is no type of a layout that is written here"),
             };
             size += stored.bytes.len();
-            entries.push(Entry {
+            entries.push(StoredEntry {
                 name,
                 dtype,
                 shape,
                 bytes: stored.bytes.len(),
-                source: Source::Part {
+                source: EntrySource::Part {
                     weight: number,
                     part,
                 },
@@ -254,11 +254,11 @@ fn describe(
             tensor: name.clone(),
             dtype: format!("{:?}", snapshot.dtype),
         })?;
-        entries.push(Entry {
+        entries.push(StoredEntry {
             dtype,
             shape: snapshot.shape.to_vec(),
             bytes: snapshot.data_len(),
-            source: Source::Tensor(snapshot),
+            source: EntrySource::Tensor(snapshot),
             name,
         });
     }
@@ -273,16 +273,16 @@ fn describe(
 }
 
 /// The linear layers that are not packed, which a `quantization_config` names.
-fn unquantized<'a>(named: &[Named], entries: &'a [Entry]) -> Vec<&'a str> {
+fn unquantized<'a>(named: &[Named], entries: &'a [StoredEntry]) -> Vec<&'a str> {
     if named.is_empty() {
         return Vec::new();
     }
     let layers = entries.iter().filter_map(|entry| match &entry.source {
-        Source::Tensor(snapshot) => {
+        EntrySource::Tensor(snapshot) => {
             let is_linear = snapshot.container_type() == "Struct:Linear";
             entry.name.strip_suffix(".weight").filter(|_| is_linear)
         }
-        Source::Part { .. } => None,
+        EntrySource::Part { .. } => None,
     });
     layers.collect()
 }

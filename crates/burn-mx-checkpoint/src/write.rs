@@ -12,7 +12,7 @@ use burn_mx_files::{NewFile, folder_of};
 use crate::archive::{Index, index_of, io as io_error};
 use crate::error::CheckpointError;
 use crate::file;
-pub(super) use bytes::{Bytes, Entry, Named, Source};
+pub(super) use bytes::{Bytes, EntrySource, Named, StoredEntry};
 
 fn new_file(path: &Path) -> Result<NewFile, CheckpointError> {
     file::new_at(path).map_err(|source| io_error(folder_of(path), source))
@@ -36,10 +36,10 @@ pub(super) fn write_text(path: &Path, text: &str) -> Result<(), CheckpointError>
 pub(super) fn one_file(
     path: &Path,
     bytes: &Bytes<'_>,
-    entries: &[Entry],
+    entries: &[StoredEntry],
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<PathBuf>, CheckpointError> {
-    let entries: Vec<&Entry> = entries.iter().collect();
+    let entries: Vec<&StoredEntry> = entries.iter().collect();
     let file = bytes.write(&entries, metadata, path)?;
     let index = index_of(path);
     let is_indexed = index.exists();
@@ -68,7 +68,7 @@ pub(super) fn shards(
     path: &Path,
     shard_bytes: u64,
     bytes: &Bytes<'_>,
-    entries: &[Entry],
+    entries: &[StoredEntry],
     metadata: impl Fn(&[usize]) -> Result<BTreeMap<String, String>, CheckpointError>,
 ) -> Result<Vec<PathBuf>, CheckpointError> {
     let folder = folder_of(path);
@@ -106,7 +106,7 @@ impl Index {
     }
 
     /// Notes that the file of this name holds these tensors.
-    fn add(&mut self, entries: &[&Entry], file: &str) {
+    fn add(&mut self, entries: &[&StoredEntry], file: &str) {
         let entries = entries.iter();
         self.weight_map
             .extend(entries.map(|entry| (entry.name.clone(), file.to_owned())));
@@ -118,17 +118,18 @@ impl Index {
     }
 }
 
-fn weight_of(entry: &Entry) -> Option<usize> {
+fn weight_of(entry: &StoredEntry) -> Option<usize> {
     match entry.source {
-        Source::Part { weight, .. } => Some(weight),
-        Source::Tensor(_) => None,
+        EntrySource::Part { weight, .. } => Some(weight),
+        EntrySource::Tensor(_) => None,
     }
 }
 
 /// Groups entries in order. A group has at most this many bytes, unless a single weight has more.
-fn grouped(entries: &[Entry], shard_bytes: u64) -> Vec<Vec<&Entry>> {
-    let same = |a: &Entry, b: &Entry| weight_of(a).is_some() && weight_of(a) == weight_of(b);
-    let mut groups: Vec<Vec<&Entry>> = vec![Vec::new()];
+fn grouped(entries: &[StoredEntry], shard_bytes: u64) -> Vec<Vec<&StoredEntry>> {
+    let same =
+        |a: &StoredEntry, b: &StoredEntry| weight_of(a).is_some() && weight_of(a) == weight_of(b);
+    let mut groups: Vec<Vec<&StoredEntry>> = vec![Vec::new()];
     let mut size = 0;
     for whole in entries.chunk_by(same) {
         let bytes: u64 = whole.iter().map(|entry| entry.bytes as u64).sum();

@@ -96,7 +96,7 @@ pub fn lerp<B: MxModelOps, M: Module<B>>(
     weight: f64,
 ) -> Result<M, LerpError> {
     let [mut of_target, mut of_online] = [&target, online].map(|module| {
-        let mut parameters = Parameters::default();
+        let mut parameters = FloatParameters::default();
         module.visit(&mut parameters);
         parameters
     });
@@ -123,13 +123,13 @@ pub fn lerp<B: MxModelOps, M: Module<B>>(
 }
 
 /// The float parameters of a module, in its order.
-struct Parameters<B: MxModelOps> {
+struct FloatParameters<B: MxModelOps> {
     path: Vec<String>,
     paths: Vec<String>,
     values: VecDeque<FloatTensor<B>>,
 }
 
-impl<B: MxModelOps> Default for Parameters<B> {
+impl<B: MxModelOps> Default for FloatParameters<B> {
     fn default() -> Self {
         Self {
             path: Vec::new(),
@@ -139,7 +139,7 @@ impl<B: MxModelOps> Default for Parameters<B> {
     }
 }
 
-impl<B: MxModelOps> ModuleVisitor<B> for Parameters<B> {
+impl<B: MxModelOps> ModuleVisitor<B> for FloatParameters<B> {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_owned());
     }

@@ -13,8 +13,8 @@ use crate::error::OnnxError;
 use crate::files::safetensors_file::{Array, TensorFile};
 use crate::files::{ExternalData, Output};
 use crate::graph::folds::{Fold, is_folded};
-use crate::graph::layers::{Layer, Layout};
-use crate::graph::{Model, Source};
+use crate::graph::layers::{Layer, SummedAxis};
+use crate::graph::{Model, ValueSource};
 use crate::proto::wire::Message;
 use crate::proto::{self, NewAttribute, data_type, little_endian};
 use crate::weights::Storage;
@@ -33,7 +33,7 @@ pub(crate) struct Work<'m, 'a> {
     /// Names of quantized weights.
     weights: HashMap<WeightKey<'a>, String>,
     /// Names of quantized activations: by body, name and blocks.
-    inputs: HashMap<(usize, &'a str, Layout, usize), String>,
+    inputs: HashMap<(usize, &'a str, SummedAxis, usize), String>,
     /// The functions that are called, padded or not: the name, and the function where the model does not have it.
     pub(crate) functions: BTreeMap<bool, (String, Option<Message<'a>>)>,
     calibration: Option<&'m TensorFile>,
@@ -129,8 +129,8 @@ impl<'m, 'a> Work<'m, 'a> {
             return;
         }
         match source {
-            Source::Initializer => _ = self.edits[owner].dropped.insert(name),
-            Source::Node(index) => {
+            ValueSource::Initializer => _ = self.edits[owner].dropped.insert(name),
+            ValueSource::Node(index) => {
                 let node = &self.model.bodies[owner].nodes[index].node;
                 if !node.is("Constant") && !is_folded(node) {
                     return;
@@ -141,7 +141,7 @@ impl<'m, 'a> Work<'m, 'a> {
                     self.release(owner, input);
                 }
             }
-            Source::Default | Source::SparseInitializer | Source::Input => {}
+            ValueSource::Default | ValueSource::SparseInitializer | ValueSource::Input => {}
         }
     }
 

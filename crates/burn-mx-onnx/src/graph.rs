@@ -70,7 +70,7 @@ pub(crate) struct NodeAt<'a> {
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Source {
+pub(crate) enum ValueSource {
     Initializer,
     /// An initializer that an input of the model can replace.
     Default,
@@ -217,7 +217,7 @@ impl<'a> Model<'a> {
     }
 
     /// The body that defines a value which `body` uses, and the value's source.
-    pub(crate) fn find(&self, mut body: usize, name: &str) -> Option<(usize, Source)> {
+    pub(crate) fn find(&self, mut body: usize, name: &str) -> Option<(usize, ValueSource)> {
         loop {
             let at = &self.bodies[body];
             let is_input = at.inputs.contains(&name);
@@ -225,19 +225,19 @@ impl<'a> Model<'a> {
                 let is_default =
                     is_input && (at.parent.is_some() || self.ir_version >= DEFAULTS_SINCE);
                 let source = match is_default {
-                    true => Source::Default,
-                    false => Source::Initializer,
+                    true => ValueSource::Default,
+                    false => ValueSource::Initializer,
                 };
                 return Some((body, source));
             }
             if at.sparse.contains(name) {
-                return Some((body, Source::SparseInitializer));
+                return Some((body, ValueSource::SparseInitializer));
             }
             if let Some(node) = at.producers.get(name) {
-                return Some((body, Source::Node(*node)));
+                return Some((body, ValueSource::Node(*node)));
             }
             if is_input {
-                return Some((body, Source::Input));
+                return Some((body, ValueSource::Input));
             }
             body = at.parent?;
         }

@@ -12,7 +12,7 @@ use burn_mx_core::hooks::{self, Events, LayerCall, LayerOp, Observer};
 
 /// The side of a call that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum KeptSide {
     Input,
     Output,
 }
@@ -53,13 +53,13 @@ pub(super) fn order(pass: impl FnOnce() + Send) -> Vec<&'static str> {
 /// One side of the calls of the layer whose weight has this label.
 pub(super) fn calls<B: MxKernels>(
     label: &'static str,
-    side: Side,
+    side: KeptSide,
     pass: impl FnOnce() + Send,
 ) -> Vec<Call<B>> {
     let hear = move |calls: &mut Vec<Call<B>>, call: &LayerCall<'_>| {
         let value = match side {
-            Side::Input => call.input::<B>(),
-            Side::Output => call.output::<B>(),
+            KeptSide::Input => call.input::<B>(),
+            KeptSide::Output => call.output::<B>(),
         };
         let Some(value) = value else {
             return;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::PtqError;
 use burn_mx_core::{HadamardSigns, ResolvedSpecs, Slot};
-use grid::Grid;
+use grid::WeightGrid;
 pub use layers::GptqLayer;
 pub(super) use layers::quantize;
 
@@ -85,7 +85,7 @@ impl Gptq {
                 allowed,
             })
         };
-        if !specs.block_format(Slot::W).is_some_and(Grid::has) {
+        if !specs.block_format(Slot::W).is_some_and(WeightGrid::has) {
             return refuse("with weights in MX or NVFP4, in blocks that are not square");
         }
         if specs.float_format().is_some() {
@@ -136,11 +136,11 @@ fn solve(
     if !diagonal.iter().all(|element| element.is_finite()) {
         return None;
     }
-    let plain = Grid::new(format, weight, shape, ScaleSearch::None, &diagonal);
+    let plain = WeightGrid::new(format, weight, shape, ScaleSearch::None, &diagonal);
     let codes = nearest_codes(&plain, weight, inputs);
     let nearest = plain.pack(&codes);
     drop(codes);
-    let grid = Grid::new(format, weight, shape, config.scales, &diagonal);
+    let grid = WeightGrid::new(format, weight, shape, config.scales, &diagonal);
     let codes = match config.error_feedback {
         true => {
             let factor = factor::of_inverse(damped(config, hessian, &order), inputs)?;
@@ -176,7 +176,7 @@ fn damped(config: &Gptq, hessian: &[f64], order: &[usize]) -> Vec<f64> {
 }
 
 /// The code of each element's nearest number.
-fn nearest_codes(grid: &Grid, weight: &[f32], inputs: usize) -> Vec<u32> {
+fn nearest_codes(grid: &WeightGrid, weight: &[f32], inputs: usize) -> Vec<u32> {
     let elements = weight.iter().enumerate();
     let code = |(at, value): (usize, &f32)| {
         let (_, code) = grid.nearest(at / inputs, at % inputs, f64::from(*value));
@@ -188,7 +188,7 @@ fn nearest_codes(grid: &Grid, weight: &[f32], inputs: usize) -> Vec<u32> {
 /// The codes of a weight whose inputs are rounded in this order, each with the errors of the inputs before. `factor` is the
 /// triangular factor of the Hessian's inverse, in the same order.
 fn with_feedback(
-    grid: &Grid,
+    grid: &WeightGrid,
     weight: &[f32],
     shape: [usize; 2],
     order: &[usize],

@@ -3,7 +3,7 @@
 use burn_mx_core::{MxKernels, ResolvedSpecs};
 use burn_mx_module::parameter_of;
 
-use crate::calls::{self, Call, Side};
+use crate::calls::{self, Call, KeptSide};
 use crate::error::PtqError;
 use crate::parameters::WEIGHT;
 
@@ -68,7 +68,7 @@ impl<T, F> Passes<'_, T, F> {
         &self,
         model: &M,
         label: &'static str,
-        side: Side,
+        side: KeptSide,
         mut items: usize,
     ) -> Vec<Call<B>>
     where

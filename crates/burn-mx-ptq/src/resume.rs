@@ -21,13 +21,13 @@ use crate::parameters::values;
 use burn_mx_core::MxKernels;
 use burn_mx_files::NewFile;
 
-/// The key of [`Header`] in the file's metadata. There is one key only, because several keys have no fixed order, and the same
+/// The key of [`FileHeader`] in the file's metadata. There is one key only, because several keys have no fixed order, and the same
 /// layer must give the same bytes.
 const KEY: &str = "tuned";
 
 /// The contents of a file beside the tensors, as JSON.
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct FileHeader {
     fingerprint: Fingerprint,
     layer: String,
     /// The numbers of the layer's report; a float64 as its bits.
@@ -72,7 +72,7 @@ pub(super) struct Finished {
 
 /// The place of a layer in the order of the calls, and the layer's path.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a>(pub(super) usize, pub(super) &'a str);
+pub(super) struct LayerPlace<'a>(pub(super) usize, pub(super) &'a str);
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    fn file(&self, Place(place, layer): Place<'_>) -> PathBuf {
+    fn file(&self, LayerPlace(place, layer): LayerPlace<'_>) -> PathBuf {
         let plain = |c: char| {
             if c.is_alphanumeric() || "._-".contains(c) {
                 c
@@ -103,7 +103,7 @@ impl Folder {
     /// Calls `read` with the saved layer's numbers and tensors, if the layer was computed from the same data.
     fn load<T>(
         &self,
-        place: Place<'_>,
+        place: LayerPlace<'_>,
         fingerprint: Fingerprint,
         read: impl FnOnce(&[u64], &PackedFile<'_>) -> Option<T>,
     ) -> Option<T> {
@@ -123,13 +123,13 @@ impl Folder {
                 return None;
             }
         };
-        let header = file.metadata(KEY).map(serde_json::from_str::<Header>);
+        let header = file.metadata(KEY).map(serde_json::from_str::<FileHeader>);
         let Some(Ok(header)) = header else {
             warn(&path, &format!("its metadata have no `{KEY}`"));
             return None;
         };
         if header.fingerprint != fingerprint {
-            let Place(_, layer) = place;
+            let LayerPlace(_, layer) = place;
             log::info!(
                 "burn-mx: layer `{layer}` is computed again: {} was saved for other data, parameters or settings",
                 path.display()
@@ -147,13 +147,13 @@ impl Folder {
     /// is renamed, because somebody may need it.
     fn save(
         &self,
-        place: Place<'_>,
+        place: LayerPlace<'_>,
         fingerprint: Fingerprint,
         Finished { report, tensors }: Finished,
     ) -> Result<(), PtqError> {
         let path = self.file(place);
-        let Place(_, layer) = place;
-        let header = Header {
+        let LayerPlace(_, layer) = place;
+        let header = FileHeader {
             fingerprint,
             layer: layer.to_owned(),
             report,
@@ -197,7 +197,7 @@ fn is_layer(path: &Path) -> bool {
 /// A layer by `compute` from its input, or as the folder has it.
 pub(super) fn resumed<I, T>(
     folder: Option<&Folder>,
-    place: Place<'_>,
+    place: LayerPlace<'_>,
     input: I,
     fingerprint: impl FnOnce(&I) -> Fingerprint,
     read: impl FnOnce(&I, &[u64], &PackedFile<'_>) -> Option<T>,

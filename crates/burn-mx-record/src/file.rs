@@ -136,7 +136,7 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
         }
         let read = records.read_line(&line);
         if let Some(error) = torn.take()
-            && !matches!(read, Ok(Line::Header))
+            && !matches!(read, Ok(FileLine::Header))
         {
             return Err(error);
         }
@@ -159,13 +159,13 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
 }
 
 /// The kinds of lines.
-enum Line {
+enum FileLine {
     Header,
     Step,
 }
 
 impl Records {
-    fn read_line(&mut self, line: &[u8]) -> serde_json::Result<Line> {
+    fn read_line(&mut self, line: &[u8]) -> serde_json::Result<FileLine> {
         let value: Value = serde_json::from_slice(line)?;
         if let Some(version) = value.get("burn_mx_records") {
             if version != VERSION {
@@ -174,7 +174,7 @@ impl Records {
                 )));
             }
             self.headers.push(serde_json::from_value(value)?);
-            return Ok(Line::Header);
+            return Ok(FileLine::Header);
         }
         let step: StepRecord = serde_json::from_value(value)?;
         if !self.headers.iter().any(|header| header.run == step.run) {
@@ -184,6 +184,6 @@ impl Records {
             )));
         }
         self.steps.push(step);
-        Ok(Line::Step)
+        Ok(FileLine::Step)
     }
 }

@@ -20,7 +20,7 @@ use burn_mx_core::hooks::{
 use burn_mx_core::hooks::{ProductKind, ProductOp};
 use elementwise::{AFTER, Key as ElementwiseKey};
 use running::Running;
-use stream::Operand;
+use stream::OperandStream;
 
 /// A recorder among the observers.
 pub(super) struct Eye(pub(super) Arc<Running>);
@@ -183,7 +183,7 @@ impl ProductObserver for OfProduct {
         self.running.with_stream(|stream| {
             let statistics = statistics.into_iter().map(|one| stream.late.add(one));
             let statistics = statistics.collect();
-            let operand = Operand {
+            let operand = OperandStream {
                 slot,
                 name,
                 statistics,

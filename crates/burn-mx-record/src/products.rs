@@ -22,7 +22,7 @@ use crate::config::Pass;
 /// specs. Both count also where a backward pass would leave one out, such as the gradient of the first layer's input. A layer without specs
 /// counts as float32.
 pub fn products(pass: Pass, forward: impl FnOnce()) -> Vec<Product> {
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(ForwardProducts::default()));
     let installed = hooks::install_on_this_thread(Arc::new(Eye(Arc::clone(&seen))));
     forward();
     drop(installed);
@@ -133,7 +133,7 @@ fn kind_of(format: Option<BlockFormat>, is_rounded: bool) -> Option<OperandKind>
 
 /// The products of a forward pass so far.
 #[derive(Default)]
-struct Seen {
+struct ForwardProducts {
     products: Vec<Forward>,
     /// The label and the specs of the layer's product that was computed last.
     of_layer: Option<(Option<&'static str>, &'static SharedSpecs)>,
@@ -143,7 +143,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Eye(Arc<Mutex<Seen>>);
+struct Eye(Arc<Mutex<ForwardProducts>>);
 
 impl Observer for Eye {
     fn events(&self) -> Events {
@@ -194,7 +194,7 @@ fn elements(shape: &Shape) -> f64 {
 
 /// The eye on one matrix product.
 struct Matmul {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ForwardProducts>>,
     layer: &'static str,
     specs: &'static SharedSpecs,
     /// The elements of the left and the right operand, and whether it is a weight.

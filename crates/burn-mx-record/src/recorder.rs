@@ -7,7 +7,7 @@ use crate::config::{Pass, RecorderConfig};
 use crate::error::RecordError;
 use crate::file::Writer;
 use crate::file::figures::{Header, StepRecord};
-use crate::observer::running::{Files, Place, Running, Taken};
+use crate::observer::running::{Files, Running, Taken, ThreadScope};
 use crate::report::Report;
 use crate::tensorboard::TensorBoard;
 
@@ -82,7 +82,7 @@ impl Recorder {
 
     fn open(self, folder: &Path, append: bool) -> Result<Recording, RecordError> {
         let selection = self.config.check()?;
-        let place = Place::free(self.on_this_thread)?;
+        let place = ThreadScope::free(self.on_this_thread)?;
         let header = Header::new(self.run.clone(), self.config);
         let file = Writer::open(folder, append, &header)?;
         // One folder inside of the records' folder, whatever the run is called.

@@ -1,7 +1,7 @@
 //! The files of a checkpoint that is read.
 
 use crate::error::Error;
-use crate::npy::{self, Bytes};
+use crate::npy::{self, Contents};
 use memmap2::Mmap;
 use microscaling::safetensors::{CheckpointFiles, CheckpointLayout, PackedFile, PackedFiles};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) struct Checkpoint {
     /// The model's `config.json` beside the files, with the quantization from `hf_quant_config.json`; null without them.
     pub(crate) config: Value,
     found: CheckpointFiles,
-    maps: Vec<Bytes>,
+    maps: Vec<Contents>,
 }
 
 impl Checkpoint {
@@ -52,14 +52,14 @@ impl Checkpoint {
     }
 }
 
-fn map(path: &Path) -> Result<Bytes, Error> {
+fn map(path: &Path) -> Result<Contents, Error> {
     let file = File::open(path).map_err(|source| Error::io(path, source))?;
     // SAFETY: the file must not be changed while it is mapped. This program replaces files by new ones and changes none; nobody
     // else may, as with every program that maps files.
     let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::io(path, source))?;
     match path.extension().is_some_and(|end| end == npy::ENDING) {
         true => npy::as_safetensors(path, &map),
-        false => Ok(Bytes::Mapped(map)),
+        false => Ok(Contents::Mapped(map)),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Write the packed weights of a checkpoint in another layout: the same codes and scales, bit for bit
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ConvertArgs {
     /// A safetensors file, the index of several, or a folder with one of either
     input: PathBuf,
     /// The file to write, or the folder: for an input that is a folder or an index
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     from: Option<CheckpointLayout>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
     check_packed(&input, &read, args.from)?;

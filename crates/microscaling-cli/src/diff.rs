@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// others are compared by values: a packed weight and a tensor of floats, FP8 with other scales, BF16 and F32. The table shows the
 /// tensors that differ.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DiffArgs {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
     one: PathBuf,
     /// Another checkpoint
@@ -137,7 +137,7 @@ enum Alike {
     No,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+pub(crate) fn run(args: &DiffArgs) -> Result<Done, Error> {
     let inputs = (Checkpoint::open(&args.one)?, Checkpoint::open(&args.other)?);
     let reads = (inputs.0.read(args.from)?, inputs.1.read(args.from)?);
     let names = |read: &PackedFiles<'_>| -> Vec<String> {

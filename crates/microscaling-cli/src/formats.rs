@@ -8,12 +8,12 @@ use microscaling::{BlockFormat, Dialect, Packed, ScaleFormat, Shifts};
 
 /// Show the block formats, the tools whose bytes can be written, and the layouts of files
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FormatsArgs {
     /// Only these block formats, each with its datasheet and the values of its elements: `mxfp4`, `mx(element=int4,block_size=16)`
     formats: Vec<BlockFormat>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+pub(crate) fn run(args: &FormatsArgs) -> Result<Done, Error> {
     let all: Vec<BlockFormat> = match &args.formats[..] {
         [] => BlockFormat::NAMES
             .iter()

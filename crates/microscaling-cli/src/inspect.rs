@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Show the contents of a checkpoint: its packed weights, which are read and checked, and all other tensors; the exit status is 2
 /// if a packed weight is damaged
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct InspectArgs {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
     input: PathBuf,
     /// The layout; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     from: Option<CheckpointLayout>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
     let (mut bytes, mut elements) = (0, 0);

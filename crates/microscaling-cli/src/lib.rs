@@ -37,11 +37,11 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Quantize(quantize::Args),
-    Inspect(inspect::Args),
-    Diff(diff::Args),
-    Convert(convert::Args),
-    Formats(formats::Args),
+    Quantize(quantize::QuantizeArgs),
+    Inspect(inspect::InspectArgs),
+    Diff(diff::DiffArgs),
+    Convert(convert::ConvertArgs),
+    Formats(formats::FormatsArgs),
     /// Print a script that completes the words of this command line: `source <(microscaling completions bash)`
     Completions {
         /// The shell

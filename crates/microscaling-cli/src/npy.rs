@@ -27,12 +27,12 @@ const TYPES: [(&str, &str); 12] = [
 ];
 
 /// The bytes of a safetensors file.
-pub(crate) enum Bytes {
+pub(crate) enum Contents {
     Mapped(Mmap),
     Made(Vec<u8>),
 }
 
-impl Deref for Bytes {
+impl Deref for Contents {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -44,7 +44,7 @@ impl Deref for Bytes {
 }
 
 /// The array as a safetensors file. The tensor has the file's name without its ending.
-pub(crate) fn as_safetensors(path: &Path, npy: &[u8]) -> Result<Bytes, Error> {
+pub(crate) fn as_safetensors(path: &Path, npy: &[u8]) -> Result<Contents, Error> {
     let fail = |reason: String| Error::NoCheckpoint {
         path: path.to_owned(),
         reason,
@@ -90,7 +90,7 @@ pub(crate) fn as_safetensors(path: &Path, npy: &[u8]) -> Result<Bytes, Error> {
         false => file.extend(data),
         true => rows_first(data, &shape, size, &mut file),
     }
-    Ok(Bytes::Made(file))
+    Ok(Contents::Made(file))
 }
 
 /// The header and the elements.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 /// Pack the weights of a checkpoint: its tensors of floats (F32, F16, BF16) with two axes or more, without biases
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct QuantizeArgs {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
     input: PathBuf,
     /// The file to write, or the folder: for an input that is a folder or an index
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     skip: Vec<Glob>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Done, Error> {
+pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     let format = match (args.format, args.layout) {
         (Some(format), _) => format,
         (None, CheckpointLayout::Weights(layout)) => layout.format(),
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &Args) -> Result<Done, Error> {
 
 /// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
 fn plan(
-    args: &Args,
+    args: &QuantizeArgs,
     format: BlockFormat,
     input: &Checkpoint,
     read: &PackedFiles<'_>,
@@ -296,7 +296,12 @@ fn set(globs: &[Glob]) -> Result<GlobSet, Error> {
 }
 
 /// The axis along which blocks lie, counted from the first.
-fn axis(args: &Args, input: &Checkpoint, tensor: &str, shape: &[usize]) -> Result<usize, Error> {
+fn axis(
+    args: &QuantizeArgs,
+    input: &Checkpoint,
+    tensor: &str,
+    shape: &[usize],
+) -> Result<usize, Error> {
     let rank = shape.len();
     let Some(axis) = args.axis else {
         let known = summed_axis(&input.config, tensor, rank);
@@ -320,7 +325,7 @@ fn axis(args: &Args, input: &Checkpoint, tensor: &str, shape: &[usize]) -> Resul
 /// The axis along which blocks lie, and whether the last two axes change places before. The layouts with experts have them as
 /// [expert, out, in], so experts that are [expert, in, out] are transposed.
 fn along(
-    args: &Args,
+    args: &QuantizeArgs,
     input: &Checkpoint,
     name: &str,
     shape: &[usize],
@@ -346,7 +351,7 @@ fn along(
 
 /// The numbers to pack, their shape, and the axis of their blocks.
 fn placed(
-    args: &Args,
+    args: &QuantizeArgs,
     input: &Checkpoint,
     name: &str,
     data: Vec<f32>,

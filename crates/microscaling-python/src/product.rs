@@ -11,14 +11,14 @@ use numpy::{PyReadonlyArray2, PyReadwriteArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 /// An operand of two axes.
-enum Operand<'py> {
+enum PyOperand<'py> {
     /// With block scales.
     Blocks(AccumulatorMatrix),
     /// Without scales.
     Elements(PyReadonlyArray2<'py, f32>, OperandType),
 }
 
-impl<'py> Operand<'py> {
+impl<'py> PyOperand<'py> {
     /// The operand of a packed tensor, or of an array and its format. `axis` is the summed axis.
     fn new(
         object: &Bound<'py, PyAny>,
@@ -121,7 +121,10 @@ pub(crate) fn dot(
     mut sums: PyReadwriteArray2<'_, f32>,
 ) -> PyResult<()> {
     let accumulation: Accumulation = accumulator.parse().map_err(value_error)?;
-    let (x, w) = (Operand::new(x, format, 1)?, Operand::new(w, w_format, 0)?);
+    let (x, w) = (
+        PyOperand::new(x, format, 1)?,
+        PyOperand::new(w, w_format, 0)?,
+    );
     let (lhs, rhs) = (x.view(1)?, w.view(0)?);
     let accumulator = accumulation.of(lhs.kind, rhs.kind).map_err(value_error)?;
     let tensor_scale = x.tensor_scale().unwrap_or(1.0) * w.tensor_scale().unwrap_or(1.0);

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// The source of a stored tensor.
-pub(crate) enum Source {
+pub(crate) enum EntrySource {
     /// Part of a packed weight: the number of the weight, and of the part.
     Part { weight: usize, part: usize },
     /// An unpacked tensor.
@@ -23,12 +23,12 @@ pub(crate) enum Source {
 }
 
 /// A tensor that is stored.
-pub(crate) struct Entry {
+pub(crate) struct StoredEntry {
     pub(crate) name: String,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: usize,
-    pub(crate) source: Source,
+    pub(crate) source: EntrySource,
 }
 
 /// A packed weight with its name in the file.
@@ -80,9 +80,9 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    pub(super) fn of(&self, source: &Source) -> Result<Vec<u8>, CheckpointError> {
+    pub(super) fn of(&self, source: &EntrySource) -> Result<Vec<u8>, CheckpointError> {
         match source {
-            Source::Part { weight, part } => {
+            EntrySource::Part { weight, part } => {
                 let mut last = self.last.borrow_mut();
                 if last.as_ref().is_none_or(|(number, _)| number != weight) {
                     // Before the next one is made.
@@ -92,7 +92,7 @@ impl<'a> Bytes<'a> {
                 let (_, stored) = last.as_mut().expect("it was just set");
                 Ok(stored[*part].bytes.clone())
             }
-            Source::Tensor(snapshot) => {
+            EntrySource::Tensor(snapshot) => {
                 let data = snapshot.to_data();
                 let data = data.map_err(|error| CheckpointError::Tensor {
                     tensor: snapshot.full_path(),
@@ -106,7 +106,7 @@ impl<'a> Bytes<'a> {
     /// Writes a file that does not have its path yet.
     pub(super) fn write(
         &self,
-        entries: &[&Entry],
+        entries: &[&StoredEntry],
         metadata: &BTreeMap<String, String>,
         path: &Path,
     ) -> Result<NewFile, CheckpointError> {

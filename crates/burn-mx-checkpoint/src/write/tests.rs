@@ -35,16 +35,16 @@ fn ways(folder: &Path) -> [Contents; 3] {
     [path.clone(), folder.to_owned(), index_of(&path)].map(|path| contents(&path))
 }
 
-fn entries(names: &[&str], value: f32) -> Vec<Entry> {
+fn entries(names: &[&str], value: f32) -> Vec<StoredEntry> {
     let entry = |name: &&str| {
         let data = TensorData::new(vec![value; 8], [8]);
         let path = vec![(*name).to_owned()];
-        Entry {
+        StoredEntry {
             name: (*name).to_owned(),
             dtype: Dtype::F32,
             shape: vec![8],
             bytes: 32,
-            source: Source::Tensor(TensorSnapshot::from_data(
+            source: EntrySource::Tensor(TensorSnapshot::from_data(
                 data,
                 path,
                 Vec::new(),

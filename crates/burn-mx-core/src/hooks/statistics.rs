@@ -14,7 +14,7 @@ pub struct ObservedStatistics(Figures);
 enum Figures {
     Known(Box<Statistics>),
     Pending(PendingStatistics),
-    OnDevice(Box<dyn Words>),
+    OnDevice(Box<dyn DeviceWords>),
 }
 
 impl ObservedStatistics {
@@ -54,7 +54,7 @@ impl ObservedStatistics {
     pub fn read_all(all: Vec<Self>) -> Vec<Statistics> {
         let mut read: Vec<Option<Statistics>> = Vec::with_capacity(all.len());
         let mut pending = Vec::new();
-        let mut on_devices: Vec<(usize, Box<dyn Words>)> = Vec::new();
+        let mut on_devices: Vec<(usize, Box<dyn DeviceWords>)> = Vec::new();
         for (at, one) in all.into_iter().enumerate() {
             read.push(None);
             match one.0 {
@@ -101,18 +101,18 @@ impl fmt::Debug for ObservedStatistics {
 }
 
 /// Words on a device of any backend.
-trait Words: Send {
+trait DeviceWords: Send {
     fn as_any(&self) -> &dyn Any;
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
     /// Whether other words lie on the same device.
-    fn is_beside(&self, other: &dyn Words) -> bool;
+    fn is_beside(&self, other: &dyn DeviceWords) -> bool;
     /// The figures of these words and of others that lie beside them.
-    fn read(self: Box<Self>, others: Vec<Box<dyn Words>>) -> Vec<Statistics>;
+    fn read(self: Box<Self>, others: Vec<Box<dyn DeviceWords>>) -> Vec<Statistics>;
 }
 
 struct Of<B: MxKernels>(StatisticsWords<B>);
 
-impl<B: MxKernels> Words for Of<B> {
+impl<B: MxKernels> DeviceWords for Of<B> {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -121,12 +121,12 @@ impl<B: MxKernels> Words for Of<B> {
         self
     }
 
-    fn is_beside(&self, other: &dyn Words) -> bool {
+    fn is_beside(&self, other: &dyn DeviceWords) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| other.0.device() == self.0.device())
     }
 
-    fn read(self: Box<Self>, others: Vec<Box<dyn Words>>) -> Vec<Statistics> {
+    fn read(self: Box<Self>, others: Vec<Box<dyn DeviceWords>>) -> Vec<Statistics> {
         let others = others.into_iter().map(|other| {
             let other = other.into_any().downcast::<Self>();
             other.expect("they lie beside these").0

@@ -22,7 +22,7 @@ use super::statistics;
 use super::{Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels};
 
 /// A tensor that a kernel gives.
-enum Output<B: FusionBackend> {
+enum FusionOutput<B: FusionBackend> {
     Float(FloatTensor<B>),
     Words(IntTensor<B>),
 }
@@ -43,7 +43,7 @@ impl<B, F> fmt::Debug for KernelOperation<B, F> {
 impl<B, F> Operation<B::FusionRuntime> for KernelOperation<B, F>
 where
     B: FusionBackend,
-    F: Fn(Vec<FloatTensor<B>>) -> Vec<Output<B>> + Send + Sync,
+    F: Fn(Vec<FloatTensor<B>>) -> Vec<FusionOutput<B>> + Send + Sync,
 {
     fn execute(&self, handles: &mut HandleContainer<B::Handle>) {
         let inputs = self.description.inputs.iter();
@@ -52,22 +52,24 @@ where
             .collect();
         for (output, result) in self.description.outputs.iter().zip((self.run)(inputs)) {
             match result {
-                Output::Float(tensor) => handles.register_float_tensor::<B>(&output.id, tensor),
-                Output::Words(tensor) => handles.register_int_tensor::<B>(&output.id, tensor),
+                FusionOutput::Float(tensor) => {
+                    handles.register_float_tensor::<B>(&output.id, tensor)
+                }
+                FusionOutput::Words(tensor) => handles.register_int_tensor::<B>(&output.id, tensor),
             }
         }
     }
 }
 
-type Tensor<B> = FusionTensor<<B as FusionBackend>::FusionRuntime>;
+type FusedTensor<B> = FusionTensor<<B as FusionBackend>::FusionRuntime>;
 
 /// Puts a kernel into the stream of its inputs, of which there is one at least.
 fn register<B: FusionBackend + 'static>(
     id: &'static str,
-    inputs: Vec<Tensor<B>>,
+    inputs: Vec<FusedTensor<B>>,
     outputs: Vec<(Shape, DType)>,
-    run: impl Fn(Vec<FloatTensor<B>>) -> Vec<Output<B>> + Send + Sync + 'static,
-) -> Vec<Tensor<B>> {
+    run: impl Fn(Vec<FloatTensor<B>>) -> Vec<FusionOutput<B>> + Send + Sync + 'static,
+) -> Vec<FusedTensor<B>> {
     let client = inputs[0].client.clone();
     // A tensor that is there twice is left to the last of its uses only if the streams are known before.
     let streams = OperationStreams::with_inputs(inputs.iter());
@@ -88,10 +90,10 @@ fn register<B: FusionBackend + 'static>(
 /// A kernel with one output.
 fn register_one<B: FusionBackend + 'static>(
     id: &'static str,
-    inputs: Vec<Tensor<B>>,
+    inputs: Vec<FusedTensor<B>>,
     output: (Shape, DType),
-    run: impl Fn(Vec<FloatTensor<B>>) -> Output<B> + Send + Sync + 'static,
-) -> Tensor<B> {
+    run: impl Fn(Vec<FloatTensor<B>>) -> FusionOutput<B> + Send + Sync + 'static,
+) -> FusedTensor<B> {
     let mut outputs = register::<B>(id, inputs, vec![output], move |inputs| vec![run(inputs)]);
     outputs.remove(0)
 }
@@ -115,9 +117,9 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
     fn run(
         &self,
         op: KernelOp,
-        first: Tensor<B>,
-        others: [Option<Tensor<B>>; 2],
-    ) -> (Tensor<B>, Option<Tensor<B>>) {
+        first: FusedTensor<B>,
+        others: [Option<FusedTensor<B>>; 2],
+    ) -> (FusedTensor<B>, Option<FusedTensor<B>>) {
         let mut shape = first.shape();
         if let (KernelOp::Binary(..), [Some(other), _]) = (op, &others) {
             shape = shape
@@ -133,7 +135,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
             let (result, second) = B::kernels().run(op, first, [inputs.next(), inputs.next()]);
             core::iter::once(result)
                 .chain(second)
-                .map(Output::Float)
+                .map(FusionOutput::Float)
                 .collect()
         };
         let outputs = vec![like; results];
@@ -145,7 +147,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
     // What is packed is read by the host, and what is unpacked was there: both wait for the stream anyway.
     fn pack(
         &self,
-        tensor: Tensor<B>,
+        tensor: FusedTensor<B>,
         axis: usize,
         format: BlockFormat,
         rounding: Rounding,
@@ -156,7 +158,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         B::kernels().pack(tensor, axis, format, rounding, stream)
     }
 
-    fn unpack(&self, packed: &PackedView<'_>, device: &B::Device) -> Tensor<B> {
+    fn unpack(&self, packed: &PackedView<'_>, device: &B::Device) -> FusedTensor<B> {
         let client = get_client::<B>(device);
         let tensor = B::kernels().unpack(packed, device);
         let (shape, dtype) = (tensor.shape(), tensor.dtype());
@@ -176,7 +178,11 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         B::kernels().operand_dtype(device, form)
     }
 
-    fn product_operand(&self, tensor: Tensor<B>, form: OperandForm) -> Operand<Tensor<B>> {
+    fn product_operand(
+        &self,
+        tensor: FusedTensor<B>,
+        form: OperandForm,
+    ) -> Operand<FusedTensor<B>> {
         let device = tensor.client.device().clone();
         let (dtype, has_tensor_scale) = B::kernels().operand_dtype(&device, form);
         if dtype == DType::F32 && !has_tensor_scale {
@@ -189,34 +195,38 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         let run = move |inputs| {
             let [tensor] = fixed(inputs);
             match B::kernels().product_operand(tensor, form) {
-                Operand::Tensor {
+                Operand::FusedTensor {
                     values,
                     tensor_scale,
                     ..
                 } => core::iter::once(values)
                     .chain(tensor_scale)
-                    .map(Output::Float)
+                    .map(FusionOutput::Float)
                     .collect(),
                 _ => unreachable!("panels have no float type"),
             }
         };
         let outputs = register::<B>("mx_product_operand", vec![tensor], outputs, run);
         let mut outputs = outputs.into_iter();
-        Operand::Tensor {
+        Operand::FusedTensor {
             values: given(outputs.next()),
             transposed: form.place.transposed,
             tensor_scale: outputs.next(),
         }
     }
 
-    fn product(&self, lhs: Operand<Tensor<B>>, rhs: Operand<Tensor<B>>) -> Tensor<B> {
+    fn product(
+        &self,
+        lhs: Operand<FusedTensor<B>>,
+        rhs: Operand<FusedTensor<B>>,
+    ) -> FusedTensor<B> {
         let (
-            Operand::Tensor {
+            Operand::FusedTensor {
                 values: left,
                 transposed: left_transposed,
                 tensor_scale: left_scale,
             },
-            Operand::Tensor {
+            Operand::FusedTensor {
                 values: right,
                 transposed: right_transposed,
                 tensor_scale: right_scale,
@@ -226,7 +236,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
             unreachable!("no backend of burn-fusion has panels");
         };
         fn operand<P>(values: P, transposed: bool, tensor_scale: Option<P>) -> Operand<P> {
-            Operand::Tensor {
+            Operand::FusedTensor {
                 values,
                 transposed,
                 tensor_scale,
@@ -240,7 +250,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
                 operand(right, right_transposed, None),
             );
         }
-        let in_product = |tensor: &Tensor<B>, transposed| {
+        let in_product = |tensor: &FusedTensor<B>, transposed| {
             let mut shape = tensor.shape();
             let rank = shape.num_dims();
             if transposed {
@@ -265,7 +275,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
                 is_scaled.map(|is_scaled| if is_scaled { inputs.next() } else { None });
             let lhs = operand(left, left_transposed, left_scale);
             let rhs = operand(right, right_transposed, right_scale);
-            Output::Float(B::kernels().product(lhs, rhs))
+            FusionOutput::Float(B::kernels().product(lhs, rhs))
         };
         register_one::<B>("mx_product", inputs.collect(), (shape, DType::F32), run)
     }
@@ -281,12 +291,13 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
     fn accumulated_product(
         &self,
         product: &AccumulatedProduct,
-        operands: [Tensor<B>; 2],
-    ) -> Tensor<B> {
+        operands: [FusedTensor<B>; 2],
+    ) -> FusedTensor<B> {
         let output = (Shape::from(product.shape()), DType::F32);
         let product = product.clone();
-        let run =
-            move |inputs| Output::Float(B::kernels().accumulated_product(&product, fixed(inputs)));
+        let run = move |inputs| {
+            FusionOutput::Float(B::kernels().accumulated_product(&product, fixed(inputs)))
+        };
         register_one::<B>("mx_accumulated_product", operands.into(), output, run)
     }
 
@@ -298,10 +309,10 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         &self,
         convolution: &Convolution,
         product: &ConvolutionProduct,
-        operands: [&Tensor<B>; 2],
-        bias: Option<&Tensor<B>>,
+        operands: [&FusedTensor<B>; 2],
+        bias: Option<&FusedTensor<B>>,
         significant_bits: u32,
-    ) -> Option<Tensor<B>> {
+    ) -> Option<FusedTensor<B>> {
         if !B::kernels().has_own_convolution(operands[0].client.device(), significant_bits) {
             // An op that burn-fusion knows: it may fuse what follows.
             return None;
@@ -314,7 +325,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
             let (bias, bits) = (inputs.get(2), significant_bits);
             let result =
                 B::kernels().convolution_product(&convolution, &product, operands, bias, bits);
-            Output::Float(result.expect("the backend has said that it computes this product"))
+            FusionOutput::Float(result.expect("the backend has said that it computes this product"))
         };
         Some(register_one::<B>("mx_convolution", inputs, output, run))
     }
@@ -325,16 +336,16 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
 
     fn statistics_words(
         &self,
-        before_and_after: [&Tensor<B>; 2],
+        before_and_after: [&FusedTensor<B>; 2],
         format: Option<BlockFormat>,
         parts: &StatisticsParts,
-    ) -> Tensor<B> {
+    ) -> FusedTensor<B> {
         let (parts, words) = (*parts, statistics::length(parts));
         let inputs = before_and_after.map(Clone::clone).into();
         let run = move |inputs| {
             let [before, after] = fixed(inputs);
             let words = B::kernels().statistics_words([&before, &after], format, &parts);
-            Output::Words(words)
+            FusionOutput::Words(words)
         };
         register_one::<B>(
             "mx_statistics",

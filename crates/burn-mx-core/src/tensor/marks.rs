@@ -31,7 +31,7 @@ pub(crate) struct Rule {
 }
 
 /// A row of the table of ops. Where its conditions hold, the result gains marks.
-struct Row {
+struct ResultRow {
     /// Each of these marks is an operand's.
     any: Flags,
     /// Each of these marks is every operand's.
@@ -66,7 +66,7 @@ macro_rules! rules {
 /// Makes the rows of the table of ops.
 macro_rules! rows {
     ($($(any [$($any:ident)*])? $(all [$($all:ident)*])? $(none [$($none:ident)*])? gains [$($gains:ident)*];)*) => {
-        pub(super) const ROWS: &[Row] = &[$(Row {
+        pub(super) const ROWS: &[ResultRow] = &[$(ResultRow {
             any: marks!($($($any)*)?), all: marks!($($($all)*)?), none: marks!($($($none)*)?), gains: marks!($($gains)*),
         }),*];
     };

@@ -130,11 +130,11 @@ impl Unpacked {
 /// The copies of a weight, shared by all clones of its tensor.
 pub(crate) struct WeightCache<P> {
     unpacked: Option<Arc<Unpacked>>,
-    entries: Arc<Mutex<Vec<Entry<P>>>>,
+    entries: Arc<Mutex<Vec<CacheEntry<P>>>>,
 }
 
 /// A key that was used, the most recent one last, and its result if it was used more than once.
-struct Entry<P> {
+struct CacheEntry<P> {
     key: CopyKey,
     copy: Option<P>,
 }
@@ -159,7 +159,7 @@ impl<P> WeightCache<P> {
         self.unpacked().filter(|unpacked| unpacked.key == key)
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry<P>>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<CacheEntry<P>>> {
         self.entries
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
@@ -181,7 +181,7 @@ impl<P: Clone> WeightCache<P> {
                     if entries.len() == COPIES {
                         entries.remove(0);
                     }
-                    Entry { key, copy: None }
+                    CacheEntry { key, copy: None }
                 }
             };
             let copy = entry.copy.clone();

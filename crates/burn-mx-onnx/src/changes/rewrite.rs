@@ -6,7 +6,7 @@ use crate::activations::DOMAIN;
 use crate::additions::Additions;
 use crate::error::OnnxError;
 use crate::files::{ExternalData, Output};
-use crate::graph::{Body, Model, Source};
+use crate::graph::{Body, Model, ValueSource};
 use crate::proto::wire::{Field, Message};
 use crate::proto::{self, Attribute, Data, Node, Tensor, function, graph, model};
 
@@ -160,7 +160,7 @@ impl<'a> Rewrite<'_, 'a> {
                     let name = field.bytes().and_then(proto::value_name).unwrap_or("");
                     // In the new version it would be an input's default, which is not constant.
                     let is_constant = field.number == graph::INPUT
-                        && model.find(id, name) == Some((id, Source::Initializer));
+                        && model.find(id, name) == Some((id, ValueSource::Initializer));
                     if !edits.dropped.contains(name) && !is_constant {
                         message.raw(field.raw);
                     }

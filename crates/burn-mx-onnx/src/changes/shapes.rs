@@ -3,7 +3,7 @@
 
 use crate::additions::Builder;
 use crate::error::OnnxError;
-use crate::graph::layers::Layout;
+use crate::graph::layers::SummedAxis;
 use crate::proto::NewAttribute;
 
 /// The axes before and after the summed one, each flattened.
@@ -20,16 +20,16 @@ impl Around {
         to: &mut Builder<'_, '_>,
         name: &str,
         x: &str,
-        layout: Layout,
+        layout: SummedAxis,
     ) -> Result<Self, OnnxError> {
-        if layout == Layout::Last {
+        if layout == SummedAxis::Last {
             return Ok(Self {
                 computed: None,
                 name: name.to_owned(),
             });
         }
         let shape = to.node(&format!("{name}_shape"), "Shape", &[x], Vec::new());
-        let (before, after) = if layout == Layout::Channels {
+        let (before, after) = if layout == SummedAxis::Channels {
             let before = slice(to, &format!("{name}_batch"), &shape, [0, 1])?;
             let after = slice(to, &format!("{name}_places"), &shape, [2, i64::MAX])?;
             (before, product(to, &format!("{name}_count"), &after))

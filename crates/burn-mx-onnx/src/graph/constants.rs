@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::graph::{Model, Source};
+use crate::graph::{Model, ValueSource};
 
 /// Constant values, by the body that defines each, and its name. The defaults of inputs are among them.
 pub(crate) struct Constants<'a>(HashSet<(usize, &'a str)>);
@@ -58,8 +58,10 @@ impl<'a> Constants<'a> {
     pub(crate) fn has(&self, model: &Model<'a>, body: usize, name: &'a str) -> bool {
         let found = model.find(body, name);
         found.is_some_and(|(owner, source)| match source {
-            Source::Initializer | Source::Default | Source::SparseInitializer => true,
-            Source::Node(_) | Source::Input => self.0.contains(&(owner, name)),
+            ValueSource::Initializer | ValueSource::Default | ValueSource::SparseInitializer => {
+                true
+            }
+            ValueSource::Node(_) | ValueSource::Input => self.0.contains(&(owner, name)),
         })
     }
 

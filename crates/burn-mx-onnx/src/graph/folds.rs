@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::graph::{Model, Source};
+use crate::graph::{Model, ValueSource};
 use crate::proto::{Data, Node, Tensor, data_type};
 
 /// The types of weights.
@@ -213,12 +213,12 @@ fn integers(model: &Model<'_>, body: usize, name: &str) -> Option<Vec<i64>> {
         Data::Floats(_) | Data::External { .. } => None,
     };
     match source {
-        Source::Initializer => of(&model.bodies[owner].initializers[name]),
-        Source::Node(index) => {
+        ValueSource::Initializer => of(&model.bodies[owner].initializers[name]),
+        ValueSource::Node(index) => {
             let node = &model.bodies[owner].nodes[index].node;
             of(&node.is("Constant").then(|| node.constant())??)
         }
-        Source::Default | Source::SparseInitializer | Source::Input => None,
+        ValueSource::Default | ValueSource::SparseInitializer | ValueSource::Input => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::OnnxError;
 use crate::graph::constants::Constants;
 use crate::graph::folds::{FLOATS, Fold, is_folded};
-use crate::graph::{Model, Source};
+use crate::graph::{Model, ValueSource};
 use crate::proto::{Node, data_type};
 
 /// The operators that are quantized.
@@ -24,7 +24,7 @@ pub(crate) struct Layer<'a> {
     pub(crate) weight: Weight<'a>,
     /// Elements that the product sums over.
     pub(crate) length: usize,
-    pub(crate) layout: Layout,
+    pub(crate) layout: SummedAxis,
 }
 
 /// The constant that a layer's weight comes from.
@@ -55,7 +55,7 @@ pub(crate) enum Found<'a> {
 
 /// Where the axis that a product sums over lies in the activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Layout {
+pub(crate) enum SummedAxis {
     /// The last one.
     Last,
     /// The last but one.
@@ -127,7 +127,7 @@ fn layer<'a>(
         if rank < 3 {
             return Err(wrong());
         }
-        (usize::from(node.is("Conv")), Layout::Channels)
+        (usize::from(node.is("Conv")), SummedAxis::Channels)
     } else if node.is("Gemm") {
         if rank != 2 {
             return Err(wrong());
@@ -136,25 +136,25 @@ fn layer<'a>(
             1 => (
                 usize::from(is_transposed("transB")),
                 if is_transposed("transA") {
-                    Layout::LastButOne
+                    SummedAxis::LastButOne
                 } else {
-                    Layout::Last
+                    SummedAxis::Last
                 },
             ),
             _ => (
                 usize::from(!is_transposed("transA")),
                 if is_transposed("transB") {
-                    Layout::Last
+                    SummedAxis::Last
                 } else {
-                    Layout::LastButOne
+                    SummedAxis::LastButOne
                 },
             ),
         }
     } else {
         match (rank, weight_input) {
             (0, _) => return Err(wrong()),
-            (_, 1) => (rank.saturating_sub(2), Layout::Last),
-            _ => (rank - 1, Layout::LastButOne),
+            (_, 1) => (rank.saturating_sub(2), SummedAxis::Last),
+            _ => (rank - 1, SummedAxis::LastButOne),
         }
     };
     let mut length = shape[axis];
@@ -193,14 +193,16 @@ fn trace<'a>(
             return Ok(Err("is nowhere in the model".into()));
         };
         let why = match source {
-            Source::Initializer => {
+            ValueSource::Initializer => {
                 let tensor = &model.bodies[owner].initializers[name];
                 break (owner, None, tensor.dims.clone(), tensor.data_type);
             }
-            Source::Default => "is the default of an input; allowed: no input of its name".into(),
-            Source::SparseInitializer => "is sparse".into(),
-            Source::Input => "is an argument of the function around it".into(),
-            Source::Node(index) => {
+            ValueSource::Default => {
+                "is the default of an input; allowed: no input of its name".into()
+            }
+            ValueSource::SparseInitializer => "is sparse".into(),
+            ValueSource::Input => "is an argument of the function around it".into(),
+            ValueSource::Node(index) => {
                 let node = &model.bodies[owner].nodes[index].node;
                 if is_folded(node) {
                     path.push((owner, node));

@@ -1,6 +1,6 @@
 //! Tensors, and where their elements are.
 
-use crate::proto::wire::{Field, Malformed, Value, fields, put_floats};
+use crate::proto::wire::{Field, Malformed, WireValue, fields, put_floats};
 
 /// `TensorProto`.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl<'a> Tensor<'a> {
                 1 => field.integers(&mut tensor.dims)?,
                 2 => tensor.data_type = field.integer()?,
                 4 => match (field.value, &mut tensor.data) {
-                    (Value::Bytes(packed), Data::Raw([])) => tensor.data = Data::Raw(packed),
+                    (WireValue::Bytes(packed), Data::Raw([])) => tensor.data = Data::Raw(packed),
                     (_, Data::Floats(floats)) => field.floats(floats)?,
                     (_, Data::Raw(packed)) => {
                         let mut floats = Vec::new();

@@ -9,14 +9,14 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field<'a> {
     pub(crate) number: u32,
-    pub(crate) value: Value<'a>,
+    pub(crate) value: WireValue<'a>,
     /// The field's bytes in the file, with its tag.
     pub(crate) raw: &'a [u8],
 }
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+pub(crate) enum WireValue<'a> {
     Varint(u64),
     Fixed32([u8; 4]),
     Fixed64,
@@ -36,18 +36,18 @@ pub(crate) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Malformed> {
         let tag = varint(&mut rest)?;
         let number = u32::try_from(tag >> 3).map_err(|_| Malformed)?;
         let value = match tag & 7 {
-            0 => Value::Varint(varint(&mut rest)?),
+            0 => WireValue::Varint(varint(&mut rest)?),
             1 => {
                 take(&mut rest, 8)?;
-                Value::Fixed64
+                WireValue::Fixed64
             }
             2 => {
                 let length = usize::try_from(varint(&mut rest)?).map_err(|_| Malformed)?;
-                Value::Bytes(take(&mut rest, length)?)
+                WireValue::Bytes(take(&mut rest, length)?)
             }
             5 => {
                 let bytes = take(&mut rest, 4)?;
-                Value::Fixed32(bytes.try_into().map_err(|_| Malformed)?)
+                WireValue::Fixed32(bytes.try_into().map_err(|_| Malformed)?)
             }
             _ => return Err(Malformed),
         };
@@ -74,7 +74,7 @@ impl<'a> Field<'a> {
     /// The bytes of a text, a message or packed numbers.
     pub(crate) fn bytes(&self) -> Result<&'a [u8], Malformed> {
         match self.value {
-            Value::Bytes(bytes) => Ok(bytes),
+            WireValue::Bytes(bytes) => Ok(bytes),
             _ => Err(Malformed),
         }
     }
@@ -86,7 +86,7 @@ impl<'a> Field<'a> {
     /// An integer.
     pub(crate) fn integer(&self) -> Result<i64, Malformed> {
         match self.value {
-            Value::Varint(value) => Ok(value as i64),
+            WireValue::Varint(value) => Ok(value as i64),
             _ => Err(Malformed),
         }
     }
@@ -94,8 +94,8 @@ impl<'a> Field<'a> {
     /// Adds the floats of a repeated field, packed or not.
     pub(crate) fn floats(&self, to: &mut Vec<f32>) -> Result<(), Malformed> {
         match self.value {
-            Value::Bytes(packed) => put_floats(packed, to),
-            Value::Fixed32(bytes) => {
+            WireValue::Bytes(packed) => put_floats(packed, to),
+            WireValue::Fixed32(bytes) => {
                 to.push(f32::from_le_bytes(bytes));
                 Ok(())
             }
@@ -106,7 +106,7 @@ impl<'a> Field<'a> {
     /// Adds the integers of a repeated field, packed or not.
     pub(crate) fn integers(&self, to: &mut Vec<i64>) -> Result<(), Malformed> {
         match self.value {
-            Value::Bytes(mut packed) => {
+            WireValue::Bytes(mut packed) => {
                 while !packed.is_empty() {
                     to.push(varint(&mut packed)? as i64);
                 }
@@ -260,7 +260,9 @@ mod tests {
         let mut integers = Vec::new();
         read[2].integers(&mut integers).unwrap();
         assert_eq!(integers, [1, 300, -2]);
-        assert!(matches!(read[3].value, Value::Fixed32(bytes) if f32::from_le_bytes(bytes) == 0.5));
+        assert!(
+            matches!(read[3].value, WireValue::Fixed32(bytes) if f32::from_le_bytes(bytes) == 0.5)
+        );
         assert_eq!((read[4].number, read[4].bytes()), (1000, Ok(&[7; 300][..])));
         let all: Vec<u8> = read.iter().flat_map(|field| field.raw).copied().collect();
         assert_eq!(all, bytes);

@@ -5,7 +5,7 @@ use microscaling::{BlockFormat, Packed, Rounder};
 use super::ScaleSearch;
 
 /// A weight `[outputs, inputs]` whose blocks, along the inputs, have fixed scales.
-pub(super) struct Grid {
+pub(super) struct WeightGrid {
     packed: Packed,
     /// The numbers that a block can hold, by its scale's byte.
     numbers: Vec<Numbers>,
@@ -42,7 +42,7 @@ fn reach(format: BlockFormat) -> u8 {
     }
 }
 
-impl Grid {
+impl WeightGrid {
     /// Whether blocks of a format are a scale byte and elements that multiply it.
     pub(super) fn has(format: BlockFormat) -> bool {
         let is_known = format.is_mx() && format.block_size > 0 || format.is_nvfp4();

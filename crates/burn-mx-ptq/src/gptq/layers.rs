@@ -13,7 +13,7 @@ use crate::calls;
 use crate::error::PtqError;
 use crate::parameters::{self, WEIGHT, values};
 use crate::passes::{Chosen, Passes};
-use crate::resume::{Folder, Place, resumed};
+use crate::resume::{Folder, LayerPlace, resumed};
 use burn_mx_core::hooks::{self, LayerCall, LayerOp, SharedSpecs};
 use burn_mx_core::{
     HadamardSigns, MxBackend, MxKernels, MxSpecs, MxTensorOps, ResolvedSpecs, Slot, TensorChange,
@@ -97,7 +97,7 @@ where
             let format = specs.block_format(Slot::W).expect("the specs were checked");
             resumed(
                 folder,
-                Place(number, layer),
+                LayerPlace(number, layer),
                 (rows, gram),
                 |(rows, gram)| saved::fingerprint(layer, config, specs, rows, gram),
                 |_, report, file| saved::read(format, shape, report, file),

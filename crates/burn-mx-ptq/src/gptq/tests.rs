@@ -120,7 +120,7 @@ fn searched_scales_have_smaller_errors() {
             (ScaleSearch::Hessian, diagonal.clone()),
         ] {
             let errors = |search| {
-                let grid = Grid::new(format, &weight(), SHAPE, search, &diagonal);
+                let grid = WeightGrid::new(format, &weight(), SHAPE, search, &diagonal);
                 let size = format.group_size();
                 let mut errors = vec![0.0; SHAPE[0] * inputs.div_ceil(size)];
                 for (at, value) in weight().into_iter().enumerate() {
@@ -157,7 +157,7 @@ fn inputs_that_are_always_zero_do_no_harm() {
     }
     let format: BlockFormat = "mxfp4".parse().unwrap();
     let solved = solve(&Gptq::default(), format, &weight(), SHAPE, &hessian).unwrap();
-    let grid = Grid::new(format, &weight(), SHAPE, ScaleSearch::None, &[]);
+    let grid = WeightGrid::new(format, &weight(), SHAPE, ScaleSearch::None, &[]);
     for row in 0..SHAPE[0] {
         let at = row * inputs + 3;
         let (nearest, _) = grid.nearest(row, 3, f64::from(weight()[at]));

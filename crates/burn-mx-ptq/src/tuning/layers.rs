@@ -6,13 +6,13 @@ use burn_core::module::Module;
 use super::adaquant::AdaQuant;
 use super::adaround::AdaRound;
 use super::{Algorithm, Parameters, TunedLayer, Tuner, saved};
-use crate::calls::Side;
+use crate::calls::KeptSide;
 use crate::config::{FastFinetune, OptimAlgorithm};
 use crate::error::PtqError;
 use crate::fold::{BETA, FoldedNorm};
 use crate::parameters::{self, BIAS, WEIGHT};
 use crate::passes::{Chosen, Passes};
-use crate::resume::{Folder, Place, resumed};
+use crate::resume::{Folder, LayerPlace, resumed};
 use burn_mx_core::hooks::{self, SharedSpecs};
 use burn_mx_core::{MxBackend, MxKernels};
 use burn_mx_module::parameter_of;
@@ -64,15 +64,15 @@ where
             storage,
         };
         let calls = |model, side| passes.calls::<B, M, R>(model, label, side, config.data_size);
-        let inputs = calls(&model, Side::Input);
-        let wanted = calls(&original, Side::Output);
+        let inputs = calls(&model, KeptSide::Input);
+        let wanted = calls(&original, KeptSide::Output);
         let specs = SharedSpecs::of(specs);
         let tuner = Tuner::new(layer, config, specs, (&start, has_bias), inputs, wanted)?;
         let done = number * config.num_iterations;
         let seed = config.fixed_seed.wrapping_add(number as u64);
         let (tuned, report) = resumed(
             folder,
-            Place(number, layer),
+            LayerPlace(number, layer),
             start,
             |start| saved::fingerprint(&tuner, start, seed),
             |start, report, file| saved::read(layer, start, report, file),

@@ -47,7 +47,7 @@ impl Files {
 }
 
 /// The places of the running recorders.
-static PLACES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+static PLACES: Mutex<Vec<ThreadScope>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// The names of the scopes around the current code of this thread.
@@ -60,9 +60,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The threads of a recorder: one thread, or all threads without their own recorder.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Place(Option<ThreadId>);
+pub(crate) struct ThreadScope(Option<ThreadId>);
 
-impl Place {
+impl ThreadScope {
     /// The place, if no recorder has it.
     pub(crate) fn free(here: bool) -> Result<Self, RecordError> {
         let place = Self(here.then(hooks::thread_of_work));
@@ -94,7 +94,7 @@ impl Place {
 /// The place of a running recorder. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    place: Place,
+    place: ThreadScope,
     _installed: Installed,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Stream {
     /// Whether the current step has any product.
     pub(super) begun: bool,
     names: Names,
-    products: Vec<Product>,
+    products: Vec<ProductStream>,
     places: HashMap<Key, usize>,
     /// The weights of forward products, in the order of their first use, and those among them whose products are emulated.
     weights: Vec<&'static str>,
@@ -42,14 +42,14 @@ pub(super) struct Stream {
 type Key = (&'static str, ProductKind);
 
 /// A product, over all of its uses.
-struct Product {
+struct ProductStream {
     key: Key,
     op: ProductOp,
     specs: &'static SharedSpecs,
     uses: u64,
     macs: u64,
     result_elements: u64,
-    operands: Vec<Operand>,
+    operands: Vec<OperandStream>,
     result: Option<Deferred>,
     /// One entry for the product's accumulator, and one for each further accumulator. `None` if this
     /// accumulator does not take the operands.
@@ -57,7 +57,7 @@ struct Product {
 }
 
 /// An operand.
-pub(super) struct Operand {
+pub(super) struct OperandStream {
     pub(super) slot: Slot,
     pub(super) name: &'static str,
     /// Statistics in the operand's own format, then in each of the further formats.
@@ -114,7 +114,7 @@ impl Stream {
     /// Counts a use of a product.
     pub(super) fn used(&mut self, key: Key, op: ProductOp, specs: &'static SharedSpecs) {
         let place = *self.places.entry(key).or_insert_with(|| {
-            self.products.push(Product {
+            self.products.push(ProductStream {
                 key,
                 op,
                 specs,
@@ -131,7 +131,7 @@ impl Stream {
     }
 
     /// The product that was [`used`](Self::used); `None` if its step is over.
-    fn product(&mut self, key: Key) -> Option<&mut Product> {
+    fn product(&mut self, key: Key) -> Option<&mut ProductStream> {
         let place = self.places.get(&key)?;
         self.products.get_mut(*place)
     }
@@ -143,11 +143,12 @@ impl Stream {
         }
     }
 
-    pub(super) fn add_operand(&mut self, key: Key, operand: Operand) {
+    pub(super) fn add_operand(&mut self, key: Key, operand: OperandStream) {
         let Some(product) = self.product(key) else {
             return;
         };
-        let known = |other: &&mut Operand| (other.slot, other.name) == (operand.slot, operand.name);
+        let known =
+            |other: &&mut OperandStream| (other.slot, other.name) == (operand.slot, operand.name);
         match product.operands.iter_mut().find(known) {
             Some(known) => {
                 let both = known.statistics.iter_mut().zip(operand.statistics);
@@ -248,7 +249,7 @@ pub(super) struct Step {
     thread: usize,
     step: u64,
     not_emulated: Vec<&'static str>,
-    products: Vec<Product>,
+    products: Vec<ProductStream>,
     elementwise: Vec<Elementwise>,
     late: Late,
 }
@@ -279,7 +280,7 @@ impl Step {
     }
 }
 
-impl Product {
+impl ProductStream {
     fn record(self, selection: &Selection, read: &mut Read) -> ProductRecord {
         let (layer, product) = self.key;
         let specs = self.specs;

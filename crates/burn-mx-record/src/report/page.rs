@@ -89,7 +89,7 @@ struct PageRun {
     presets: Vec<String>,
     /// The cost of the last step, if its products' sizes were recorded.
     cost: Option<PageCost>,
-    layers: Vec<Layer>,
+    layers: Vec<ReportLayer>,
     /// Weights whose products were not emulated in any of the steps.
     not_emulated: Vec<String>,
     rows: Vec<Row>,
@@ -106,7 +106,7 @@ struct PageCost {
 }
 
 #[derive(Serialize)]
-struct Layer {
+struct ReportLayer {
     name: String,
     op: String,
     specs: String,
@@ -250,7 +250,7 @@ impl PageRun {
             results: Vec::new(),
             elementwise: Vec::new(),
         };
-        let mut places = Places::default();
+        let mut places = RowPlaces::default();
         for (at, step) in steps.iter().enumerate() {
             for product in &step.products {
                 page.add(&mut places, at, product);
@@ -263,13 +263,13 @@ impl PageRun {
     }
 
     /// Adds a product of the step at this place.
-    fn add(&mut self, places: &mut Places, at: usize, product: &ProductRecord) {
+    fn add(&mut self, places: &mut RowPlaces, at: usize, product: &ProductRecord) {
         let count = self.steps.len();
         let layer = *places
             .layers
             .entry(product.layer.clone())
             .or_insert_with(|| {
-                self.layers.push(Layer {
+                self.layers.push(ReportLayer {
                     name: product.layer.clone(),
                     op: product.op.to_string(),
                     specs: product.specs.clone(),
@@ -338,7 +338,7 @@ impl PageRun {
     }
 
     /// Adds an elementwise op of the step at this place.
-    fn add_elementwise(&mut self, places: &mut Places, at: usize, op: &ElementwiseRecord) {
+    fn add_elementwise(&mut self, places: &mut RowPlaces, at: usize, op: &ElementwiseRecord) {
         let count = self.steps.len();
         for RoundingRecord { rounding, figures } in &op.roundings {
             let pass = op.pass.to_string();
@@ -366,7 +366,7 @@ impl PageRun {
 
 /// The places of rows, by their keys.
 #[derive(Default)]
-struct Places {
+struct RowPlaces {
     layers: HashMap<String, usize>,
     rows: HashMap<(usize, String, String), usize>,
     results: HashMap<(usize, String), usize>,

@@ -60,8 +60,8 @@ where
     let mut sums: Vec<Sensitivity> = Vec::new();
     let (mut done, mut all) = (0, 0);
     for (number, batch) in batches.iter().enumerate() {
-        let gradients = seen::<B>(Seen::Gradients, || drop(loss(&trained, batch).backward()));
-        let exact = seen::<B>(Seen::Results(None), || drop(forward(&float, batch)));
+        let gradients = seen::<B>(Stage::Gradients, || drop(loss(&trained, batch).backward()));
+        let exact = seen::<B>(Stage::Results(None), || drop(forward(&float, batch)));
         all = all.max(exact.len() * formats.len() * batches.len());
         // A sum over fewer batches than the others' would be no score beside theirs.
         let is_passed = |known: &&Sensitivity| exact.iter().any(|layer| layer.label == known.layer);
@@ -87,9 +87,9 @@ where
             for format in &formats {
                 let quantized = set_specs_at(float.clone(), layer.label, &format.specs);
                 let quantized = quantized.expect("the label is a path of the model");
-                let results = Seen::Results(Some(layer.label));
+                let results = Stage::Results(Some(layer.label));
                 let seen = seen::<B>(results, || drop(forward(&quantized, batch)));
-                let results = seen.first().map_or_else(Vec::new, Layer::results);
+                let results = seen.first().map_or_else(Vec::new, LayerCalls::results);
                 if results.len() != exact.len() {
                     return Err(error("two passes on one batch differ"));
                 }
@@ -184,7 +184,7 @@ fn watched() -> Result<ResolvedSpecs, SpecsError> {
 }
 
 /// The calls of a layer in a pass, one after another.
-struct Layer {
+struct LayerCalls {
     /// The label of its weight.
     label: &'static str,
     /// Elements of the weight.
@@ -199,7 +199,7 @@ struct Call {
     result: Vec<f32>,
 }
 
-impl Layer {
+impl LayerCalls {
     /// The results of all calls.
     fn results(&self) -> Vec<f32> {
         let results = self.calls.iter().map(|call| &call.result[..]);
@@ -229,7 +229,7 @@ impl Layer {
 
 /// The part of a pass to look at.
 #[derive(Clone, Copy)]
-enum Seen {
+enum Stage {
     /// The results of all layers, or of the layer with this label alone.
     Results(Option<&'static str>),
     /// The gradients of all results.
@@ -237,7 +237,7 @@ enum Seen {
 }
 
 /// The layers of a pass.
-fn seen<B: MxKernels>(what: Seen, pass: impl FnOnce() + Send) -> Vec<Layer> {
+fn seen<B: MxKernels>(what: Stage, pass: impl FnOnce() + Send) -> Vec<LayerCalls> {
     let layers = Layers::default();
     hooks::alone(|| {
         let watch = Watch::<B> {
@@ -252,10 +252,10 @@ fn seen<B: MxKernels>(what: Seen, pass: impl FnOnce() + Send) -> Vec<Layer> {
 }
 
 #[derive(Clone, Default)]
-struct Layers(Arc<Mutex<Vec<Layer>>>);
+struct Layers(Arc<Mutex<Vec<LayerCalls>>>);
 
 impl Layers {
-    fn lock(&self) -> MutexGuard<'_, Vec<Layer>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<LayerCalls>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -263,7 +263,7 @@ impl Layers {
         let mut layers = self.lock();
         match layers.iter_mut().find(|layer| layer.label == label) {
             Some(layer) => layer.calls.push(call),
-            None => layers.push(Layer {
+            None => layers.push(LayerCalls {
                 label,
                 elements,
                 calls: vec![call],
@@ -273,7 +273,7 @@ impl Layers {
 }
 
 struct Watch<B> {
-    what: Seen,
+    what: Stage,
     layers: Layers,
     backend: PhantomData<fn() -> B>,
 }
@@ -281,15 +281,15 @@ struct Watch<B> {
 impl<B: MxKernels> Observer for Watch<B> {
     fn events(&self) -> Events {
         match self.what {
-            Seen::Results(_) => Events::LAYERS,
-            Seen::Gradients => Events::PRODUCTS,
+            Stage::Results(_) => Events::LAYERS,
+            Stage::Gradients => Events::PRODUCTS,
         }
     }
 
     fn wants_layer(&self, label: &'static str) -> bool {
         match self.what {
-            Seen::Results(wanted) => wanted.is_none_or(|wanted| wanted == label),
-            Seen::Gradients => false,
+            Stage::Results(wanted) => wanted.is_none_or(|wanted| wanted == label),
+            Stage::Gradients => false,
         }
     }
 

@@ -5,14 +5,14 @@ pub(super) mod rows;
 
 use super::codes::BlockCodec;
 use super::codes::bitstream::Reader;
-use super::plan::{Job, spread};
+use super::plan::{PackJob, spread};
 use crate::processor::instruction_set::Kernel;
 use crate::round::draws::WINDOW;
 use alloc::{vec, vec::Vec};
 
 /// Unpacks consecutive runs of whole blocks.
 pub(crate) struct Decode<'a, C> {
-    pub(crate) job: Job<C>,
+    pub(crate) job: PackJob<C>,
     pub(crate) data: &'a mut [f32],
     /// Position of the data on the axis, a multiple of the block length.
     pub(crate) at: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Decode<'a, C> {
 impl<C: BlockCodec> Kernel for Decode<'_, C> {
     #[inline(always)]
     fn run(self) {
-        let Job {
+        let PackJob {
             codec,
             layout,
             record,

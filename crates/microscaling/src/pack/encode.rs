@@ -11,13 +11,13 @@ pub(super) mod source;
 use super::codes::bitstream::Writer;
 use super::codes::eights;
 use super::codes::{TensorFactor, with_codec};
-use super::plan::{Bytes, Job, Plan, scale_bytes};
+use super::plan::{Bytes, PackJob, Plan, scale_bytes};
 use crate::format::BlockFormat;
-use crate::format::element::places::Places;
+use crate::format::element::places::CodePlaces;
 use crate::processor::instruction_set::{Kernel, Level, at_level, dispatch};
 use crate::quantize::blocks::contiguous::{Line, is_usual};
 use crate::quantize::blocks::interleaved::{Run, Tile};
-use crate::quantize::blocks::{Job as Quantization, Units};
+use crate::quantize::blocks::{Job, Units};
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::{BlockRule, TOGETHER};
 use crate::round::bits::{MANTISSA_BITS, pow2};
@@ -26,7 +26,7 @@ use crate::round::mode::Rounder;
 use crate::round::{RoundingRule, with_rule};
 use alloc::vec::Vec;
 use by_codec::ByCodec;
-use contiguous::Windows;
+use contiguous::PackWindows;
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -41,8 +41,8 @@ pub(crate) struct Encoder {
     /// In units of the tensor scale.
     rule: BlockRule,
     /// The codes of elements of at most 8 bits.
-    places: Option<Places>,
-    job: Job<()>,
+    places: Option<CodePlaces>,
+    job: PackJob<()>,
     /// Bytes of a scale's code.
     scale_bytes: usize,
     /// Bits of a sub-block's shift, 0 if there are none.
@@ -57,8 +57,8 @@ impl Encoder {
         rounder: Rounder,
     ) -> Self {
         let bits = format.element_bits();
-        let places =
-            (bits <= 8 && !format.element.is_table()).then(|| Places::of_element(format.element));
+        let places = (bits <= 8 && !format.element.is_table())
+            .then(|| CodePlaces::of_element(format.element));
         let shift_bits = format.shifts.map_or(0, |shifts| shifts.bits);
         Self {
             format: *format,
@@ -74,7 +74,7 @@ impl Encoder {
 
     /// Packs consecutive runs, whose elements `data` are.
     pub(crate) fn encode(&self, data: &[f32], bytes: Bytes<'_>) {
-        let part = Part {
+        let part = EncodedRuns {
             data,
             at: bytes.runs.at(bytes.range.start),
             start: bytes.start() as u64,
@@ -84,7 +84,7 @@ impl Encoder {
         with_rule!(self.rounder.rounding(), R => self.encode_part(R, part));
     }
 
-    fn encode_part<R: RoundingRule>(&self, rule: R, part: Part<'_>) {
+    fn encode_part<R: RoundingRule>(&self, rule: R, part: EncodedRuns<'_>) {
         let Layout {
             axis, inner, block, ..
         } = self.job.layout;
@@ -106,8 +106,8 @@ impl Encoder {
         }
     }
 
-    fn quantization<R: RoundingRule>(&self, rule: R) -> Quantization<R> {
-        Quantization {
+    fn quantization<R: RoundingRule>(&self, rule: R) -> Job<R> {
+        Job {
             rule: self.rule,
             element_rule: rule,
             stream: self.rounder.stream(),
@@ -115,7 +115,12 @@ impl Encoder {
     }
 
     /// Packs contiguous blocks, none of which is shorter than the others.
-    fn encode_contiguous<R: RoundingRule>(&self, rule: R, places: Places, part: Part<'_>) {
+    fn encode_contiguous<R: RoundingRule>(
+        &self,
+        rule: R,
+        places: CodePlaces,
+        part: EncodedRuns<'_>,
+    ) {
         let length = self.job.layout.block;
         if self.rule.sub_block() < length {
             return self.encode_sub_blocks(rule, places, part);
@@ -126,7 +131,7 @@ impl Encoder {
         let mut rest = part;
         while rest.data.len() >= window {
             let done = at_level(|level| {
-                let windows = Windows {
+                let windows = PackWindows {
                     job: &quantization,
                     level,
                     places,
@@ -150,7 +155,12 @@ impl Encoder {
     }
 
     /// Packs contiguous blocks with sub-blocks, none of which is shorter than the others.
-    fn encode_sub_blocks<R: RoundingRule>(&self, rule: R, places: Places, part: Part<'_>) {
+    fn encode_sub_blocks<R: RoundingRule>(
+        &self,
+        rule: R,
+        places: CodePlaces,
+        part: EncodedRuns<'_>,
+    ) {
         let length = self.job.layout.block;
         let window = TOGETHER * length;
         let mut draws = Draws::new(self.rounder.stream(), part.start + part.data.len() as u64);
@@ -190,7 +200,12 @@ impl Encoder {
     }
 
     /// Packs runs of interleaved blocks that are whole bytes each.
-    fn encode_interleaved<R: RoundingRule>(&self, rule: R, places: Places, part: Part<'_>) {
+    fn encode_interleaved<R: RoundingRule>(
+        &self,
+        rule: R,
+        places: CodePlaces,
+        part: EncodedRuns<'_>,
+    ) {
         let layout = &self.job.layout;
         let (inner, record) = (layout.inner, self.job.record);
         let mut draws = Draws::new(self.rounder.stream(), part.start + part.data.len() as u64);
@@ -270,7 +285,7 @@ impl Encoder {
     }
 
     /// Writes the codes of elements in units of their scales: whole bytes of them.
-    fn codes(&self, level: Level, places: Places, units: &[f32], bytes: &mut [u8]) {
+    fn codes(&self, level: Level, places: CodePlaces, units: &[f32], bytes: &mut [u8]) {
         level.run(Codes {
             places,
             smallest: pow2(self.rule.unit_element().emin),
@@ -283,7 +298,7 @@ impl Encoder {
     /// Packs any blocks as the codecs say.
     #[cold]
     #[inline(never)]
-    fn encode_any<R: RoundingRule>(&self, _: R, part: Part<'_>) {
+    fn encode_any<R: RoundingRule>(&self, _: R, part: EncodedRuns<'_>) {
         if part.data.is_empty() {
             return;
         }
@@ -299,7 +314,7 @@ impl Encoder {
 }
 
 /// Consecutive runs of whole blocks.
-struct Part<'a> {
+struct EncodedRuns<'a> {
     /// Begins with the elements of the first run.
     data: &'a [f32],
     /// Position of the data on the axis, a multiple of the block length.
@@ -312,9 +327,9 @@ struct Part<'a> {
     elements: &'a mut [u8],
 }
 
-impl<'a> Part<'a> {
+impl<'a> EncodedRuns<'a> {
     /// The first `count` elements, which are whole runs, or several whole contiguous blocks, and whole bytes. The others stay.
-    fn split_off(&mut self, job: &Job<()>, count: usize) -> Part<'a> {
+    fn split_off(&mut self, job: &PackJob<()>, count: usize) -> EncodedRuns<'a> {
         let Layout {
             axis, inner, block, ..
         } = job.layout;
@@ -324,14 +339,14 @@ impl<'a> Part<'a> {
         let (scales, other_scales) = core::mem::take(&mut self.scales).split_at_mut(records);
         let bytes = count * job.bits as usize / 8;
         let (elements, other_elements) = core::mem::take(&mut self.elements).split_at_mut(bytes);
-        let part = Part {
+        let part = EncodedRuns {
             data,
             at: self.at,
             start: self.start,
             scales,
             elements,
         };
-        *self = Part {
+        *self = EncodedRuns {
             data: rest,
             at: (self.at + rows) % axis,
             start: self.start + count as u64,
@@ -344,7 +359,7 @@ impl<'a> Part<'a> {
 
 /// From elements in units of their scales to codes.
 struct Codes<'a> {
-    places: Places,
+    places: CodePlaces,
     /// The smallest number with all its mantissa bits, as a pattern.
     smallest: u32,
     bits: u32,

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 /// Properties that all blocks of a tensor share.
 #[derive(Clone, Copy)]
-pub(crate) struct Job<C> {
+pub(crate) struct PackJob<C> {
     /// By value, because loops without branches need these fields in registers.
     pub(crate) codec: C,
     pub(crate) layout: Layout,
@@ -120,8 +120,8 @@ impl Plan {
         Ok(())
     }
 
-    pub(crate) fn job<C>(&self, codec: C, bits: u32) -> Job<C> {
-        Job {
+    pub(crate) fn job<C>(&self, codec: C, bits: u32) -> PackJob<C> {
+        PackJob {
             codec,
             layout: self.layout,
             record: self.record,

@@ -266,7 +266,7 @@ impl<'a> PackedView<'a> {
         if !eights {
             return false;
         }
-        let part = Part {
+        let part = BlockSpan {
             view: self,
             plan,
             data,
@@ -299,7 +299,7 @@ impl<'a> PackedView<'a> {
 }
 
 /// Some blocks of a tensor that follow each other.
-struct Part<'a, T> {
+struct BlockSpan<'a, T> {
     view: &'a PackedView<'a>,
     plan: &'a Plan,
     data: &'a mut [T],
@@ -307,7 +307,7 @@ struct Part<'a, T> {
     start: usize,
 }
 
-impl<T: DecodeNumber> Part<'_, T> {
+impl<T: DecodeNumber> BlockSpan<'_, T> {
     fn decode<C: Lanes, const BITS: usize>(self, lanes: C) {
         let job = self.plan.job(lanes, BITS as u32);
         dispatch(DecodeEights::<C, T, BITS> {

@@ -42,7 +42,7 @@ impl Epilogue<'_> {
         rows: usize,
         columns: Range<usize>,
     ) {
-        let place = Place {
+        let place = ResultPart {
             result,
             stride,
             rows,
@@ -76,7 +76,7 @@ impl Epilogue<'_> {
 }
 
 /// A part of a result, and the part of the bias for its columns.
-struct Place<'a> {
+struct ResultPart<'a> {
     result: *mut f32,
     stride: usize,
     rows: usize,
@@ -84,12 +84,12 @@ struct Place<'a> {
     bias: Option<&'a [f32]>,
 }
 
-fn finish(place: Place<'_>, round: impl Fn(f32) -> f32) {
+fn finish(place: ResultPart<'_>, round: impl Fn(f32) -> f32) {
     dispatch(Finish { place, round });
 }
 
 struct Finish<'a, F> {
-    place: Place<'a>,
+    place: ResultPart<'a>,
     round: F,
 }
 

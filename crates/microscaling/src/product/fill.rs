@@ -2,7 +2,7 @@
 
 use super::matrices::Matrices;
 use super::panels::{FREE, LINE, PAIRS, Panels, SUMMED, Side, TILE, word};
-use super::pieces::{Line, Piece, Pieces, Plan, Quantized, Source, Written};
+use super::pieces::{Line, Piece, PiecePlan, PieceSource, Pieces, Quantized, Written};
 use super::transpose::transpose;
 use crate::format::{BlockFormat, FloatFormat};
 use crate::processor::instruction_set::{Kernel, dispatch};
@@ -81,12 +81,16 @@ impl Panels {
             return Ok(Self::with_room(side, lengths));
         }
         let rows = dense == DenseAxis::Summed;
-        let plan = Plan::new(side, rows, lengths, [1, 1]);
+        let plan = PiecePlan::new(side, rows, lengths, [1, 1]);
         Self::filled(lengths, &plan, &Written { rows, write })
     }
 
     /// Panels with what the source gives.
-    fn filled(lengths: [usize; 3], plan: &Plan, source: &impl Source) -> Result<Self, PanelsError> {
+    fn filled(
+        lengths: [usize; 3],
+        plan: &PiecePlan,
+        source: &impl PieceSource,
+    ) -> Result<Self, PanelsError> {
         let mut panels = Self::with_room(plan.side, lengths);
         let tiles = Tiles {
             first: panels.room(),
@@ -94,7 +98,7 @@ impl Panels {
             summed: panels.summed_tiles(),
         };
         let fill = |pieces: Pieces<'_>| fill(pieces, source, tiles);
-        let seen = share(plan.all(), &fill, &Seen::and)?;
+        let seen = share(plan.all(), &fill, &KnownElements::and)?;
         // SAFETY: every tile is in a piece, and was written in the course of the work on this piece.
         unsafe { panels.set_filled() };
         if seen.low & 0xffff != 0 {
@@ -184,7 +188,7 @@ pub(super) type Room<'a> = &'a mut [MaybeUninit<[u32; LINE]>; TILE / LINE];
 
 /// Known properties of elements.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct KnownElements {
     /// All of them, or-ed.
     pub(super) low: u32,
     /// At most the smallest magnitude's pattern minus one, so that zero is the largest.
@@ -193,7 +197,7 @@ pub(super) struct Seen {
     pub(super) most: u32,
 }
 
-impl Seen {
+impl KnownElements {
     pub(super) const NOTHING: Self = Self {
         low: 0,
         least: u32::MAX,
@@ -214,8 +218,12 @@ impl Seen {
 }
 
 /// Quantizes some pieces and writes their tiles.
-fn fill(pieces: Pieces<'_>, source: &impl Source, tiles: Tiles) -> Result<Seen, QuantizeError> {
-    let mut seen = Seen::NOTHING;
+fn fill(
+    pieces: Pieces<'_>,
+    source: &impl PieceSource,
+    tiles: Tiles,
+) -> Result<KnownElements, QuantizeError> {
+    let mut seen = KnownElements::NOTHING;
     let mut values = Vec::new();
     for piece in pieces.each() {
         let mut target = Target {
@@ -231,10 +239,10 @@ fn fill(pieces: Pieces<'_>, source: &impl Source, tiles: Tiles) -> Result<Seen, 
 
 /// The tiles of a piece.
 pub(super) struct Target<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a PiecePlan,
     pub(super) piece: &'a Piece,
     pub(super) tiles: Tiles,
-    pub(super) seen: &'a mut Seen,
+    pub(super) seen: &'a mut KnownElements,
 }
 
 impl Target<'_> {
@@ -265,7 +273,7 @@ impl Kernel for Convert<'_, '_> {
             ref mut seen,
         } = *target;
         // In registers: the compiler does not vectorize reductions of what lies behind a pointer.
-        let Seen {
+        let KnownElements {
             mut low,
             mut least,
             mut most,
@@ -276,7 +284,7 @@ impl Kernel for Convert<'_, '_> {
             least = least.min((bits & ABS).wrapping_sub(1));
             most = most.max(bits & ABS);
         }
-        **seen = Seen { low, least, most };
+        **seen = KnownElements { low, least, most };
         let (free, summed) = (piece.free.len(), piece.summed.len());
         let (first_free, first_summed) = (piece.free.start / FREE, piece.summed.start / SUMMED);
         let matrices = values.chunks_exact(free * summed);

@@ -35,7 +35,7 @@ pub(super) struct Strip {
 
 /// The operands of a kernel, and the place of the result.
 #[derive(Clone, Copy)]
-pub(super) struct Job {
+pub(super) struct KernelCall {
     /// Tiles along the summed axis: at most as many as a block has.
     pub(super) tiles: usize,
     /// The strip's rows in their first tile.
@@ -110,7 +110,7 @@ impl Strip {
     /// The processor must have `path`, and the strip must have been [set](Self::set) for this path with the job's rows. The
     /// job must point to whole tiles of the operands, aligned to cache lines, and to the rows and columns of the result. No
     /// other code may access this part of the result.
-    pub(super) unsafe fn multiply(&self, path: ProductPath, job: Job) {
+    pub(super) unsafe fn multiply(&self, path: ProductPath, job: KernelCall) {
         job.prefetch_result();
         // SAFETY: as the caller says.
         unsafe {
@@ -134,7 +134,7 @@ impl Strip {
     }
 }
 
-impl Job {
+impl KernelCall {
     /// Asks for the result's rows and columns, which the kernel adds to or stores long after its first operand. Rows of a large
     /// result lie in pages of their own, where no processor looks ahead by itself.
     fn prefetch_result(&self) {
@@ -224,7 +224,7 @@ fn fused(sum: f32, a: f32, b: f32) -> f32 {
 ///
 /// # Safety
 /// As [`Strip::multiply`].
-unsafe fn portable(job: Job) {
+unsafe fn portable(job: KernelCall) {
     for row in 0..job.rows {
         for (j, first) in (0..job.columns).step_by(FREE).enumerate() {
             let mut sums = [0.0_f32; FREE];

@@ -1,7 +1,7 @@
 //! Whole products: the order of their parts, and the thread for each part.
 
 use super::epilogue::Epilogue;
-use super::kernels::{COLUMNS, Job, Strip};
+use super::kernels::{COLUMNS, KernelCall, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
 use super::path::ProductPath;
 use crate::processor::float_state::ieee;
@@ -186,7 +186,7 @@ impl Panels {
             ProductPath::NeonBf16 if !Self::is_never_flushed(lhs, rhs) => ProductPath::Neon,
             path => path,
         };
-        let product = Product {
+        let product = Multiplication {
             path,
             may_be_nan: Self::may_be_nan(lhs, rhs),
             lhs,
@@ -226,7 +226,7 @@ impl Panels {
 }
 
 /// A product as a whole.
-struct Product<'a> {
+struct Multiplication<'a> {
     path: ProductPath,
     may_be_nan: bool,
     lhs: &'a Panels,
@@ -237,11 +237,11 @@ struct Product<'a> {
 }
 
 // SAFETY: the result is written by parts that have no element in common; all else is only read.
-unsafe impl Sync for Product<'_> {}
+unsafe impl Sync for Multiplication<'_> {}
 
 /// Some rows and columns of some products.
 struct Part<'a> {
-    product: &'a Product<'a>,
+    product: &'a Multiplication<'a>,
     pairs: Range<usize>,
     /// In tiles.
     rows: Range<usize>,
@@ -303,7 +303,7 @@ impl Part<'_> {
 
     /// Multiplies all rows by some columns of one pair, block after block of the summed axis.
     fn columns_of(&self, pair: usize, columns: Range<usize>, strip: &mut Strip) {
-        let Product {
+        let Multiplication {
             path,
             may_be_nan,
             lhs,
@@ -328,7 +328,7 @@ impl Part<'_> {
                 unsafe { strip.set(path, block.len(), words) };
                 for column in columns.clone().map(|column| column * COLUMNS) {
                     let tile = rhs.tile(right, column / FREE, block.start);
-                    let job = Job {
+                    let job = KernelCall {
                         tiles: block.len(),
                         lhs: words,
                         lhs_stride: lhs.summed_tiles() * TILE,

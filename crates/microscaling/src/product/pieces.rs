@@ -24,7 +24,7 @@ const PIECE: usize = 8192;
 const LONGEST: usize = 1024;
 
 /// How matrices are cut into pieces: whole tiles, and whole blocks of a format.
-pub(super) struct Plan {
+pub(super) struct PiecePlan {
     pub(super) side: Side,
     /// Whether the summed axis is the dense one.
     pub(super) rows: bool,
@@ -46,12 +46,12 @@ pub(super) struct Piece {
 }
 
 /// A source of pieces.
-pub(super) trait Source: Sync {
+pub(super) trait PieceSource: Sync {
     /// Writes a piece into its tiles. `values` are room for a copy.
     fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError>;
 }
 
-impl Plan {
+impl PiecePlan {
     /// Pieces of matrices with elements, whose lengths along the free and the summed axis are multiples of the units, or
     /// all there is.
     pub(super) fn new(
@@ -126,7 +126,7 @@ impl Plan {
 
 /// Some pieces, which neighbour each other.
 pub(super) struct Pieces<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a PiecePlan,
     range: Range<usize>,
 }
 
@@ -181,7 +181,7 @@ impl<'a> Quantized<'a> {
         side: Side,
         matrices: Matrices<'a>,
         quantization: OperandQuantization,
-    ) -> Result<(Plan, Self), PanelsError> {
+    ) -> Result<(PiecePlan, Self), PanelsError> {
         let Matrices {
             free,
             summed,
@@ -229,7 +229,7 @@ impl<'a> Quantized<'a> {
             is.then_some((rule, rounding))
         });
         let lengths = [matrices.starts.len(), free.length, summed.length];
-        let plan = Plan::new(side, rows, lengths, [free_unit, unit]);
+        let plan = PiecePlan::new(side, rows, lengths, [free_unit, unit]);
         let mut source = Self {
             matrices,
             quantization,
@@ -402,7 +402,7 @@ impl Quantized<'_> {
     }
 }
 
-impl Source for Quantized<'_> {
+impl PieceSource for Quantized<'_> {
     /// Quantizes a piece in a copy of what lies in memory, unless its blocks are quantized on their way into the tiles.
     fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
         let piece = target.piece;
@@ -428,7 +428,7 @@ pub(super) struct Written<F> {
     pub(super) write: F,
 }
 
-impl<F: Fn(Line, &mut [f32]) + Sync> Source for Written<F> {
+impl<F: Fn(Line, &mut [f32]) + Sync> PieceSource for Written<F> {
     fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
         let piece = target.piece;
         let (outer, inner) = match self.rows {

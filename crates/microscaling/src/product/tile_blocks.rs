@@ -1,8 +1,8 @@
 //! Blocks that lie in a tile as they are: from the operand, or a copy of a piece, into the tile in one go.
 
-use super::fill::{Room, Seen, Tiles};
+use super::fill::{KnownElements, Room, Tiles};
 use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
-use super::pieces::{Piece, Plan};
+use super::pieces::{Piece, PiecePlan};
 use super::transpose::transpose;
 use crate::processor::instruction_set::Kernel;
 use crate::processor::prefetch::prefetch;
@@ -24,10 +24,10 @@ pub(super) struct TileBlocks<'a, R> {
     pub(super) starts: &'a [usize],
     /// How far apart lines begin.
     pub(super) stride: usize,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a PiecePlan,
     pub(super) piece: &'a Piece,
     pub(super) tiles: Tiles,
-    pub(super) seen: &'a mut Seen,
+    pub(super) seen: &'a mut KnownElements,
     /// Set if all of the piece was worked on.
     pub(super) done: &'a mut bool,
 }
@@ -49,7 +49,7 @@ impl<R: ElementRule> Kernel for TileBlocks<'_, R> {
         let (plan, piece) = (self.plan, self.piece);
         // By value: loops without branches need what they look at in registers.
         let rule = *self.rule;
-        let blocks = Blocks {
+        let blocks = BlockRounding {
             rule: &rule,
             element_rule: self.element_rule,
             element: rule.unit_element(),
@@ -72,7 +72,7 @@ impl<R: ElementRule> Kernel for TileBlocks<'_, R> {
             if plan.rows {
                 for (i, j) in (0..across).flat_map(|i| (0..along).map(move |j| (i, j))) {
                     let data = &data[i * FREE * self.stride + j * SUMMED..];
-                    let lines = Lines::new(data, self.stride);
+                    let lines = TileLines::new(data, self.stride);
                     let Some(tile) = blocks.rows(lines, room(matrix, i, j), &mut bounds) else {
                         return;
                     };
@@ -106,13 +106,13 @@ impl<R: ElementRule> Kernel for TileBlocks<'_, R> {
 }
 
 /// How the blocks of a tile are quantized.
-struct Blocks<'a, R> {
+struct BlockRounding<'a, R> {
     rule: &'a BlockRule,
     element_rule: R,
     element: UnitElement,
 }
 
-impl<R: ElementRule> Blocks<'_, R> {
+impl<R: ElementRule> BlockRounding<'_, R> {
     /// The scales of blocks with these largest magnitudes, if all are tame. The bounds then hold for these blocks, too.
     #[inline(always)]
     fn scales(&self, maxima: &[u32; TOGETHER], bounds: &mut Bounds) -> Option<[u32; TOGETHER]> {
@@ -144,7 +144,7 @@ impl<R: ElementRule> Blocks<'_, R> {
     #[inline(always)]
     fn rows<'t>(
         &self,
-        lines: Lines<'_, FREE, SUMMED>,
+        lines: TileLines<'_, FREE, SUMMED>,
         tile: Room<'t>,
         bounds: &mut Bounds,
     ) -> Option<Tile<'t>> {
@@ -226,7 +226,7 @@ impl Copies {
         let copies: *mut [[f32; FREE]; SUMMED] = self.0.as_mut_ptr().cast();
         for first in (0..SUMMED).step_by(ROWS) {
             for (i, maxima) in maxima.iter_mut().enumerate() {
-                let rows = Lines::<ROWS, FREE>::new(&data[first * stride + i * FREE..], stride);
+                let rows = TileLines::<ROWS, FREE>::new(&data[first * stride + i * FREE..], stride);
                 // In registers, as a copy.
                 let mut most = *maxima;
                 for k in 0..ROWS {
@@ -258,13 +258,13 @@ fn written(tile: Room<'_>, line: impl Fn(usize) -> [u32; LINE]) -> Tile<'_> {
 }
 
 /// C lines of N elements.
-struct Lines<'a, const C: usize, const N: usize> {
+struct TileLines<'a, const C: usize, const N: usize> {
     data: &'a [f32],
     /// How far apart they begin.
     stride: usize,
 }
 
-impl<'a, const C: usize, const N: usize> Lines<'a, C, N> {
+impl<'a, const C: usize, const N: usize> TileLines<'a, C, N> {
     #[inline(always)]
     fn new(data: &'a [f32], stride: usize) -> Self {
         assert!((C - 1) * stride + N <= data.len(), "a tile is whole");
@@ -289,7 +289,7 @@ struct Bounds {
 
 impl Bounds {
     #[inline(always)]
-    fn add_to(self, seen: &mut Seen) {
+    fn add_to(self, seen: &mut KnownElements) {
         for i in 0..TOGETHER {
             seen.least = seen.least.min(self.least[i].wrapping_sub(1));
             seen.most = seen.most.max(self.most[i]);

@@ -46,7 +46,7 @@ impl BlockFormat {
             element_rule: Clipped,
             stream: Rounder::NearestEven.stream(),
         };
-        let lines = Lines {
+        let lines = ClippedLines {
             values,
             gradient,
             line: layout.axis * layout.inner,
@@ -73,13 +73,13 @@ impl BlockFormat {
 const TOGETHER: usize = 8192;
 
 /// Whole lines of a tensor and of its gradient. A line has whole blocks along an axis, and the elements interleaved with them.
-struct Lines<'a> {
+struct ClippedLines<'a> {
     values: &'a [f32],
     gradient: &'a mut [f32],
     line: usize,
 }
 
-impl Divide for Lines<'_> {
+impl Divide for ClippedLines<'_> {
     fn elements(&self) -> usize {
         self.values.len()
     }

@@ -27,7 +27,7 @@ pub(super) fn quantize(
     if data.is_empty() {
         return;
     }
-    let tensor = Tensor {
+    let tensor = EdenTensor {
         rule,
         block: layout.block,
         stream,
@@ -42,14 +42,14 @@ pub(super) fn quantize(
     });
 }
 
-struct Tensor<'a> {
+struct EdenTensor<'a> {
     rule: &'a FloatScaleRule,
     /// Elements in a block.
     block: usize,
     stream: RandomStream,
 }
 
-impl Tensor<'_> {
+impl EdenTensor<'_> {
     /// Quantizes consecutive runs of groups, the first at this place on the axis and in the tensor.
     fn quantize(
         &self,

@@ -37,11 +37,11 @@ pub(super) fn partials(
     let runs = Runs::of(layout);
     let parts = StatisticsParts::of_layout(layout, source.original().len());
     let mut partials: Vec<Partial> = (0..parts.count()).map(|_| Partial::default()).collect();
-    let piece = Piece {
+    let piece = SomeParts {
         partials: &mut partials,
         first: 0,
     };
-    share_all(piece, &|Piece { partials, first }| {
+    share_all(piece, &|SomeParts { partials, first }| {
         let mut scratch = [const { Vec::new() }; 2];
         for (i, partial) in partials.iter_mut().enumerate() {
             let part = parts.runs_and_columns(first + i);
@@ -118,12 +118,12 @@ fn part_of<'a>(
 }
 
 /// Some of the parts.
-struct Piece<'a> {
+struct SomeParts<'a> {
     partials: &'a mut [Partial],
     first: usize,
 }
 
-impl Divide for Piece<'_> {
+impl Divide for SomeParts<'_> {
     /// As many as take as long to be quantized.
     fn elements(&self) -> usize {
         self.partials.len() * PART * 4

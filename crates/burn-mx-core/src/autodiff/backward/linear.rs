@@ -23,11 +23,11 @@ struct Linear<const N: usize>;
 /// The state for the backward pass: the layer's specs, the saved inputs of its products, and the metas of their
 /// gradients.
 #[derive(Clone, Debug)]
-struct State<B: MxKernels> {
+struct LinearState<B: MxKernels> {
     interned: &'static SharedSpecs,
     x: Option<Saved<B>>,
     weight: Option<Saved<B>>,
-    operands: Operands,
+    operands: OperandNumbers,
     x_meta: Meta,
     weight_meta: Meta,
     bias_meta: Option<Meta>,
@@ -35,13 +35,13 @@ struct State<B: MxKernels> {
 
 /// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
 #[derive(Clone, Copy, Debug)]
-struct Operands {
+struct OperandNumbers {
     interned: &'static SharedSpecs,
     x: OpNumber,
     weight: OpNumber,
 }
 
-impl Operands {
+impl OperandNumbers {
     fn new(interned: &'static SharedSpecs) -> Self {
         Self {
             interned,
@@ -69,7 +69,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     interned: &'static SharedSpecs,
 ) -> Tracked<B> {
     let weight = named::<B>(ProductOp::Linear, weight);
-    let operands = Operands::new(interned);
+    let operands = OperandNumbers::new(interned);
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);
@@ -77,7 +77,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         let forward = linear::forward::<B>;
         hooks::tracked(|| hooks::layer::<B>(|| LayerOp::Linear, x, weight, bias, forward))
     };
-    let state = State::<B> {
+    let state = LinearState::<B> {
         interned,
         operands,
         x: None,
@@ -102,7 +102,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                         prep.checkpoint(operand);
                         Saved::new(operand)
                     };
-                    let state = State {
+                    let state = LinearState {
                         x: saves_x.then(|| save(&x)),
                         weight: saves_weight.then(|| save(&weight)),
                         ..state
@@ -125,15 +125,15 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 }
 
 impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
-    type State = State<B>;
+    type State = LinearState<B>;
 
     fn backward(
         self,
-        ops: Ops<State<B>, N>,
+        ops: Ops<LinearState<B>, N>,
         grads: &mut Gradients,
         checkpointer: &mut Checkpointer,
     ) {
-        let State {
+        let LinearState {
             interned,
             x,
             weight,

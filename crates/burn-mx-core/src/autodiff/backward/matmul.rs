@@ -23,7 +23,7 @@ use crate::tensor::{Float, Meta};
 struct Matmul;
 
 #[derive(Clone, Debug)]
-struct State<B: MxKernels> {
+struct MatmulState<B: MxKernels> {
     interned: &'static SharedSpecs,
     /// By which the operands are drawn where their elementwise rounding is random: the same in all products.
     numbers: [OpNumber; 2],
@@ -76,7 +76,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                 prep.checkpoint(operand);
                 Saved::new(operand)
             };
-            let state = State {
+            let state = MatmulState {
                 interned,
                 numbers,
                 saved: [saves_lhs.then(|| save(&lhs)), saves_rhs.then(|| save(&rhs))],
@@ -90,15 +90,15 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 }
 
 impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
-    type State = State<B>;
+    type State = MatmulState<B>;
 
     fn backward(
         self,
-        ops: Ops<State<B>, 2>,
+        ops: Ops<MatmulState<B>, 2>,
         grads: &mut Gradients,
         checkpointer: &mut Checkpointer,
     ) {
-        let State {
+        let MatmulState {
             interned,
             numbers,
             saved,

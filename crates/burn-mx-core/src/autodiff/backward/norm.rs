@@ -16,10 +16,10 @@ use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, OpContext};
 
 #[derive(Debug)]
-struct Norm<const N: usize>;
+struct NormStep<const N: usize>;
 
 #[derive(Clone, Debug)]
-struct State<B: MxKernels> {
+struct NormState<B: MxKernels> {
     /// Of the op in the forward pass.
     number: OpNumber,
     /// As the recorder knows it.
@@ -71,14 +71,14 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
     // burn-autodiff fixes the number of parents at compile time.
     macro_rules! prepare {
         ($nodes:expr, $beta:expr) => {
-            match Backward::<MxBackend<B>, _>::prepare::<C>(Norm, $nodes)
+            match Backward::<MxBackend<B>, _>::prepare::<C>(NormStep, $nodes)
                 .compute_bound()
                 .stateful()
             {
                 OpsKind::Tracked(mut prep) => {
                     prep.checkpoint(&x);
                     prep.checkpoint(&gamma);
-                    let state = State {
+                    let state = NormState {
                         number,
                         layer,
                         norm,
@@ -104,16 +104,16 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
     }
 }
 
-impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Norm<N> {
-    type State = State<B>;
+impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for NormStep<N> {
+    type State = NormState<B>;
 
     fn backward(
         self,
-        ops: Ops<State<B>, N>,
+        ops: Ops<NormState<B>, N>,
         grads: &mut Gradients,
         checkpointer: &mut Checkpointer,
     ) {
-        let State {
+        let NormState {
             number,
             layer,
             norm,

@@ -17,7 +17,7 @@ use crate::tensor::{Float, Meta};
 struct Softmax;
 
 #[derive(Clone, Debug)]
-struct State<T> {
+struct SoftmaxState<T> {
     output: T,
     input: Meta,
     /// The op's layer in the forward pass, as the recorder names it.
@@ -37,7 +37,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         OpsKind::Tracked(prep) => {
             let input = x.primitive.meta;
             let output = hooks::tracked(|| softmax::forward::<B>(x.primitive, dim));
-            let state = State {
+            let state = SoftmaxState {
                 output: output.clone(),
                 input,
                 layer: hooks::tracked(|| hooks::name_elementwise(None)),
@@ -52,10 +52,10 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 }
 
 impl<B: MxKernels> Backward<MxBackend<B>, 1> for Softmax {
-    type State = State<Float<B>>;
+    type State = SoftmaxState<Float<B>>;
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let State {
+        let SoftmaxState {
             output,
             input,
             layer,

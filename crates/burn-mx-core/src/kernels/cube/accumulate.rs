@@ -37,7 +37,7 @@ pub(super) fn has_kernel(product: &AccumulatedProduct) -> bool {
 }
 
 /// An operand on the device: its values, or its codes and scales.
-struct Source<R: CubeRuntime> {
+struct DeviceOperand<R: CubeRuntime> {
     words: CubeTensor<R>,
     form: Option<pack::Form>,
     parts: StatisticsParts,
@@ -45,7 +45,7 @@ struct Source<R: CubeRuntime> {
     kind: OperandKind,
 }
 
-impl<R: CubeRuntime> Source<R> {
+impl<R: CubeRuntime> DeviceOperand<R> {
     fn of(tensor: CubeTensor<R>, form: &AccumulatedForm, shape: &[usize]) -> Self {
         let kind = form.kind;
         let Some((format, rounding)) = form.blocks else {
@@ -165,9 +165,9 @@ pub(super) fn multiply<R: CubeRuntime>(
     let windows = product.windows();
     let windows = windows.map(|table| launch::words(&operands[1], &table));
     let sources = operands.into_iter().zip(&product.forms);
-    let sources: Vec<Source<R>> = sources
+    let sources: Vec<DeviceOperand<R>> = sources
         .zip(&product.shapes)
-        .map(|((tensor, form), shape)| Source::of(tensor, form, shape))
+        .map(|((tensor, form), shape)| DeviceOperand::of(tensor, form, shape))
         .collect();
     let result = Shape::from(product.shape());
     let result = launch::empty_like(&sources[0].words, result, DType::F32);
@@ -265,7 +265,7 @@ fn add<R: CubeRuntime>(
 /// The result times the tensor scales of both operands, in float64, as on processors.
 fn times_tensor_scales<R: CubeRuntime>(
     result: CubeTensor<R>,
-    sources: Vec<Source<R>>,
+    sources: Vec<DeviceOperand<R>>,
     forms: &[AccumulatedForm; 2],
 ) -> CubeTensor<R> {
     let formats = forms.map(|form| {

@@ -49,21 +49,21 @@ pub(super) fn convolve<R: CubeRuntime, T: Backend<FloatTensorPrimitive = CubeTen
             let line = Shape::from(result.shape()[..3].to_vec());
             T::float_reshape(result, line)
         }
-        2 => Windows::<2>::of(convolution).product::<R, T>(product, operands, bias),
-        3 => Windows::<3>::of(convolution).product::<R, T>(product, operands, bias),
+        2 => ConvolutionDims::<2>::of(convolution).product::<R, T>(product, operands, bias),
+        3 => ConvolutionDims::<3>::of(convolution).product::<R, T>(product, operands, bias),
         dimensions => unreachable!("a convolution in {dimensions} dimensions"),
     }
 }
 
 /// A [`Convolution`] in `N` dimensions.
-struct Windows<const N: usize> {
+struct ConvolutionDims<const N: usize> {
     stride: [usize; N],
     padding: [usize; N],
     dilation: [usize; N],
     groups: usize,
 }
 
-impl<const N: usize> Windows<N> {
+impl<const N: usize> ConvolutionDims<N> {
     fn of(convolution: &Convolution) -> Self {
         let array = |lengths: &[usize]| -> [usize; N] {
             lengths.try_into().expect("there is one for each dimension")
@@ -83,7 +83,7 @@ impl<const N: usize> Windows<N> {
         bias: Option<CubeTensor<R>>,
     ) -> CubeTensor<R> {
         match product {
-            ConvolutionProduct::Output(shape) => {
+            ConvolutionProduct::OutputFormat(shape) => {
                 let Self {
                     stride,
                     padding,

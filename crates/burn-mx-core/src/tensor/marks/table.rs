@@ -1,6 +1,6 @@
 //! What every rule does to the marks of a tensor, and which marks an op's result has.
 
-use super::{Flags, Row, Rule, Step};
+use super::{Flags, ResultRow, Rule, Step};
 
 rules! {
     /// A leaf that requires gradients, or the new value of a weight.

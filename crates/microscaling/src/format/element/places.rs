@@ -9,7 +9,7 @@ use crate::round::bits::{ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
 /// The numbers of a grid are multiples of `smallest` · 2^−(mantissa bits), with this number of mantissa bits from `smallest`
 /// on. All of them are normal float32 numbers or zero; `smallest` is a normal power of two.
 #[derive(Clone, Copy)]
-pub(crate) struct Places {
+pub(crate) struct CodePlaces {
     /// Bits of a code.
     bits: u32,
     mantissa_bits: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Places {
     lowest_special: u32,
 }
 
-impl Places {
+impl CodePlaces {
     /// Of an element format of at most 8 bits.
     pub(crate) const fn of_element(element: ElementFormat) -> Self {
         let mut places = Self::new(element.mantissa_bits(), element.bits());

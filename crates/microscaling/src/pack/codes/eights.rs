@@ -2,9 +2,9 @@
 //! words are the lanes of vectors.
 
 /// Constants that join codes of this number of bits.
-struct Steps<const BITS: usize>;
+struct JoinConstants<const BITS: usize>;
 
-impl<const BITS: usize> Steps<BITS> {
+impl<const BITS: usize> JoinConstants<BITS> {
     /// In lanes of 16, 32 and 64 bits, the low codes: one of them, two, and four.
     const LOW: [u64; 3] = [
         low_bits(BITS, 16),
@@ -33,8 +33,11 @@ const fn low_bits(bits: usize, lane: usize) -> u64 {
 fn joined<const BITS: usize>(codes: u64) -> u64 {
     let mut joined = codes;
     for step in 0..3 {
-        let low = Steps::<BITS>::LOW[step];
-        let (way, width) = (Steps::<BITS>::WAY[step], Steps::<BITS>::WIDTH[step]);
+        let low = JoinConstants::<BITS>::LOW[step];
+        let (way, width) = (
+            JoinConstants::<BITS>::WAY[step],
+            JoinConstants::<BITS>::WIDTH[step],
+        );
         joined = (joined & low) | (joined >> way & low << width);
     }
     joined

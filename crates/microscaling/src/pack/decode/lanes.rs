@@ -3,7 +3,7 @@
 //!
 //! The scalar codec is the specification, and alone decodes blocks whose scale is NaN or near either end of float32.
 
-use crate::format::element::places::Places;
+use crate::format::element::places::CodePlaces;
 use crate::format::{BlockFormat, ElementFormat, Shifts};
 use crate::pack::codes::{BlockCodec, ExponentCodec, FloatScaleCodec, TensorFactor, bitstream};
 use crate::pack::number::DecodeNumber;
@@ -36,7 +36,7 @@ pub(crate) trait Lanes: Copy + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct ExponentLanes {
     codec: ExponentCodec<false>,
-    places: Places,
+    places: CodePlaces,
     /// The scales of tame blocks, from the first one to the last.
     tame: [i32; 2],
     emin: i32,
@@ -49,7 +49,7 @@ impl ExponentLanes {
         if !format.has_exponent() || format.shifts.is_some() {
             return None;
         }
-        let places = Places::of_element(element);
+        let places = CodePlaces::of_element(element);
         if element.bits() > 8 || (element.bits() < 8 && !places.is_plain()) {
             return None;
         }
@@ -103,7 +103,7 @@ pub(crate) struct Nvfp4Lanes {
 }
 
 /// The elements of NVFP4.
-const FP4: Places = Places::of_element(ElementFormat::FP4_E2M1);
+const FP4: CodePlaces = CodePlaces::of_element(ElementFormat::FP4_E2M1);
 
 impl Nvfp4Lanes {
     /// `None` for other formats.
@@ -145,7 +145,7 @@ impl Lanes for Nvfp4Lanes {
 #[derive(Clone, Copy)]
 pub(crate) struct PairLanes {
     codec: ExponentCodec<true>,
-    places: Places,
+    places: CodePlaces,
     magnitude_bits: i32,
 }
 
@@ -159,7 +159,7 @@ impl PairLanes {
         let has_pairs = (format.block_size, format.shifts) == (16, Some(pairs));
         (has_pairs && format.element.bits() <= 8).then(|| Self {
             codec: ExponentCodec::of(format),
-            places: Places::of_element(format.element),
+            places: CodePlaces::of_element(format.element),
             magnitude_bits: format.element.bits() as i32 - 1,
         })
     }

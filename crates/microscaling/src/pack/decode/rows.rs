@@ -3,7 +3,7 @@
 use crate::pack::codes::BlockCodec;
 use crate::pack::codes::bitstream::Reader;
 use crate::pack::number::DecodeNumber;
-use crate::pack::plan::Job;
+use crate::pack::plan::PackJob;
 use crate::processor::instruction_set::Kernel;
 use core::ops::Range;
 
@@ -12,7 +12,7 @@ const PIECE: usize = 64;
 
 /// Unpacks the elements of a range.
 pub(crate) struct DecodeRange<'a, C, T> {
-    pub(crate) job: Job<C>,
+    pub(crate) job: PackJob<C>,
     /// Positions in the tensor.
     pub(crate) range: Range<usize>,
     /// As long as the range.
@@ -26,7 +26,7 @@ pub(crate) struct DecodeRange<'a, C, T> {
 impl<C: BlockCodec, T: DecodeNumber> Kernel for DecodeRange<'_, C, T> {
     #[inline(always)]
     fn run(self) {
-        let Job {
+        let PackJob {
             codec,
             layout,
             record,

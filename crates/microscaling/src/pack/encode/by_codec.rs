@@ -1,9 +1,9 @@
 //! Packs any blocks as the codecs say: the specification.
 
-use super::Part;
+use super::EncodedRuns;
 use crate::pack::codes::BlockCodec;
 use crate::pack::codes::bitstream::Writer;
-use crate::pack::plan::{Job, spread};
+use crate::pack::plan::{PackJob, spread};
 use crate::processor::instruction_set::Kernel;
 use crate::quantize::layout::Layout;
 use crate::round::RoundingRule;
@@ -27,9 +27,9 @@ pub(super) fn elements<'a>(
 pub(super) struct ByCodec<'a, C, R> {
     pub(super) codec: C,
     pub(super) rule: PhantomData<R>,
-    pub(super) job: &'a Job<()>,
+    pub(super) job: &'a PackJob<()>,
     pub(super) stream: RandomStream,
-    pub(super) part: Part<'a>,
+    pub(super) part: EncodedRuns<'a>,
 }
 
 impl<C: BlockCodec, R: RoundingRule> Kernel for ByCodec<'_, C, R> {

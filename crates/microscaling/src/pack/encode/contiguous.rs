@@ -1,6 +1,6 @@
 //! Packing contiguous blocks without sub-blocks: from numbers to codes in one pass, with nothing written in between.
 
-use crate::format::element::places::Places;
+use crate::format::element::places::CodePlaces;
 use crate::pack::codes::eights;
 use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::blocks::contiguous::{LANES, lanes, largest_of_block};
@@ -11,10 +11,10 @@ use crate::round::draws::{Draws, WINDOW};
 use core::hint::black_box;
 
 /// Packs windows of [`TOGETHER`] blocks, up to one with a block that is not tame.
-pub(super) struct Windows<'a, R> {
+pub(super) struct PackWindows<'a, R> {
     pub(super) job: &'a Job<R>,
     pub(super) level: Level,
-    pub(super) places: Places,
+    pub(super) places: CodePlaces,
     /// Bits of a code, and bytes of the code of a scale.
     pub(super) bits: u32,
     pub(super) scale_bytes: usize,
@@ -26,7 +26,7 @@ pub(super) struct Windows<'a, R> {
     pub(super) elements: &'a mut [u8],
 }
 
-impl<R: ElementRule> Windows<'_, R> {
+impl<R: ElementRule> PackWindows<'_, R> {
     /// Packs blocks of a [usual](crate::quantize::blocks::contiguous::is_usual) length. Returns how many elements are packed.
     pub(super) fn run(self, block: usize) -> usize {
         // The lengths as constants, so that a block is a few vectors.
@@ -50,7 +50,7 @@ impl<R: ElementRule> Windows<'_, R> {
 }
 
 struct OfLength<'a, 'b, R, const B: usize> {
-    windows: Windows<'a, R>,
+    windows: PackWindows<'a, R>,
     /// To be increased by the elements that are packed.
     done: &'b mut usize,
 }
@@ -58,7 +58,7 @@ struct OfLength<'a, 'b, R, const B: usize> {
 impl<R: ElementRule, const B: usize> Kernel for OfLength<'_, '_, R, B> {
     #[inline(always)]
     fn run(self) {
-        let Windows {
+        let PackWindows {
             places,
             bits,
             scale_bytes,

@@ -49,7 +49,7 @@ fn assert_same(format: BlockFormat, data: &[f32], shape: [usize; 3], rounding: R
     let encoder = Encoder::new(&format, scale, &plan, rounder);
     let pack = |by_codec: bool| {
         let (mut scales, mut elements) = (vec![0; plan.scales_len], vec![0; plan.elements_len]);
-        let part = Part {
+        let part = EncodedRuns {
             data,
             at: 0,
             start: 1000,

@@ -12,7 +12,7 @@ use crate::processor::threads::Divide;
 use additions::{Addition, Scales, Terms};
 use core::ops;
 use lanes::sum_to_odd;
-use pack::{LANES, Lanes, Packed};
+use pack::{LANES, Lanes, PackedOperand};
 
 /// Rows that are worked on together, while a few rows of a strip are in the cache nearest to the core.
 const ROWS: usize = 8;
@@ -24,11 +24,11 @@ const CHAIN: usize = 64;
 const PER_ELEMENT: usize = 8;
 
 /// A product as a whole.
-pub(super) struct Product<'a> {
+pub(super) struct WholeProduct<'a> {
     accumulator: Accumulator,
     operands: [&'a AccumulatorOperand<'a>; 2],
-    lhs: Packed,
-    rhs: Packed,
+    lhs: PackedOperand,
+    rhs: PackedOperand,
     result: *mut f32,
     /// Significant bits of the product of two packed values, and of two scales that are not in them.
     value_bits: i32,
@@ -38,9 +38,9 @@ pub(super) struct Product<'a> {
 }
 
 // SAFETY: the result is written by parts that have no element in common; all else is only read.
-unsafe impl Sync for Product<'_> {}
+unsafe impl Sync for WholeProduct<'_> {}
 
-impl<'a> Product<'a> {
+impl<'a> WholeProduct<'a> {
     /// From checked operands with a summed axis, and the sums that they start from.
     pub(super) fn new(
         accumulator: Accumulator,
@@ -48,8 +48,8 @@ impl<'a> Product<'a> {
         result: &'a mut [f32],
     ) -> Self {
         let [lhs, rhs] = operands;
-        let lhs = Packed::new(&accumulator, lhs, 1);
-        let rhs = Packed::new(&accumulator, rhs, LANES);
+        let lhs = PackedOperand::new(&accumulator, lhs, 1);
+        let rhs = PackedOperand::new(&accumulator, rhs, LANES);
         let (mut value_bits, mut scale_bits, mut extra) = (0, 0, 0);
         for (operand, packed) in operands.iter().zip([&lhs, &rhs]) {
             value_bits += operand.kind.element.mantissa_bits() as i32 + 1;
@@ -101,14 +101,14 @@ impl<'a> Product<'a> {
 }
 
 /// Some rows and strips of a product.
-pub(super) struct Part<'a> {
-    product: &'a Product<'a>,
+pub(super) struct ProductPart<'a> {
+    product: &'a WholeProduct<'a>,
     rows: ops::Range<usize>,
     strips: ops::Range<usize>,
 }
 
-impl<'a> Part<'a> {
-    pub(super) fn all(product: &'a Product<'a>) -> Self {
+impl<'a> ProductPart<'a> {
+    pub(super) fn all(product: &'a WholeProduct<'a>) -> Self {
         Self {
             product,
             rows: 0..product.rows(),
@@ -117,7 +117,7 @@ impl<'a> Part<'a> {
     }
 }
 
-impl Divide for Part<'_> {
+impl Divide for ProductPart<'_> {
     fn elements(&self) -> usize {
         let elements = self.rows.len() * self.strips.len() * LANES;
         elements.saturating_mul(self.product.length()) / PER_ELEMENT + 1
@@ -151,7 +151,7 @@ impl Divide for Part<'_> {
     }
 }
 
-impl Kernel for Part<'_> {
+impl Kernel for ProductPart<'_> {
     #[inline(always)]
     fn run(self) {
         for strip in self.strips.clone() {
@@ -169,7 +169,7 @@ impl Kernel for Part<'_> {
 
 /// Some rows and one strip.
 struct Block<'a> {
-    product: &'a Product<'a>,
+    product: &'a WholeProduct<'a>,
     rows: ops::Range<usize>,
     strip: usize,
 }
@@ -224,7 +224,7 @@ impl Block<'_> {
     /// Adds what no kernel adds.
     #[inline(never)]
     fn by_the_rule(&self, which: impl Fn(usize, usize) -> bool) {
-        let Product {
+        let WholeProduct {
             accumulator,
             operands,
             ..
@@ -283,7 +283,7 @@ impl Block<'_> {
         range: ops::Range<usize>,
         sums: &mut [Lanes<f32>; ROWS],
     ) {
-        let Product {
+        let WholeProduct {
             accumulator,
             lhs,
             rhs,
@@ -327,7 +327,7 @@ impl Block<'_> {
     /// The scales of a row and of the strip that are not in the values.
     #[inline(always)]
     fn scales(&self, row: usize) -> Scales<'_> {
-        let Product {
+        let WholeProduct {
             lhs, rhs, operands, ..
         } = self.product;
         let of_row = row * lhs.blocks..(row + 1) * lhs.blocks;

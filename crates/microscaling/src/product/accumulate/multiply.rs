@@ -1,6 +1,6 @@
 //! Whole products.
 
-use super::kernels::{Part, Product};
+use super::kernels::{ProductPart, WholeProduct};
 use super::{Accumulator, AccumulatorOperand};
 use crate::processor::instruction_set::dispatch;
 use crate::processor::threads::share_all;
@@ -55,8 +55,10 @@ impl Accumulator {
         }
         // Without terms the chain ends where it began.
         if !result.is_empty() && lhs.summed.length > 0 {
-            let product = Product::new(*self, [lhs, rhs], result);
-            share_all(Part::all(&product), &|part: Part<'_>| dispatch(part));
+            let product = WholeProduct::new(*self, [lhs, rhs], result);
+            share_all(ProductPart::all(&product), &|part: ProductPart<'_>| {
+                dispatch(part)
+            });
         }
         Ok(())
     }

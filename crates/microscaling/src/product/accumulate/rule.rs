@@ -12,7 +12,7 @@ use crate::product::accumulate::AccumulateError;
 use aligned::{Term, joint, late};
 use alloc::vec::Vec;
 use core::ops::Range;
-use exact::{ExactSum, Number, Value};
+use exact::{ExactSum, ExactValue, Number};
 #[cfg(feature = "std")]
 pub use statistics::SumStatistics;
 
@@ -76,9 +76,9 @@ pub(super) struct Dot<'a> {
 }
 
 /// A product.
-struct Product {
+struct ExactProduct {
     /// With the scales that come in here.
-    value: Value,
+    value: ExactValue,
     /// The exponent of those scales.
     scale_exponent: i32,
 }
@@ -102,7 +102,7 @@ impl<'a> Dot<'a> {
     }
 
     /// The same. Every addition is seen before it is made: the running sum, and the products.
-    fn sum_seen(&self, c: f32, see: &mut impl FnMut(f32, &[Product])) -> f32 {
+    fn sum_seen(&self, c: f32, see: &mut impl FnMut(f32, &[ExactProduct])) -> f32 {
         let length = self.operands[0].summed.length;
         let integer = matches!(self.accumulator.order, Order::Integer { .. });
         let every = match self.accumulator.promote_every {
@@ -117,22 +117,27 @@ impl<'a> Dot<'a> {
             let part = start..length.min(start + every);
             let partial = match self.accumulator.order {
                 Order::Integer { bits, overflow } => self.integer(part, bits, overflow),
-                _ => Value::of(self.chain(part, 0.0, see), 0),
+                _ => ExactValue::of(self.chain(part, 0.0, see), 0),
             };
             let scaled = match self.accumulator.scale_at {
                 ScaleAt::Product => partial,
                 ScaleAt::Promotion => partial.times(self.scales(start)),
             };
-            register = add([Value::of(register, 0), scaled], SumFormat::F32_RNE);
+            register = add([ExactValue::of(register, 0), scaled], SumFormat::F32_RNE);
         }
         one_nan(register)
     }
 
     /// c and some products, addition by addition.
-    fn chain(&self, range: Range<usize>, mut c: f32, see: &mut impl FnMut(f32, &[Product])) -> f32 {
+    fn chain(
+        &self,
+        range: Range<usize>,
+        mut c: f32,
+        see: &mut impl FnMut(f32, &[ExactProduct]),
+    ) -> f32 {
         let terms = self.accumulator.order.terms();
         for start in range.clone().step_by(terms) {
-            let products: Vec<Product> = (start..range.end.min(start + terms))
+            let products: Vec<ExactProduct> = (start..range.end.min(start + terms))
                 .map(|at| self.product(at))
                 .collect();
             see(c, &products);
@@ -142,23 +147,23 @@ impl<'a> Dot<'a> {
     }
 
     /// The product of the scales of an element.
-    fn scales(&self, at: usize) -> Value {
+    fn scales(&self, at: usize) -> ExactValue {
         let scale = |i: usize| {
             let operand = self.operands[i];
             match operand.kind.scale {
-                None => Value::of(1.0, 0),
-                Some(scale) => Value::of(operand.scale(self.lines[i], at), scale.facts().emin),
+                None => ExactValue::of(1.0, 0),
+                Some(scale) => ExactValue::of(operand.scale(self.lines[i], at), scale.facts().emin),
             }
         };
         scale(0).times(scale(1))
     }
 
     /// The product of two elements.
-    fn elements(&self, at: usize) -> Value {
+    fn elements(&self, at: usize) -> ExactValue {
         let element = |i: usize| {
             let operand = self.operands[i];
             let x = operand.element(self.lines[i], at);
-            Value::of(self.flushed(x, i), operand.kind.element.emin())
+            ExactValue::of(self.flushed(x, i), operand.kind.element.emin())
         };
         element(0).times(element(1))
     }
@@ -174,23 +179,23 @@ impl<'a> Dot<'a> {
     }
 
     /// A product, with the scales if they come in here.
-    fn product(&self, at: usize) -> Product {
+    fn product(&self, at: usize) -> ExactProduct {
         let elements = self.elements(at);
         let scales = match self.accumulator.scale_at {
             ScaleAt::Product => self.scales(at),
-            ScaleAt::Promotion => Value::of(1.0, 0),
+            ScaleAt::Promotion => ExactValue::of(1.0, 0),
         };
-        Product {
+        ExactProduct {
             value: elements.times(scales),
             scale_exponent: match scales {
-                Value::Finite(scales) => scales.exponent,
+                ExactValue::Finite(scales) => scales.exponent,
                 _ => 0,
             },
         }
     }
 
     /// c and the products of one addition.
-    fn addition(&self, c: f32, products: &[Product]) -> f32 {
+    fn addition(&self, c: f32, products: &[ExactProduct]) -> f32 {
         let values = products.iter().map(|product| product.value);
         match self.accumulator.order {
             Order::Joint {
@@ -200,7 +205,7 @@ impl<'a> Dot<'a> {
                 output,
                 ..
             } => {
-                let c = Value::of(c, output.emin());
+                let c = ExactValue::of(c, output.emin());
                 let all = values.chain([c]);
                 special(all).unwrap_or_else(|| {
                     let terms = products
@@ -217,21 +222,21 @@ impl<'a> Dot<'a> {
                 ..
             } => {
                 let overflowing = |value| match value {
-                    Value::Finite(product)
+                    ExactValue::Finite(product)
                         if !product.is_zero() && product.log2() >= LATE_OVERFLOW =>
                     {
-                        Value::Infinite(product.negative)
+                        ExactValue::Infinite(product.negative)
                     }
                     value => value,
                 };
-                let products: Vec<Value> = values.map(overflowing).collect();
-                let c = Value::of(c, output.emin());
+                let products: Vec<ExactValue> = values.map(overflowing).collect();
+                let c = ExactValue::of(c, output.emin());
                 let all = products.iter().copied().chain([c]);
                 special(all)
                     .unwrap_or_else(|| late(&products, c, fraction_bits as i32, interleave, output))
             }
             Order::Exact { output, .. } => {
-                let c = Value::of(c, output.emin());
+                let c = ExactValue::of(c, output.emin());
                 let all = values.chain([c]);
                 special(all.clone()).unwrap_or_else(|| {
                     let mut sum = ExactSum::ZERO;
@@ -245,7 +250,7 @@ impl<'a> Dot<'a> {
                 output,
             } => self.pairs(c, values.collect(), terms, flush, output),
             Order::Fma { output } => {
-                values.fold(c, |c, value| add([value, Value::of(c, 0)], output))
+                values.fold(c, |c, value| add([value, ExactValue::of(c, 0)], output))
             }
             Order::Integer { .. } => unreachable!("integers are summed up by `integer`"),
         }
@@ -255,7 +260,7 @@ impl<'a> Dot<'a> {
     fn pairs(
         &self,
         c: f32,
-        mut values: Vec<Value>,
+        mut values: Vec<ExactValue>,
         terms: usize,
         flush: bool,
         output: SumFormat,
@@ -264,36 +269,36 @@ impl<'a> Dot<'a> {
             true => sign,
             false => x,
         };
-        let rounded = |values: [Value; 2]| {
+        let rounded = |values: [ExactValue; 2]| {
             let sum = add(values, output);
             flushed(sum, 0.0_f32.copysign(sum))
         };
-        values.resize(terms, Value::ZERO);
+        values.resize(terms, ExactValue::ZERO);
         if flush {
             for value in &mut values {
-                let negative_zero = Value::of(-0.0, 0);
-                *value = Value::of(rounded([*value, negative_zero]), 0);
+                let negative_zero = ExactValue::of(-0.0, 0);
+                *value = ExactValue::of(rounded([*value, negative_zero]), 0);
             }
         }
         while values.len() > 1 {
             let pairs = values.chunks_exact(2);
             values = pairs
-                .map(|pair| Value::of(rounded([pair[0], pair[1]]), 0))
+                .map(|pair| ExactValue::of(rounded([pair[0], pair[1]]), 0))
                 .collect();
         }
-        rounded([Value::of(flushed(c, 0.0), 0), values[0]])
+        rounded([ExactValue::of(flushed(c, 0.0), 0), values[0]])
     }
 
     /// An integer sum of products.
-    fn integer(&self, range: Range<usize>, bits: u32, overflow: Overflow) -> Value {
+    fn integer(&self, range: Range<usize>, bits: u32, overflow: Overflow) -> ExactValue {
         let fraction_bits = |i: usize| self.operands[i].kind.element.fraction_bits();
         let fraction_bits = [0, 1].map(|i| fraction_bits(i).expect("integers are fixed point"));
         let unit = -fraction_bits[0] - fraction_bits[1];
         let mut sum = 0_i64;
         for at in range {
             // Fixed point has neither NaN nor Inf: the operands' elements may, and then there is no sum.
-            let Value::Finite(product) = self.elements(at) else {
-                return Value::Nan;
+            let ExactValue::Finite(product) = self.elements(at) else {
+                return ExactValue::Nan;
             };
             sum += product.cut(unit) as i64;
             let unused = 64 - bits;
@@ -302,7 +307,7 @@ impl<'a> Dot<'a> {
                 Overflow::Saturate => sum.clamp(i64::MIN >> unused, i64::MAX >> unused),
             };
         }
-        Value::Finite(Number {
+        ExactValue::Finite(Number {
             negative: sum < 0,
             magnitude: sum.unsigned_abs().into(),
             unit,
@@ -312,7 +317,7 @@ impl<'a> Dot<'a> {
 }
 
 /// The sum of two numbers, rounded once, by IEEE 754's rules for zeros, NaN and Inf.
-fn add(values: [Value; 2], output: SumFormat) -> f32 {
+fn add(values: [ExactValue; 2], output: SumFormat) -> f32 {
     if let Some(special) = special(values.into_iter()) {
         return special;
     }
@@ -332,24 +337,24 @@ fn add(values: [Value; 2], output: SumFormat) -> f32 {
     }
 }
 
-fn finite(value: Value) -> Option<Number> {
+fn finite(value: ExactValue) -> Option<Number> {
     match value {
-        Value::Finite(number) => Some(number),
+        ExactValue::Finite(number) => Some(number),
         _ => None,
     }
 }
 
 /// The sum, if it is NaN or Inf for all finite numbers.
-fn special(values: impl Iterator<Item = Value>) -> Option<f32> {
+fn special(values: impl Iterator<Item = ExactValue>) -> Option<f32> {
     let mut infinite = None;
     for value in values {
         match (value, infinite) {
-            (Value::Nan, _) => return Some(f32::NAN),
-            (Value::Infinite(negative), Some(other)) if negative != other => {
+            (ExactValue::Nan, _) => return Some(f32::NAN),
+            (ExactValue::Infinite(negative), Some(other)) if negative != other => {
                 return Some(f32::NAN);
             }
-            (Value::Infinite(negative), _) => infinite = Some(negative),
-            (Value::Finite(_), _) => {}
+            (ExactValue::Infinite(negative), _) => infinite = Some(negative),
+            (ExactValue::Finite(_), _) => {}
         }
     }
     infinite.map(|negative| match negative {
@@ -360,7 +365,8 @@ fn special(values: impl Iterator<Item = Value>) -> Option<f32> {
 
 /// Whether a number is below 2^emin, and not 0.
 fn is_subnormal(x: f32, emin: i32) -> bool {
-    finite(Value::of(x, i32::MIN)).is_some_and(|number| !number.is_zero() && number.log2() < emin)
+    finite(ExactValue::of(x, i32::MIN))
+        .is_some_and(|number| !number.is_zero() && number.log2() < emin)
 }
 
 /// Every NaN is the same.

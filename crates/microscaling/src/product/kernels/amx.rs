@@ -9,7 +9,7 @@ use core::arch::asm;
 use core::arch::x86_64::*;
 use std::sync::OnceLock;
 
-use super::Job;
+use super::KernelCall;
 use crate::product::panels::{FREE, TILE};
 
 /// Rows of a strip: two tiles.
@@ -77,10 +77,10 @@ fn is_granted() -> bool {
 /// # Safety
 /// As [`Strip::multiply`](super::Strip::multiply), for a job of at most 32 rows, with AVX-512 F and AMX's tiles.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn multiply(job: Job) {
+pub(super) unsafe fn multiply(job: KernelCall) {
     let mut sums = [0.0_f32; ROWS * COLUMNS];
     for first in (0..job.columns).step_by(COLUMNS) {
-        let part = Job {
+        let part = KernelCall {
             rhs: job.rhs.wrapping_add(first / FREE * job.rhs_stride),
             result: job.result.wrapping_add(first),
             columns: (job.columns - first).min(COLUMNS),
@@ -147,7 +147,7 @@ macro_rules! tiles {
 ///
 /// # Safety
 /// As [`multiply`], for a job of at most two tiles of rows and of columns; those tiles must have their place from `to` on.
-unsafe fn multiply_tiles(job: Job, to: *mut f32, stride: usize) {
+unsafe fn multiply_tiles(job: KernelCall, to: *mut f32, stride: usize) {
     // SAFETY: the operands have these tiles, each of 1024 bytes, and the result its place, as the caller says. What is loaded or
     // stored at other addresses is none.
     unsafe {
@@ -229,7 +229,7 @@ unsafe fn multiply_tiles(job: Job, to: *mut f32, stride: usize) {
 /// # Safety
 /// The result must have the job's rows and columns.
 #[target_feature(enable = "avx512f")]
-unsafe fn hand_over(job: Job, sums: &[f32; ROWS * COLUMNS]) {
+unsafe fn hand_over(job: KernelCall, sums: &[f32; ROWS * COLUMNS]) {
     for (i, sums) in sums.chunks_exact(COLUMNS).enumerate().take(job.rows) {
         for (j, sums) in sums.chunks_exact(FREE).enumerate() {
             let left = job.columns.saturating_sub(j * FREE).min(FREE);

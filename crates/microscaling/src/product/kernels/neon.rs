@@ -7,7 +7,7 @@ use core::arch::aarch64::*;
 use core::arch::asm;
 use core::array::from_fn;
 
-use super::{EXPANDED_ROW, FREE, Job, PAIRS, ROWS, TILE};
+use super::{EXPANDED_ROW, FREE, KernelCall, PAIRS, ROWS, TILE};
 
 /// Rows that a kernel takes at once: with four vectors of columns they leave half of the registers to the operands.
 const NEON_ROWS: usize = 4;
@@ -16,7 +16,7 @@ const VECTORS: usize = FREE / 4;
 
 /// # Safety
 /// As [`Strip::multiply`](super::Strip::multiply), with NEON.
-pub(super) unsafe fn neon(expanded: &[f32; ROWS * EXPANDED_ROW], job: Job) {
+pub(super) unsafe fn neon(expanded: &[f32; ROWS * EXPANDED_ROW], job: KernelCall) {
     for (row, job) in job.parts(NEON_ROWS, FREE) {
         let rows = expanded[row * EXPANDED_ROW..].as_ptr();
         // SAFETY: a part of the job's rows and columns.
@@ -33,7 +33,7 @@ pub(super) unsafe fn neon(expanded: &[f32; ROWS * EXPANDED_ROW], job: Job) {
 /// # Safety
 /// As [`neon`], for a job of at most `MR` rows, which begin at `rows`, and 16 columns.
 #[target_feature(enable = "neon")]
-unsafe fn fused_sums<const MR: usize>(rows: *const f32, job: Job) {
+unsafe fn fused_sums<const MR: usize>(rows: *const f32, job: KernelCall) {
     let mut sums = [[vdupq_n_f32(0.0); VECTORS]; MR];
     let high = vdupq_n_u32(0xffff_0000);
     // Two pairs at a time, which are a vector of a row.
@@ -76,7 +76,7 @@ fn add_products<const LANE: i32, const MR: usize>(
 
 /// # Safety
 /// As [`Strip::multiply`](super::Strip::multiply), with NEON and BF16.
-pub(super) unsafe fn neon_bf16(job: Job) {
+pub(super) unsafe fn neon_bf16(job: KernelCall) {
     for (_, job) in job.parts(NEON_ROWS, FREE) {
         // SAFETY: a part of the job's rows and columns.
         unsafe {
@@ -91,7 +91,7 @@ pub(super) unsafe fn neon_bf16(job: Job) {
 /// # Safety
 /// As [`neon_bf16`], for a job of at most `2 · MR` rows and 16 columns.
 #[target_feature(enable = "neon,bf16")]
-unsafe fn bf16_sums<const MR: usize>(job: Job) {
+unsafe fn bf16_sums<const MR: usize>(job: KernelCall) {
     // A vector has the sums of two rows and two columns.
     let mut sums = [[vdupq_n_f32(0.0); 2 * VECTORS]; MR];
     for tile in 0..job.tiles {
@@ -142,10 +142,10 @@ unsafe fn bf16_sums<const MR: usize>(job: Job) {
 /// Stores a row of the job.
 ///
 /// # Safety
-/// As [`Job::store`].
+/// As [`KernelCall::store`].
 #[inline]
 #[target_feature(enable = "neon")]
-unsafe fn store(job: &Job, row: usize, sums: [float32x4_t; VECTORS]) {
+unsafe fn store(job: &KernelCall, row: usize, sums: [float32x4_t; VECTORS]) {
     let mut values = [0.0; FREE];
     for (j, sum) in sums.into_iter().enumerate() {
         // SAFETY: the array is as long as four vectors.

@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 use core::array::from_fn;
 
-use super::{EXPANDED_ROW, FREE, Job, PAIRS, ROWS, TILE};
+use super::{EXPANDED_ROW, FREE, KernelCall, PAIRS, ROWS, TILE};
 
 /// Calls `$kernel::<MR, NV>` with the least numbers of rows, and of sixteen columns, that hold the job's.
 macro_rules! by_size {
@@ -22,7 +22,7 @@ macro_rules! by_size {
 
 /// # Safety
 /// As [`Strip::multiply`](super::Strip::multiply), with AVX-512 F, BW and BF16.
-pub(super) unsafe fn avx512_bf16(job: Job) {
+pub(super) unsafe fn avx512_bf16(job: KernelCall) {
     for (_, job) in job.parts(8, 3 * FREE) {
         // SAFETY: as the caller says.
         unsafe { by_size!(job, bf16_sums(job), [1, 2, 3]) }
@@ -32,7 +32,7 @@ pub(super) unsafe fn avx512_bf16(job: Job) {
 /// # Safety
 /// As [`avx512_bf16`], for a job of at most `MR` rows and `16 · NV` columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-unsafe fn bf16_sums<const MR: usize, const NV: usize>(job: Job) {
+unsafe fn bf16_sums<const MR: usize, const NV: usize>(job: KernelCall) {
     let mut sums = [[_mm512_setzero_ps(); NV]; MR];
     for tile in 0..job.tiles {
         for pair in 0..PAIRS {
@@ -59,7 +59,7 @@ unsafe fn bf16_sums<const MR: usize, const NV: usize>(job: Job) {
 
 /// # Safety
 /// As [`Strip::multiply`](super::Strip::multiply), with AVX-512 F and BW.
-pub(super) unsafe fn avx512(expanded: &[f32; ROWS * EXPANDED_ROW], job: Job) {
+pub(super) unsafe fn avx512(expanded: &[f32; ROWS * EXPANDED_ROW], job: KernelCall) {
     // Two vectors, odd and even, of as many columns as leave registers for the sums.
     for (_, job) in job.parts(8, 2 * FREE) {
         // SAFETY: as the caller says.
@@ -72,7 +72,7 @@ pub(super) unsafe fn avx512(expanded: &[f32; ROWS * EXPANDED_ROW], job: Job) {
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn fused_sums<const MR: usize, const NV: usize>(
     expanded: &[f32; ROWS * EXPANDED_ROW],
-    job: Job,
+    job: KernelCall,
 ) {
     let mut sums = [[_mm512_setzero_ps(); NV]; MR];
     let high = _mm512_set1_epi32(0xffff_0000_u32 as i32);
@@ -109,7 +109,7 @@ unsafe fn fused_sums<const MR: usize, const NV: usize>(
 /// The result must have them.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn store<const MR: usize, const NV: usize>(job: Job, sums: &[[__m512; NV]; MR]) {
+unsafe fn store<const MR: usize, const NV: usize>(job: KernelCall, sums: &[[__m512; NV]; MR]) {
     for (i, sums) in sums.iter().enumerate().take(job.rows) {
         for (j, sum) in sums.iter().enumerate() {
             let left = job.columns.saturating_sub(j * FREE).min(FREE);
@@ -133,7 +133,7 @@ const AVX2_ROWS: usize = 6;
 /// # Safety
 /// As [`Strip::multiply`](super::Strip::multiply), with AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn avx2(expanded: &[f32; ROWS * EXPANDED_ROW], job: Job) {
+pub(super) unsafe fn avx2(expanded: &[f32; ROWS * EXPANDED_ROW], job: KernelCall) {
     for (row, job) in job.parts(AVX2_ROWS, FREE) {
         let rows = expanded[row * EXPANDED_ROW..].as_ptr();
         // SAFETY: a part of the job's rows and columns.
@@ -153,7 +153,7 @@ pub(super) unsafe fn avx2(expanded: &[f32; ROWS * EXPANDED_ROW], job: Job) {
 /// # Safety
 /// As [`avx2`], for a job of `MR` rows, which begin at `rows`, and at most 16 columns.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_sums<const MR: usize>(rows: *const f32, job: Job) {
+unsafe fn avx2_sums<const MR: usize>(rows: *const f32, job: KernelCall) {
     let mut sums = [[_mm256_setzero_ps(); 2]; MR];
     let high = _mm256_set1_epi32(0xffff_0000_u32 as i32);
     for pair in 0..job.tiles * PAIRS {

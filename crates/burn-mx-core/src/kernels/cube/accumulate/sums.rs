@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 use super::terms::{UNIT, exponent, is_special, sign, significand};
 use crate::kernels::cube::numbers::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::kernels::cube::numbers::float::{self, Float32};
-use crate::kernels::cube::numbers::wide::{self, Number, Output};
+use crate::kernels::cube::numbers::wide::{self, Number, OutputFormat};
 pub(super) use adders::LEAVES;
 use adders::{add_in_turn, add_integers, add_pairs, number};
 pub(super) use groups::GROUPS;
@@ -101,7 +101,7 @@ pub(in crate::kernels::cube) struct Chain {
 
 /// Where the elements of the result lie, as [`Results`](crate::kernels::product::accumulated::layout::Results) has them.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(in crate::kernels::cube) struct Elements {
+pub(in crate::kernels::cube) struct ResultElements {
     count: usize,
     /// The column that comes first.
     first: usize,
@@ -115,7 +115,7 @@ pub(in crate::kernels::cube) struct Elements {
 
 /// Where the words of a row and of a column are, and how far the column's next word is.
 #[derive(CubeType, Clone, Copy)]
-struct Place {
+struct WordPlace {
     row: usize,
     column: usize,
     step: usize,
@@ -132,8 +132,8 @@ pub(in crate::kernels::cube) fn sums_kernel(
     matrices: &Array<u32>,
     result: &mut Array<u32>,
     chain: &Chain,
-    output: &Output,
-    elements: &Elements,
+    output: &OutputFormat,
+    elements: &ResultElements,
     #[comptime] structure: Structure,
 ) {
     if ABSOLUTE_POS >= elements.count {
@@ -172,7 +172,7 @@ pub(in crate::kernels::cube) fn sums_kernel(
     }
     let mut of_part = 0usize.runtime();
     for addition in 0..chain.additions {
-        let place = Place {
+        let place = WordPlace {
             row: left,
             column: right,
             step: columns,
@@ -180,7 +180,7 @@ pub(in crate::kernels::cube) fn sums_kernel(
         match comptime!(structure.adding) {
             Adding::Joint(width) => c = add(lhs, rhs, &place, c, chain, output, width),
             Adding::Groups => {
-                let scales = Place {
+                let scales = WordPlace {
                     row: left_scale,
                     column: right_scale,
                     step: columns,

@@ -17,7 +17,7 @@ pub(in crate::kernels::cube) fn of_words(hi: u32, lo: u32) -> Wide {
 
 /// A float format with subnormal numbers, and its rounding: to nearest, half to even, or toward zero.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(in crate::kernels::cube) struct Output {
+pub(in crate::kernels::cube) struct OutputFormat {
     pub(in crate::kernels::cube) emin: i32,
     pub(in crate::kernels::cube) emax: i32,
     pub(in crate::kernels::cube) mantissa_bits: i32,
@@ -27,8 +27,8 @@ pub(in crate::kernels::cube) struct Output {
 
 /// Float32, rounded to nearest.
 #[cube]
-pub(in crate::kernels::cube) fn single() -> Output {
-    Output {
+pub(in crate::kernels::cube) fn single() -> OutputFormat {
+    OutputFormat {
         emin: comptime!(-126i32).runtime(),
         emax: 127i32.runtime(),
         mantissa_bits: 23i32.runtime(),
@@ -91,7 +91,12 @@ pub(in crate::kernels::cube) fn negate_if(x: Wide, negative: bool) -> Wide {
 /// `(x + rest) · 2^unit` rounded to the format, the rest less than 1; +Inf if it is too large. If there is a rest, x has more bits
 /// than the format.
 #[cube]
-pub(in crate::kernels::cube) fn rounded(x: Wide, rest: bool, unit: i32, output: &Output) -> u32 {
+pub(in crate::kernels::cube) fn rounded(
+    x: Wide,
+    rest: bool,
+    unit: i32,
+    output: &OutputFormat,
+) -> u32 {
     let to = max(log2(x) + unit, output.emin) - output.mantissa_bits;
     let down = to - unit;
     let by = min(max(down, 0), 63) as u32;
@@ -125,7 +130,7 @@ const NO_EXPONENT: i32 = -100_000;
 
 /// The sum of two numbers, rounded once, by IEEE 754's rules for zeros.
 #[cube]
-pub(in crate::kernels::cube) fn sum(a: &Number, b: &Number, output: &Output) -> u32 {
+pub(in crate::kernels::cube) fn sum(a: &Number, b: &Number, output: &OutputFormat) -> u32 {
     // With the uppermost bit set.
     let a_zeros = min(a.significand.leading_zeros(), 31);
     let b_zeros = min(b.significand.leading_zeros(), 31);

@@ -36,7 +36,7 @@ pub(in crate::kernels::cube) fn transform<R: CubeRuntime>(
         Signs::Random(stream) => (random::argument(stream), false),
         Signs::Repeated(bits) => (random::bits_argument(bits), true),
     };
-    let kind = Kind { repeated, inverse };
+    let kind = HadamardKind { repeated, inverse };
     // SAFETY: a unit reads and writes one element, inside of the tensor's shape.
     unsafe {
         transform_kernel::launch_unchecked(
@@ -64,7 +64,7 @@ const UNITS: u32 = 128;
 
 /// The job of a kernel, known when the kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::kernels::cube) struct Kind {
+pub(in crate::kernels::cube) struct HadamardKind {
     /// Whether the signs are the same ones for every block.
     pub(in crate::kernels::cube) repeated: bool,
     /// Whether elements take their signs after the sums and differences, and not before them.
@@ -82,7 +82,7 @@ pub(in crate::kernels::cube) fn transform_kernel(
     #[comptime] axis: usize,
     #[comptime] rank: usize,
     #[comptime] block: usize,
-    #[comptime] kind: Kind,
+    #[comptime] kind: HadamardKind,
     #[comptime] float32: Float32,
 ) {
     let mut values = SharedMemory::<u32>::new(comptime!(UNITS as usize));

@@ -17,10 +17,10 @@ use crate::kernels::{
 };
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
-type Tensor = CubeTensor<WgpuRuntime>;
+type DeviceTensor = CubeTensor<WgpuRuntime>;
 
 /// Numbers of magnitude 2^-6 to 2.
-fn ordinary(shape: [usize; 2], seed: u64) -> Tensor {
+fn ordinary(shape: [usize; 2], seed: u64) -> DeviceTensor {
     let stream = RandomStream::new(seed, 0);
     let number = |i| {
         let word = stream.draw(i);
@@ -32,7 +32,7 @@ fn ordinary(shape: [usize; 2], seed: u64) -> Tensor {
     B::float_from_data(TensorData::new(values, shape), &Default::default())
 }
 
-fn bits(tensor: Tensor) -> Vec<u32> {
+fn bits(tensor: DeviceTensor) -> Vec<u32> {
     let data = read_sync(B::float_into_data(tensor)).expect("the device computes");
     let values: Vec<f32> = data.into_vec().expect("it holds f32");
     values.into_iter().map(f32::to_bits).collect()
@@ -69,7 +69,7 @@ fn its_float32_and_integers_agree() {
     };
     let binary = |function| (KernelOp::Binary(function, op), vec![x(), y()]);
     let unary = |function| (KernelOp::Function(function, rounding), vec![x()]);
-    let kernels: Vec<(KernelOp, Vec<Tensor>)> = vec![
+    let kernels: Vec<(KernelOp, Vec<DeviceTensor>)> = vec![
         binary(BinaryOp::Add),
         binary(BinaryOp::Sub),
         binary(BinaryOp::Mul),
@@ -109,7 +109,7 @@ fn its_float32_and_integers_agree() {
 /// Operands for matrix units are written as bfloat16, whose bits this device can hold though it computes nothing with them.
 #[test]
 fn operands_in_bfloat16_have_the_upper_halves() {
-    let upper_halves = |mut tensor: Tensor| -> Vec<u32> {
+    let upper_halves = |mut tensor: DeviceTensor| -> Vec<u32> {
         assert_eq!(tensor.dtype, DType::BF16);
         tensor.dtype = DType::U16;
         let data = read_sync(B::int_into_data(tensor)).expect("the device computes");

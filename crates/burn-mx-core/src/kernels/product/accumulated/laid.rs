@@ -93,12 +93,12 @@ impl Laid<'_> {
 
 /// How far a line or an element of a line is: in the tensor, and in the table of windows.
 #[derive(Clone, Copy)]
-struct Place {
+struct LineOffset {
     position: usize,
     window: usize,
 }
 
-impl Place {
+impl LineOffset {
     fn of([outer, inner]: [Steps; 2], at: usize) -> Self {
         let [i, j] = [at / inner.count, at % inner.count];
         Self {
@@ -131,18 +131,18 @@ impl Accumulated {
         let [length, segment] = [layout.length(), layout.summed[1].count];
         let strides = layout.strides().filter(|_| windows.is_none());
         let free = lines.map(|line| {
-            let mut place = Place::of(layout.free, line);
+            let mut place = LineOffset::of(layout.free, line);
             place.position += matrix * layout.matrix;
             place
         });
-        let free: Vec<Place> = free.collect();
+        let free: Vec<LineOffset> = free.collect();
         // `None` of the zeros behind a segment.
         let along = |at: usize| {
             let is_given = at % segment < layout.given;
-            is_given.then(|| Place::of(layout.summed, at))
+            is_given.then(|| LineOffset::of(layout.summed, at))
         };
-        let position = |line: Place, along: Option<Place>| line.and(along?, windows);
-        let value = |line: Place, along: Option<Place>| {
+        let position = |line: LineOffset, along: Option<LineOffset>| line.and(along?, windows);
+        let value = |line: LineOffset, along: Option<LineOffset>| {
             position(line, along).map_or(0.0, |position| self.elements[position])
         };
         let laid = || vec![0.0; free.len() * length];

@@ -4,7 +4,7 @@ use super::additions::{
     Chain, EXACT_BINADES, Exact, GROUPS, Grouped, Integer, Joint, JointDouble, JointQuick,
     JointSingle, Late, LateQuick, Pairs, QUICK_BITS, QUICK_LEAST, Rounded, Single,
 };
-use super::lanes::Output;
+use super::lanes::SumRounding;
 use super::pack::{Lanes, Range};
 use super::{Block, ROWS};
 use crate::product::accumulate::{Order, Overflow, ScaleAt, SumFormat};
@@ -46,7 +46,7 @@ impl Block<'_> {
                 let joint = |chunk| Joint {
                     fraction_bits: bits,
                     floor_exponent,
-                    output: Output::new(output),
+                    output: SumRounding::new(output),
                     chunk,
                 };
                 if group > 1 {
@@ -106,7 +106,7 @@ impl Block<'_> {
                 let late = Late {
                     fraction_bits: bits,
                     interleave,
-                    output: Output::new(output),
+                    output: SumRounding::new(output),
                 };
                 let quick = !interleave
                     && output == SumFormat::F32_RNE
@@ -125,7 +125,7 @@ impl Block<'_> {
                 let most = self.most(range, of_sums);
                 let exact = Exact {
                     least,
-                    output: Output::new(output),
+                    output: SumRounding::new(output),
                 };
                 let single = product.value_bits <= 24 && most - least <= EXACT_BINADES;
                 single && self.chain(exact, sums)
@@ -150,7 +150,7 @@ impl Block<'_> {
                     ),
                     false => {
                         let adder = Rounded {
-                            output: Output::new(output),
+                            output: SumRounding::new(output),
                             flush,
                         };
                         self.chain(
@@ -167,7 +167,7 @@ impl Block<'_> {
             Order::Fma { output } => match self.is_single(output, range) {
                 true => self.chain(Chain(Single), sums),
                 false => {
-                    let output = Output::new(output);
+                    let output = SumRounding::new(output);
                     self.chain(
                         Chain(Rounded {
                             output,

@@ -63,7 +63,7 @@ pub(super) fn sum_to_odd(x: f64, y: f64) -> f64 {
 
 /// A format that sums are rounded to.
 #[derive(Clone, Copy)]
-pub(super) struct Output {
+pub(super) struct SumRounding {
     emin: i32,
     mantissa_bits: i32,
     nearest: bool,
@@ -71,7 +71,7 @@ pub(super) struct Output {
     infinite: f64,
 }
 
-impl Output {
+impl SumRounding {
     pub(super) fn new(format: SumFormat) -> Self {
         Self {
             emin: format.emin(),

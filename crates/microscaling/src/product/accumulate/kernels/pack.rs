@@ -20,7 +20,7 @@ pub(super) const ZERO: i16 = -16384;
 pub(super) type Lanes<T> = [T; LANES];
 
 /// An operand, packed.
-pub(super) struct Packed {
+pub(super) struct PackedOperand {
     /// Lines of a strip: 1 for a left operand, [`LANES`] for a right one.
     pub(super) width: usize,
     pub(super) length: usize,
@@ -60,7 +60,7 @@ impl Range {
     }
 }
 
-impl Packed {
+impl PackedOperand {
     /// Packs an operand for an accumulator, in strips of this number of lines.
     pub(super) fn new(
         accumulator: &Accumulator,

@@ -1,7 +1,7 @@
 //! Sums of terms that are aligned to the largest one.
 
-use super::exact::{ExactSum, Value};
-use super::{Product, finite};
+use super::exact::{ExactSum, ExactValue};
+use super::{ExactProduct, finite};
 use crate::product::accumulate::SumFormat;
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ pub(super) struct Term {
 
 impl Term {
     /// Of a finite number.
-    pub(super) fn alone(value: Value) -> Self {
+    pub(super) fn alone(value: ExactValue) -> Self {
         let mut sum = ExactSum::ZERO;
         let number = finite(value).filter(|number| !number.is_zero());
         if let Some(number) = number {
@@ -31,7 +31,7 @@ impl Term {
     }
 
     /// From the finite products of a group; the last group may have fewer.
-    pub(super) fn of(products: &[Product], group: usize) -> Self {
+    pub(super) fn of(products: &[ExactProduct], group: usize) -> Self {
         let mut sum = ExactSum::ZERO;
         let mut exponent = None;
         for product in products {
@@ -78,8 +78,8 @@ pub(super) fn joint(
 
 /// Products are summed first, c comes late.
 pub(super) fn late(
-    products: &[Value],
-    c: Value,
+    products: &[ExactValue],
+    c: ExactValue,
     fraction_bits: i32,
     interleave: bool,
     output: SumFormat,

@@ -5,7 +5,7 @@ use crate::round::bits;
 
 /// A float32 number, a product of several, or NaN or Inf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum ExactValue {
     Nan,
     /// ±Inf, and whether it is negative.
     Infinite(bool),
@@ -23,7 +23,7 @@ pub(super) struct Number {
     pub(super) exponent: i32,
 }
 
-impl Value {
+impl ExactValue {
     pub(super) const ZERO: Self = Self::of_bits(0, 0);
 
     /// A float32 number. Its exponent is at least `emin`.
@@ -60,7 +60,7 @@ impl Value {
 
     /// The exact product; exponents are added.
     pub(super) fn times(self, other: Self) -> Self {
-        use Value::{Finite, Infinite, Nan};
+        use ExactValue::{Finite, Infinite, Nan};
         match (self, other) {
             (Nan, _) | (_, Nan) => Nan,
             (Infinite(_), Finite(number)) | (Finite(number), Infinite(_))
@@ -295,7 +295,7 @@ mod tests {
     fn sum(numbers: &[f32]) -> ExactSum {
         let mut sum = ExactSum::ZERO;
         for x in numbers {
-            let Value::Finite(number) = Value::of(*x, -126) else {
+            let ExactValue::Finite(number) = ExactValue::of(*x, -126) else {
                 panic!("{x} is not finite");
             };
             sum.add(number);

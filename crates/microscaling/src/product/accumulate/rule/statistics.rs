@@ -1,8 +1,8 @@
 //! The errors of sums.
 
 use super::aligned::{Term, unit};
-use super::exact::{ExactSum, Value};
-use super::{Dot, Product, finite};
+use super::exact::{ExactSum, ExactValue};
+use super::{Dot, ExactProduct, finite};
 use crate::processor::float_state::ieee;
 use crate::product::accumulate::{AccumulateError, Accumulator, AccumulatorOperand, Order};
 
@@ -107,7 +107,7 @@ impl Dot<'_> {
         let mut sum = ExactSum::ZERO;
         for at in 0..self.operands[0].summed.length {
             match self.elements(at).times(self.scales(at)) {
-                Value::Finite(number) => sum.add(number),
+                ExactValue::Finite(number) => sum.add(number),
                 _ => return,
             }
         }
@@ -116,7 +116,7 @@ impl Dot<'_> {
         }
         let exact = sum.to_f64();
         let sum_exponent = if sum.is_zero() { 0 } else { sum.log2() };
-        if let Some(mut got) = finite(Value::of(got, 0)) {
+        if let Some(mut got) = finite(ExactValue::of(got, 0)) {
             got.negative = !got.negative;
             sum.add(got);
         }
@@ -136,8 +136,8 @@ impl Dot<'_> {
     }
 
     /// How many products of an addition are cut to nothing.
-    fn cut_to_nothing(&self, c: f32, products: &[Product]) -> u64 {
-        let count = |products: &[Product]| {
+    fn cut_to_nothing(&self, c: f32, products: &[ExactProduct]) -> u64 {
+        let count = |products: &[ExactProduct]| {
             products
                 .iter()
                 .filter(|product| product.is_nonzero())
@@ -153,7 +153,7 @@ impl Dot<'_> {
             } => {
                 let groups = || products.chunks(group);
                 let terms = groups().map(|products| Term::of(products, group));
-                let c = Term::alone(Value::of(c, output.emin()));
+                let c = Term::alone(ExactValue::of(c, output.emin()));
                 let terms: Vec<Term> = terms.chain([c]).collect();
                 let unit = unit(&terms, fraction_bits as i32, floor_exponent);
                 let cut = groups()
@@ -189,7 +189,7 @@ impl Dot<'_> {
     }
 }
 
-impl Product {
+impl ExactProduct {
     fn is_nonzero(&self) -> bool {
         finite(self.value).is_some_and(|number| !number.is_zero())
     }

@@ -13,11 +13,11 @@ const TILES: usize = 8;
 const ROWS: usize = 16;
 const WORDS: usize = 16;
 
-type Tile = [[u32; WORDS]; ROWS];
+type TileRegister = [[u32; WORDS]; ROWS];
 
 struct State {
     configured: bool,
-    tiles: [Tile; TILES],
+    tiles: [TileRegister; TILES],
 }
 
 thread_local! {
@@ -181,7 +181,7 @@ fn configure(state: &mut State, configuration: &Configuration) -> Option<()> {
 }
 
 /// `tdpbf16ps`.
-fn add_products(sums: &mut Tile, lhs: &Tile, rhs: &Tile) {
+fn add_products(sums: &mut TileRegister, lhs: &TileRegister, rhs: &TileRegister) {
     for (sums, lhs) in sums.iter_mut().zip(lhs) {
         for (n, sum) in sums.iter_mut().enumerate() {
             let mut products = [0.0_f32; 2];

@@ -1,6 +1,6 @@
 //! The scales of blocks that are floats.
 
-use crate::format::element::places::Places;
+use crate::format::element::places::CodePlaces;
 use crate::format::{BlockFormat, ScaleFormat};
 use crate::round::bits::{self, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::mode::{Even, Stochastic};
@@ -21,7 +21,7 @@ pub(crate) struct ScaleRow {
     /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
     to_subnormal: f32,
     /// The codes; `None` stands for float32's bit patterns.
-    places: Option<Places>,
+    places: Option<CodePlaces>,
     /// The code of NaN.
     nan_code: u32,
     /// Bits of a code.
@@ -52,7 +52,7 @@ impl ScaleRow {
                 _ => 0,
             },
             to_subnormal: f32::from_bits(bits::pow2(scale.emin() + dropped as i32)),
-            places: scale.float().map(Places::of_element),
+            places: scale.float().map(CodePlaces::of_element),
             nan_code: match scale {
                 ScaleFormat::FLOAT32 => NAN,
                 _ => (1 << scale.bits()) - 1,

@@ -7,7 +7,7 @@ use super::{Chain, Place, STEP};
 use crate::kernels::cube::accumulate::terms::{FINITE, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::float::{self, Float32};
-use crate::kernels::cube::numbers::wide::{self, Number, Output};
+use crate::kernels::cube::numbers::wide::{self, Number, OutputFormat};
 
 /// The most terms of a tree.
 pub(in crate::kernels::cube::accumulate) const LEAVES: usize = 32;
@@ -43,7 +43,7 @@ fn special_product(a: u32, b: u32) -> u32 {
 
 /// The sum of two numbers, each of which may stand for an Inf or a NaN.
 #[cube]
-fn sum(a: &Number, b: &Number, of_a: u32, of_b: u32, output: &Output) -> u32 {
+fn sum(a: &Number, b: &Number, of_a: u32, of_b: u32, output: &OutputFormat) -> u32 {
     let finite = wide::sum(a, b, output);
     let is_special = of_a & ABS >= INFINITY || of_b & ABS >= INFINITY;
     let special = float::add(of_a, of_b, Float32::Integers);
@@ -58,7 +58,7 @@ pub(super) fn add_in_turn(
     place: &Place,
     c: u32,
     chain: &Chain,
-    output: &Output,
+    output: &OutputFormat,
 ) -> u32 {
     let mut c = c;
     for i in 0..chain.steps * STEP {
@@ -78,7 +78,7 @@ pub(super) fn add_pairs(
     place: &Place,
     c: u32,
     chain: &Chain,
-    output: &Output,
+    output: &OutputFormat,
     #[comptime] terms: usize,
     #[comptime] flush: bool,
 ) -> u32 {

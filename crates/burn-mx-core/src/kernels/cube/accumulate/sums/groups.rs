@@ -6,7 +6,7 @@ use super::joint::{cut, exponent_of, finish, seen_in, signed, special};
 use super::{Chain, Place, STEP, ScalesAt, word_or_unit};
 use crate::kernels::cube::accumulate::terms::{FINITE, NONZERO, UNIT, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::SIGN;
-use crate::kernels::cube::numbers::wide::{self, Output, of_words};
+use crate::kernels::cube::numbers::wide::{self, OutputFormat, of_words};
 
 /// The most groups of an addition.
 pub(in crate::kernels::cube::accumulate) const GROUPS: usize = 16;
@@ -36,7 +36,7 @@ pub(super) fn add_groups(
     scales: &Place,
     c: u32,
     chain: &Chain,
-    output: &Output,
+    output: &OutputFormat,
     #[comptime] scales_at: ScalesAt,
 ) -> u32 {
     let mut sums = Array::<u32>::new(GROUPS);

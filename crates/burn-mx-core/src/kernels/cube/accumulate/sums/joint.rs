@@ -5,11 +5,11 @@ use cubecl::prelude::*;
 use super::{Chain, Place, STEP, Width};
 use crate::kernels::cube::accumulate::terms::{FINITE, NONZERO, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, SIGN};
-use crate::kernels::cube::numbers::wide::{self, Output, Wide, of_words};
+use crate::kernels::cube::numbers::wide::{self, OutputFormat, Wide, of_words};
 
 /// The exponent of c before normalization: the least one of 0, the largest one of Inf and NaN.
 #[cube]
-pub(super) fn exponent_of(c: u32, output: &Output) -> i32 {
+pub(super) fn exponent_of(c: u32, output: &OutputFormat) -> i32 {
     let abs = c & ABS;
     let finite = max(bits::exponent(abs), output.emin);
     select(
@@ -27,7 +27,7 @@ pub(super) fn add(
     place: &Place,
     c: u32,
     chain: &Chain,
-    output: &Output,
+    output: &OutputFormat,
     #[comptime] width: Width,
 ) -> u32 {
     let mut top = max(exponent_of(c, output), chain.floor_exponent);
@@ -139,7 +139,7 @@ pub(super) fn cut(pattern: u32, unit: i32) -> Wide {
 
 /// A sum in two's complement, rounded; never −0.
 #[cube]
-pub(super) fn finish(total: Wide, unit: i32, output: &Output) -> u32 {
+pub(super) fn finish(total: Wide, unit: i32, output: &OutputFormat) -> u32 {
     let is_negative = total.hi >= SIGN;
     let magnitude = wide::negate_if(total, is_negative);
     let rounded = wide::rounded(magnitude, false, unit, output);

@@ -6,7 +6,7 @@ use super::joint::{seen_in, seen_in_product, signed, special};
 use super::{Chain, Place, STEP};
 use crate::kernels::cube::accumulate::terms::{NONZERO, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::{self, ABS, SIGN};
-use crate::kernels::cube::numbers::wide::{self, Output, Wide, of_words};
+use crate::kernels::cube::numbers::wide::{self, OutputFormat, Wide, of_words};
 
 /// From this exponent on a product is Inf.
 const OVERFLOW: i32 = 128;
@@ -25,7 +25,7 @@ pub(super) fn add_late(
     place: &Place,
     c: u32,
     chain: &Chain,
-    output: &Output,
+    output: &OutputFormat,
     #[comptime] interleave: bool,
 ) -> u32 {
     let mut top_of_even = NONZERO.runtime();
@@ -112,7 +112,7 @@ fn with_c(
     largest: i32,
     c: u32,
     fraction_bits: i32,
-    output: &Output,
+    output: &OutputFormat,
     #[comptime] interleave: bool,
 ) -> u32 {
     let abs = c & ABS;

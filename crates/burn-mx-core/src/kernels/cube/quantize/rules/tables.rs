@@ -14,19 +14,19 @@ const HALF: u32 = 1 << (FRACTION_BITS - 1);
 /// Where the words of tables lie. A side of a table is its numbers of one sign. The largest magnitude of each side comes first, then
 /// the magnitudes of each side in order, their means, and their codes. Last comes the number of each code.
 #[derive(Clone, Copy)]
-struct Places {
+struct TablePlaces {
     sides: usize,
     /// Words of a side, a power of two and more than it has numbers.
     length: usize,
     codes: usize,
 }
 
-impl Places {
+impl TablePlaces {
     fn of(element: ElementFormat) -> Self {
         let tables = element.table_numbers();
         let numbers = tables.iter().map(Vec::len).max();
         let longest = (tables.iter())
-            .flat_map(|numbers| [0, SIGN].map(|sign| Side::of(numbers, sign).0.len()))
+            .flat_map(|numbers| [0, SIGN].map(|sign| TableSide::of(numbers, sign).0.len()))
             .max();
         Self {
             sides: 2 * tables.len(),
@@ -42,9 +42,9 @@ impl Places {
 }
 
 /// The numbers of one sign of a table, 0 among them: their magnitudes as patterns, in order, and their codes.
-struct Side(Vec<(u32, u32)>);
+struct TableSide(Vec<(u32, u32)>);
 
-impl Side {
+impl TableSide {
     fn of(numbers: &[f32], sign: u32) -> Self {
         let patterns = || numbers.iter().map(|number| number.to_bits()).zip(0..);
         // −0 may have a code of its own.
@@ -65,13 +65,13 @@ fn mean(below: u32, above: u32) -> u32 {
     if mean > below { mean } else { above }
 }
 
-/// The words of the tables of an element format, as [`Places`] says.
+/// The words of the tables of an element format, as [`TablePlaces`] says.
 pub(in crate::kernels::cube) fn words(element: ElementFormat) -> Vec<u32> {
     let tables = element.table_numbers();
-    let places = Places::of(element);
+    let places = TablePlaces::of(element);
     let sides = tables
         .iter()
-        .flat_map(|numbers| [0, SIGN].map(|sign| Side::of(numbers, sign).0));
+        .flat_map(|numbers| [0, SIGN].map(|sign| TableSide::of(numbers, sign).0));
     let sides: Vec<_> = sides.collect();
     let padded = |words: Vec<u32>, fill| {
         let missing = places.length - words.len();
@@ -99,7 +99,7 @@ pub(in crate::kernels::cube) fn words(element: ElementFormat) -> Vec<u32> {
 /// The number of the table that a second look gives.
 #[cube]
 pub(super) fn table_number(verdict: u32, #[comptime] element: ElementFormat) -> u32 {
-    if comptime!(Places::of(element).sides > 2) {
+    if comptime!(TablePlaces::of(element).sides > 2) {
         verdict
     } else {
         0u32.runtime()
@@ -136,7 +136,7 @@ pub(super) fn round_in_table(
     #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> usize {
-    let places = comptime!(Places::of(element));
+    let places = comptime!(TablePlaces::of(element));
     let magnitudes = comptime!(places.begins()[0]);
     let means = comptime!(places.begins()[1]);
     // Where there is no next number stands Inf.
@@ -178,13 +178,19 @@ fn fraction(below: u32, above: u32, abs: u32) -> u32 {
 /// The magnitude at a place that [`round_in_table`] gives.
 #[cube]
 pub(super) fn magnitude_at(place: usize, known: &Known, #[comptime] element: ElementFormat) -> u32 {
-    table_word(known, comptime!(Places::of(element).begins()[0]) + place)
+    table_word(
+        known,
+        comptime!(TablePlaces::of(element).begins()[0]) + place,
+    )
 }
 
 /// The code at a place that [`round_in_table`] gives.
 #[cube]
 pub(super) fn code_at(place: usize, known: &Known, #[comptime] element: ElementFormat) -> u32 {
-    table_word(known, comptime!(Places::of(element).begins()[2]) + place)
+    table_word(
+        known,
+        comptime!(TablePlaces::of(element).begins()[2]) + place,
+    )
 }
 
 /// The number of a code; NaN where there is none.
@@ -195,7 +201,7 @@ pub(in crate::kernels::cube) fn table_value(
     known: &Known,
     #[comptime] element: ElementFormat,
 ) -> u32 {
-    let places = comptime!(Places::of(element));
+    let places = comptime!(TablePlaces::of(element));
     let first = table as usize * comptime!(places.codes);
     table_word(known, comptime!(places.begins()[3]) + first + code as usize)
 }

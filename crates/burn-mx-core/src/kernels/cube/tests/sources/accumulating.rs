@@ -4,7 +4,7 @@ use super::{array, output_array, scalar, scalars, source};
 use crate::kernels::cube::accumulate::sums::{Adding, Chain, Elements, ScalesAt, Structure, Width};
 use crate::kernels::cube::accumulate::terms::{Content, Lines, Nested, Slots, Terms, Type};
 use crate::kernels::cube::accumulate::{sums, tensor_scales_kernel, terms};
-use crate::kernels::cube::numbers::wide::Output;
+use crate::kernels::cube::numbers::wide::OutputFormat;
 use crate::kernels::cube::pack::Form;
 use crate::kernels::cube::quantize::rules::Format;
 use crate::kernels::cube::statistics::blocks::Blocks;
@@ -103,7 +103,7 @@ fn sums() {
             let matrices = array(builder);
             let result = output_array(builder);
             let chain = scalars::<Chain>(builder);
-            let output = scalars::<Output>(builder);
+            let output = scalars::<OutputFormat>(builder);
             let elements = scalars::<Elements>(builder);
             sums::sums_kernel::expand(
                 &mut builder.scope,

@@ -1,7 +1,7 @@
 //! Sums that are rounded one by one, in chains and in trees.
 
 use super::{Addition, Terms};
-use crate::product::accumulate::kernels::lanes::{Output, pow2, sum_to_odd};
+use crate::product::accumulate::kernels::lanes::{SumRounding, pow2, sum_to_odd};
 use crate::product::accumulate::kernels::pack::{LANES, Lanes};
 
 /// Sums of products of `pairs` and `fma`: how two numbers are added.
@@ -41,7 +41,7 @@ impl Adder for Single {
 /// Sums of any format.
 #[derive(Clone, Copy)]
 pub(in crate::product::accumulate) struct Rounded {
-    pub(in crate::product::accumulate) output: Output,
+    pub(in crate::product::accumulate) output: SumRounding,
     pub(in crate::product::accumulate) flush: bool,
 }
 

@@ -1,14 +1,14 @@
 //! Exact sums, and sums of integers.
 
 use super::{Addition, Terms};
-use crate::product::accumulate::kernels::lanes::{Output, exponent, pow2};
+use crate::product::accumulate::kernels::lanes::{SumRounding, exponent, pow2};
 use crate::product::accumulate::kernels::pack::{LANES, Lanes};
 
 /// `exact`, of numbers of at most 24 significant bits that 128-bit integers hold: multiples of 2^least.
 #[derive(Clone, Copy)]
 pub(in crate::product::accumulate) struct Exact {
     pub(in crate::product::accumulate) least: i32,
-    pub(in crate::product::accumulate) output: Output,
+    pub(in crate::product::accumulate) output: SumRounding,
 }
 
 /// Binades of the numbers of [`Exact`].

@@ -2,7 +2,7 @@
 
 use super::{Addition, Terms};
 use crate::product::accumulate::kernels::lanes::{
-    NO_EXPONENT, Output, cut, cut_sums, cut_sums_double, largest, pow2, pow2_single, truncate,
+    NO_EXPONENT, SumRounding, cut, cut_sums, cut_sums_double, largest, pow2, pow2_single, truncate,
 };
 use crate::product::accumulate::kernels::pack::{LANES, Lanes};
 use crate::round::bits;
@@ -12,7 +12,7 @@ use crate::round::bits;
 pub(in crate::product::accumulate) struct Joint {
     pub(in crate::product::accumulate) fraction_bits: i32,
     pub(in crate::product::accumulate) floor_exponent: i32,
-    pub(in crate::product::accumulate) output: Output,
+    pub(in crate::product::accumulate) output: SumRounding,
     /// This number of cut products is below 2^31 together.
     pub(in crate::product::accumulate) chunk: usize,
 }

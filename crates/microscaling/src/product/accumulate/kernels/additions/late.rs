@@ -1,7 +1,9 @@
 //! Products are summed first, c comes late.
 
 use super::{Addition, Terms};
-use crate::product::accumulate::kernels::lanes::{Output, cut, exponent, floor, pow2, pow2_single};
+use crate::product::accumulate::kernels::lanes::{
+    SumRounding, cut, exponent, floor, pow2, pow2_single,
+};
 use crate::product::accumulate::kernels::pack::{LANES, Lanes};
 
 /// `late`.
@@ -9,7 +11,7 @@ use crate::product::accumulate::kernels::pack::{LANES, Lanes};
 pub(in crate::product::accumulate) struct Late {
     pub(in crate::product::accumulate) fraction_bits: i32,
     pub(in crate::product::accumulate) interleave: bool,
-    pub(in crate::product::accumulate) output: Output,
+    pub(in crate::product::accumulate) output: SumRounding,
 }
 
 impl Late {

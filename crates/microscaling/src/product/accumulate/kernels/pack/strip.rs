@@ -36,13 +36,13 @@ pub(super) struct Strip<'a> {
 }
 
 /// The bounds of the values of each lane.
-struct Seen {
+struct LaneBounds {
     least: Lanes<i16>,
     most: Lanes<i16>,
     left_out: Lanes<bool>,
 }
 
-impl Seen {
+impl LaneBounds {
     const NOTHING: Self = Self {
         least: [i16::MAX; LANES],
         most: [i16::MIN; LANES],
@@ -60,7 +60,7 @@ impl Strip<'_> {
         range: &mut Range,
         left_out: &mut [bool],
     ) {
-        let mut seen = Seen::NOTHING;
+        let mut seen = LaneBounds::NOTHING;
         let chunks = values.chunks_mut(LANES).zip(exponents.chunks_mut(LANES));
         for (i, (values, exponents)) in chunks.enumerate() {
             let (mut elements, mut scales) = ([0.0; LANES], [1.0; LANES]);
@@ -94,7 +94,7 @@ impl Strip<'_> {
         left_out: &mut [bool],
     ) {
         let operand = self.operand;
-        let mut seen = Seen::NOTHING;
+        let mut seen = LaneBounds::NOTHING;
         let mut scales = [1.0; LANES];
         let rows = values
             .chunks_exact_mut(LANES)
@@ -143,7 +143,7 @@ impl Conversion {
         &self,
         elements: &Lanes<f32>,
         scales: &Lanes<f32>,
-        seen: &mut Seen,
+        seen: &mut LaneBounds,
     ) -> (Lanes<f32>, Lanes<i16>) {
         let (mut values, mut exponents) = ([0.0; LANES], [ZERO; LANES]);
         let smallest = bits::pow2(self.elements.emin);
@@ -179,7 +179,7 @@ impl Conversion {
     /// From the exponents of the values that are not left out, with a margin: the exponent of the last bit of all
     /// values, and an exponent above them.
     #[inline(always)]
-    fn range(&self, seen: &Seen, scaled: bool) -> Range {
+    fn range(&self, seen: &LaneBounds, scaled: bool) -> Range {
         let mut range = Range::NOTHING;
         for lane in 0..LANES {
             if seen.least[lane] < i16::MAX {
