@@ -195,7 +195,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         let run = move |inputs| {
             let [tensor] = fixed(inputs);
             match B::kernels().product_operand(tensor, form) {
-                Operand::FusedTensor {
+                Operand::Tensor {
                     values,
                     tensor_scale,
                     ..
@@ -208,7 +208,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         };
         let outputs = register::<B>("mx_product_operand", vec![tensor], outputs, run);
         let mut outputs = outputs.into_iter();
-        Operand::FusedTensor {
+        Operand::Tensor {
             values: given(outputs.next()),
             transposed: form.place.transposed,
             tensor_scale: outputs.next(),
@@ -221,12 +221,12 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         rhs: Operand<FusedTensor<B>>,
     ) -> FusedTensor<B> {
         let (
-            Operand::FusedTensor {
+            Operand::Tensor {
                 values: left,
                 transposed: left_transposed,
                 tensor_scale: left_scale,
             },
-            Operand::FusedTensor {
+            Operand::Tensor {
                 values: right,
                 transposed: right_transposed,
                 tensor_scale: right_scale,
@@ -236,7 +236,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
             unreachable!("no backend of burn-fusion has panels");
         };
         fn operand<P>(values: P, transposed: bool, tensor_scale: Option<P>) -> Operand<P> {
-            Operand::FusedTensor {
+            Operand::Tensor {
                 values,
                 transposed,
                 tensor_scale,

@@ -60,8 +60,10 @@ where
     let mut sums: Vec<Sensitivity> = Vec::new();
     let (mut done, mut all) = (0, 0);
     for (number, batch) in batches.iter().enumerate() {
-        let gradients = seen::<B>(Stage::Gradients, || drop(loss(&trained, batch).backward()));
-        let exact = seen::<B>(Stage::Results(None), || drop(forward(&float, batch)));
+        let gradients = seen::<B>(PassPart::Gradients, || {
+            drop(loss(&trained, batch).backward())
+        });
+        let exact = seen::<B>(PassPart::Results(None), || drop(forward(&float, batch)));
         all = all.max(exact.len() * formats.len() * batches.len());
         // A sum over fewer batches than the others' would be no score beside theirs.
         let is_passed = |known: &&Sensitivity| exact.iter().any(|layer| layer.label == known.layer);
@@ -87,7 +89,7 @@ where
             for format in &formats {
                 let quantized = set_specs_at(float.clone(), layer.label, &format.specs);
                 let quantized = quantized.expect("the label is a path of the model");
-                let results = Stage::Results(Some(layer.label));
+                let results = PassPart::Results(Some(layer.label));
                 let seen = seen::<B>(results, || drop(forward(&quantized, batch)));
                 let results = seen.first().map_or_else(Vec::new, LayerCalls::results);
                 if results.len() != exact.len() {
@@ -229,7 +231,7 @@ impl LayerCalls {
 
 /// The part of a pass to look at.
 #[derive(Clone, Copy)]
-enum Stage {
+enum PassPart {
     /// The results of all layers, or of the layer with this label alone.
     Results(Option<&'static str>),
     /// The gradients of all results.
@@ -237,7 +239,7 @@ enum Stage {
 }
 
 /// The layers of a pass.
-fn seen<B: MxKernels>(what: Stage, pass: impl FnOnce() + Send) -> Vec<LayerCalls> {
+fn seen<B: MxKernels>(what: PassPart, pass: impl FnOnce() + Send) -> Vec<LayerCalls> {
     let layers = Layers::default();
     hooks::alone(|| {
         let watch = Watch::<B> {
@@ -273,7 +275,7 @@ impl Layers {
 }
 
 struct Watch<B> {
-    what: Stage,
+    what: PassPart,
     layers: Layers,
     backend: PhantomData<fn() -> B>,
 }
@@ -281,15 +283,15 @@ struct Watch<B> {
 impl<B: MxKernels> Observer for Watch<B> {
     fn events(&self) -> Events {
         match self.what {
-            Stage::Results(_) => Events::LAYERS,
-            Stage::Gradients => Events::PRODUCTS,
+            PassPart::Results(_) => Events::LAYERS,
+            PassPart::Gradients => Events::PRODUCTS,
         }
     }
 
     fn wants_layer(&self, label: &'static str) -> bool {
         match self.what {
-            Stage::Results(wanted) => wanted.is_none_or(|wanted| wanted == label),
-            Stage::Gradients => false,
+            PassPart::Results(wanted) => wanted.is_none_or(|wanted| wanted == label),
+            PassPart::Gradients => false,
         }
     }
 

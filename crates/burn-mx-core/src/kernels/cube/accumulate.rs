@@ -18,14 +18,14 @@ use microscaling::{OperandKind, Rounding, ScaleType, StatisticsParts};
 use super::launch;
 use super::numbers::bits::{INFINITY, NAN, ONE};
 use super::numbers::double;
-use super::numbers::wide::OutputLaunch;
+use super::numbers::wide::OutputFormatLaunch;
 use super::pack;
 use super::quantize::rules::{self, Format};
 use super::statistics::blocks::Blocks;
 use crate::kernels::product::accumulated::layout::{Layout, broadcast};
 use crate::kernels::product::accumulated::{AccumulatedForm, AccumulatedProduct};
 use plan::Plan;
-use sums::{ChainLaunch, ElementsLaunch, ScalesAt, sums_kernel};
+use sums::{ChainLaunch, ResultElementsLaunch, ScalesAt, sums_kernel};
 use terms::{Content, LinesLaunch, Nested, Terms, TypeLaunch, terms_kernel};
 
 /// Words of a right operand that are made at once: 128 MiB, the largest buffer that every WebGPU device takes.
@@ -241,13 +241,13 @@ fn add<R: CubeRuntime>(
                     (-plan.shift()).max(0),
                     plan.bits.scales,
                 ),
-                OutputLaunch::new(
+                OutputFormatLaunch::new(
                     output.emin(),
                     output.emax(),
                     output.mantissa_bits() as i32,
                     u32::from(output.rounding() == Rounding::NearestEven),
                 ),
-                ElementsLaunch::new(
+                ResultElementsLaunch::new(
                     elements,
                     columns.start,
                     layouts[1].free[1].count,

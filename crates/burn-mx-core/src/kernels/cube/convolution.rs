@@ -83,7 +83,7 @@ impl<const N: usize> ConvolutionDims<N> {
         bias: Option<CubeTensor<R>>,
     ) -> CubeTensor<R> {
         match product {
-            ConvolutionProduct::OutputFormat(shape) => {
+            ConvolutionProduct::Output(shape) => {
                 let Self {
                     stride,
                     padding,

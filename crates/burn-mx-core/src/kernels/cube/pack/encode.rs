@@ -1,7 +1,7 @@
 //! The kernels that pack: scales, codes, records.
 
 use super::{Form, shift_bits};
-use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY};
+use crate::kernels::cube::numbers::bits::{ABS, INFINITY};
 use crate::kernels::cube::numbers::element::element_code;
 use crate::kernels::cube::numbers::random::{Stream, draw};
 use crate::kernels::cube::quantize::known::{Known, tensor_amax};

@@ -13,7 +13,7 @@ use crate::kernels::cube::numbers::float::Float32;
 use crate::kernels::cube::numbers::random::Stream;
 use crate::kernels::cube::product::scaled_kernel;
 use crate::kernels::cube::quantize::eden::eden_kernel;
-use crate::kernels::cube::quantize::hadamard::{Kind, transform_kernel};
+use crate::kernels::cube::quantize::hadamard::{HadamardKind, transform_kernel};
 use crate::kernels::cube::quantize::known::{self, KnownExpand};
 use crate::kernels::cube::quantize::rules::Format;
 use crate::kernels::cube::quantize::square::square_kernel;
@@ -294,7 +294,7 @@ fn statistics_of_parts() {
 
 #[test]
 fn transforms() {
-    let kinds = [false, true].map(|repeated| Kind {
+    let kinds = [false, true].map(|repeated| HadamardKind {
         repeated,
         inverse: repeated,
     });

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::joint::signed;
-use super::{Chain, Place, STEP};
+use super::{Chain, STEP, WordPlace};
 use crate::kernels::cube::accumulate::terms::{FINITE, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::kernels::cube::numbers::float::{self, Float32};
@@ -55,7 +55,7 @@ fn sum(a: &Number, b: &Number, of_a: u32, of_b: u32, output: &OutputFormat) -> u
 pub(super) fn add_in_turn(
     lhs: &Array<u32>,
     rhs: &Array<u32>,
-    place: &Place,
+    place: &WordPlace,
     c: u32,
     chain: &Chain,
     output: &OutputFormat,
@@ -75,7 +75,7 @@ pub(super) fn add_in_turn(
 pub(super) fn add_pairs(
     lhs: &Array<u32>,
     rhs: &Array<u32>,
-    place: &Place,
+    place: &WordPlace,
     c: u32,
     chain: &Chain,
     output: &OutputFormat,
@@ -133,7 +133,7 @@ fn flushed(x: u32, smallest: u32) -> u32 {
 pub(super) fn add_integers(
     lhs: &Array<u32>,
     rhs: &Array<u32>,
-    place: &Place,
+    place: &WordPlace,
     c: i32,
     chain: &Chain,
     #[comptime] saturate: bool,

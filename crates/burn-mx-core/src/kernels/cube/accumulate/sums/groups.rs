@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::joint::{cut, exponent_of, finish, seen_in, signed, special};
-use super::{Chain, Place, STEP, ScalesAt, word_or_unit};
+use super::{Chain, STEP, ScalesAt, WordPlace, word_or_unit};
 use crate::kernels::cube::accumulate::terms::{FINITE, NONZERO, UNIT, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::SIGN;
 use crate::kernels::cube::numbers::wide::{self, OutputFormat, of_words};
@@ -32,8 +32,8 @@ pub(super) fn add_groups(
     rhs: &Array<u32>,
     lhs_scales: &ComptimeOption<Array<u32>>,
     rhs_scales: &ComptimeOption<Array<u32>>,
-    place: &Place,
-    scales: &Place,
+    place: &WordPlace,
+    scales: &WordPlace,
     c: u32,
     chain: &Chain,
     output: &OutputFormat,

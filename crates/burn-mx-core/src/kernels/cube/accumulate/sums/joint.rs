@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{Chain, Place, STEP, Width};
+use super::{Chain, STEP, Width, WordPlace};
 use crate::kernels::cube::accumulate::terms::{FINITE, NONZERO, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::{self, ABS, INFINITY, NAN, SIGN};
 use crate::kernels::cube::numbers::wide::{self, OutputFormat, Wide, of_words};
@@ -24,7 +24,7 @@ pub(super) fn exponent_of(c: u32, output: &OutputFormat) -> i32 {
 pub(super) fn add(
     lhs: &Array<u32>,
     rhs: &Array<u32>,
-    place: &Place,
+    place: &WordPlace,
     c: u32,
     chain: &Chain,
     output: &OutputFormat,

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::joint::{seen_in, seen_in_product, signed, special};
-use super::{Chain, Place, STEP};
+use super::{Chain, STEP, WordPlace};
 use crate::kernels::cube::accumulate::terms::{NONZERO, exponent, sign, significand};
 use crate::kernels::cube::numbers::bits::{self, ABS, SIGN};
 use crate::kernels::cube::numbers::wide::{self, OutputFormat, Wide, of_words};
@@ -22,7 +22,7 @@ const FRACTION_BITS: i32 = 31;
 pub(super) fn add_late(
     lhs: &Array<u32>,
     rhs: &Array<u32>,
-    place: &Place,
+    place: &WordPlace,
     c: u32,
     chain: &Chain,
     output: &OutputFormat,

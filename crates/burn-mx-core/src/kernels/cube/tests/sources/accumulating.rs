@@ -1,7 +1,9 @@
 //! The sources of the kernels of products with accumulators.
 
 use super::{array, output_array, scalar, scalars, source};
-use crate::kernels::cube::accumulate::sums::{Adding, Chain, Elements, ScalesAt, Structure, Width};
+use crate::kernels::cube::accumulate::sums::{
+    Adding, Chain, ResultElements, ScalesAt, Structure, Width,
+};
 use crate::kernels::cube::accumulate::terms::{Content, Lines, Nested, Slots, Terms, Type};
 use crate::kernels::cube::accumulate::{sums, tensor_scales_kernel, terms};
 use crate::kernels::cube::numbers::wide::OutputFormat;
@@ -104,7 +106,7 @@ fn sums() {
             let result = output_array(builder);
             let chain = scalars::<Chain>(builder);
             let output = scalars::<OutputFormat>(builder);
-            let elements = scalars::<Elements>(builder);
+            let elements = scalars::<ResultElements>(builder);
             sums::sums_kernel::expand(
                 &mut builder.scope,
                 lhs,
