@@ -20,11 +20,11 @@ struct Step {
     other_lacks: Flags,
     loses: Flags,
     gains: Flags,
-    /// Those of these marks that the other has are gained.
+    /// The tensor also gains the marks of this list that the other has.
     copies: Flags,
 }
 
-/// What becomes of the marks of one tensor. Each step reads what the step before it left.
+/// A rule about the marks of one tensor. Each step reads what the step before it left.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
     steps: &'static [Step],

@@ -37,13 +37,14 @@ bitflags! {
         const ACTIVATION = 1 << 12;
         /// Follows from parameters, and otherwise from constants and literals alone.
         const OF_PARAMETERS = 1 << 13;
-        /// Of operands, for the table of ops: neither a constant, an activation nor of parameters.
+        /// An operand is data: the operand is not a constant, not an activation and not of parameters. This mark and the three
+        /// below exist only while an op reads its operands.
         const OF_DATA = 1 << 14;
-        /// Of operands: one of the optimizer's marks.
+        /// An operand has one of the optimizer's marks.
         const OF_OPTIMIZER = 1 << 15;
-        /// Of operands: a weight that no optimizer touches, which says that the op is none of an optimizer's.
+        /// An operand is a weight without a mark of the optimizer. So the op belongs to the model.
         const OF_MODEL = 1 << 16;
-        /// Of operands: the op's specs emulate activations alone.
+        /// The op's specs emulate activations alone.
         const SCOPED = 1 << 17;
     }
 }

@@ -1,4 +1,4 @@
-//! What every rule does to the marks of a tensor, and which marks an op's result has.
+//! The tables: the rules about the marks of one tensor, and the marks of an op's result.
 
 use super::{Flags, ResultRow, Rule, Step};
 
@@ -7,7 +7,7 @@ rules! {
     LEAF { loses [CONSTANT LITERAL LOSS ACTIVATION] gains [WEIGHT PARAMETER OF_PARAMETERS]; }
     /// A layer takes the tensor as an activation.
     ACTIVATION { loses [WEIGHT CONSTANT LITERAL OF_PARAMETERS] gains [ACTIVATION]; }
-    /// A caller says that the tensor is no parameter.
+    /// A caller says that the tensor is not a parameter.
     NO_PARAMETER { loses [PARAMETER]; }
     /// A layer takes the tensor as its weight or bias.
     PLACE_OF_WEIGHT { gains [WEIGHT]; }
@@ -22,7 +22,7 @@ rules! {
     FACTOR_BESIDE_WEIGHT { loses [LOSS]; }
     /// A power takes the tensor as an exponent that is a single number: it counts as a scalar.
     CONSTANT { gains [CONSTANT]; }
-    /// Integers or booleans. They are exact, so no exemption passes through them to what they index, count or mask. Nor are they
+    /// Integers or booleans. They are exact, so no exemption passes through them to the tensors that they index, count or mask. Nor are they
     /// a parameter's values. The optimizer's mark comes out weak, like a device's.
     INDICES { has [OPTIMIZER] gains [OPTIMIZER_PARAMETER]; loses [EXEMPT OPTIMIZER_GRADIENT WEIGHT]; }
     /// Another shape or order of the other tensor.
@@ -49,7 +49,7 @@ rules! {
     LEAVES_AUTODIFF { has [WEIGHT] gains [OPTIMIZER_PARAMETER]; }
     /// A tensor enters autodiff.
     ENTERS_AUTODIFF { loses [OPTIMIZER]; }
-    /// The tensor's device, for what is created or moved there. Optimizers create their state on devices of other tensors, and so
+    /// The tensor's device, for tensors that are created or moved there. Optimizers create their state on devices of other tensors, and so
     /// does burn-autodiff in a backward pass, so exemptions stay. The optimizer's mark comes out weak: enough for the optimizer's
     /// arithmetic, which mixes with nothing else.
     DEVICE {

@@ -80,7 +80,7 @@ fn table_of_ops() -> String {
     )
 }
 
-/// What a tensor may be, as marks.
+/// The kinds of tensors, as marks.
 const KINDS: [(&str, Flags); 5] = [
     ("constant", Flags::CONSTANT),
     ("data", Flags::empty()),
@@ -155,13 +155,13 @@ const READ: Flags = Flags::OPTIMIZER
     .union(Flags::ORIGIN)
     .union(Flags::WEIGHT);
 
-/// What these sets of marks are, as far as someone reads them who reads `some` alone.
+/// These sets of marks without the marks that are not among `some`.
 fn read(sets: &BTreeSet<u32>, some: Flags) -> BTreeSet<u32> {
     sets.iter().map(|bits| bits & some.bits()).collect()
 }
 
-/// All marks that a program can reach: from a tensor that is created from numbers by all rules, with each other tensor as the
-/// rule's other, and by all ops on one and on two tensors, in both scopes.
+/// All marks that a program can reach. It begins with a tensor that is created from numbers. It applies all rules, with each other
+/// tensor as the rule's other, and all ops on one and on two tensors, in both scopes.
 fn reachable() -> BTreeSet<u32> {
     let of_operands = ["OPERAND", "CONSTANT_BESIDE_OTHERS"];
     let rules = RULES
@@ -200,7 +200,7 @@ fn reachable() -> BTreeSet<u32> {
     }
 }
 
-/// What the page says in words about an op's result, for operands whose specs emulate activations alone.
+/// Checks an op's result against the words of the page, for operands whose specs emulate activations alone.
 fn assert_as_described(operands: &[Flags], result: Flags) {
     let constants_alone = operands.iter().all(|marks| marks.contains(Flags::CONSTANT));
     let counts = |marks: &&Flags| constants_alone || !marks.contains(Flags::CONSTANT);

@@ -27,8 +27,8 @@ pub struct HeaderEntry<'a> {
     pub bytes: usize,
 }
 
-/// What a safetensors file has before the bytes of its tensors: the header's length, and the header. The tensors follow without gaps,
-/// in the order of `entries`. The header's entries are sorted, so the same tensors and metadata give the same bytes.
+/// The bytes of a safetensors file before its tensors: the header's length, and the header. The tensors follow without gaps, in the
+/// order of `entries`. The header's entries are sorted, so the same tensors and metadata give the same bytes.
 ///
 /// Readers expect each tensor at a multiple of its element's size: put the types with the widest elements first.
 ///
@@ -66,7 +66,7 @@ pub fn header<'a>(
     bytes
 }
 
-/// The entry of the header that is no tensor.
+/// The entry of the header that is not a tensor.
 const METADATA: &str = "__metadata__";
 
 /// The tensors of a file, and its metadata.
