@@ -160,7 +160,7 @@ fn read(sets: &BTreeSet<u32>, some: Flags) -> BTreeSet<u32> {
     sets.iter().map(|bits| bits & some.bits()).collect()
 }
 
-/// All marks that a program can reach. It begins with a tensor that is created from numbers. It applies all rules, with each other
+/// All marks that a program can reach. The first tensor is created from numbers. All rules apply, with each other
 /// tensor as the rule's other, and all ops on one and on two tensors, in both scopes.
 fn reachable() -> BTreeSet<u32> {
     let of_operands = ["OPERAND", "CONSTANT_BESIDE_OTHERS"];
