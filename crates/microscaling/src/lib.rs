@@ -42,6 +42,8 @@ pub use product::{
     Axis, DenseAxis, Epilogue, Line, Matrices, OperandQuantization, Panels, PanelsError,
     ProductPath, Side,
 };
+#[doc(hidden)]
+pub use quantize::PowerScale;
 pub use quantize::{QuantizeError, RandomHadamard, Signs};
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;

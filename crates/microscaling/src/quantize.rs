@@ -13,6 +13,7 @@ mod tensor;
 
 pub use error::QuantizeError;
 pub use hadamard::{RandomHadamard, Signs};
+pub use rules::PowerScale;
 
 use crate::format::BlockFormat;
 use crate::round::mode::Rounder;

@@ -1,8 +1,6 @@
 //! Datasheets: block formats in words and numbers.
 
-use super::{
-    BlockFormat, ElementFormat, NonFinite, ScaleMode, SharedExpMethod, Shifts, Subnormals,
-};
+use super::{BlockFormat, ElementFormat, NonFinite, SharedExpMethod, Shifts, Subnormals};
 use crate::round::bits;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -81,20 +79,9 @@ impl BlockFormat {
             true => String::new(),
             false => format!("{} · ", self.headroom),
         };
-        let rule = match self.scale_mode {
-            ScaleMode::Floor => format!(
-                "s = floor(log2({h}amax)){emax} (`floor`, OCP MX v1.0); larger elements saturate"
-            ),
-            ScaleMode::Ceil => format!("s = ceil(log2({h}amax)){emax} (`ceil`)"),
-            ScaleMode::Even => format!(
-                "s = floor(log2(amax')){emax} (`even`), where amax' is {h}amax, rounded half up to {} mantissa bits",
-                self.element.mantissa_bits()
-            ),
-            ScaleMode::Rceil => format!("s = ceil(log2({h}amax / {max})) (`rceil`)"),
-            ScaleMode::Rms => format!(
-                "s = floor(log2({h}0.487 · root mean square)) (`rms`, Quartet); larger elements saturate"
-            ),
-        };
+        let rule = self
+            .scale_mode
+            .formula(&h, &emax, &max, self.element.mantissa_bits());
         let rule = match self.shared_exp_method {
             SharedExpMethod::Max => rule,
             SharedExpMethod::None => format!("{rule}; of each element alone"),

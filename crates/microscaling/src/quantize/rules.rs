@@ -22,6 +22,7 @@ pub(crate) use fixed_point::FixedPointRule;
 pub(crate) use float_scale::{EXACT, FloatScaleRule, OuterScaleRule, SubScaleRule, is_large};
 pub(crate) use grid::{Grid, StepElement, Steps};
 pub(crate) use mx::MxRule;
+pub use scale::PowerScale;
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
 

@@ -1,5 +1,8 @@
 //! The shared scale of a block: which power of two it is.
 
+use alloc::format;
+use alloc::string::String;
+
 use crate::names::impl_by_name;
 
 /// How the exponent of the shared scale follows from the largest magnitude `amax` of a block. The
@@ -29,6 +32,26 @@ pub enum ScaleMode {
     /// [`BlockFormat::scale_exponent_of`](crate::BlockFormat::scale_exponent_of). Quartet's code takes the standard deviation
     /// of the block, which is less than r where the mean is not 0, and adds 10^−8, which limits s to at least −27.
     Rms,
+}
+
+impl ScaleMode {
+    /// The exponent of the scale as a formula. `h` is the headroom as a factor, `emax` the subtrahend of the element's largest exponent,
+    /// and `max` its largest number; each is empty where there is none.
+    pub(crate) fn formula(self, h: &str, emax: &str, max: &str, mantissa_bits: u32) -> String {
+        match self {
+            Self::Floor => format!(
+                "s = floor(log2({h}amax)){emax} (`floor`, OCP MX v1.0); larger elements saturate"
+            ),
+            Self::Ceil => format!("s = ceil(log2({h}amax)){emax} (`ceil`)"),
+            Self::Even => format!(
+                "s = floor(log2(amax')){emax} (`even`), where amax' is {h}amax, rounded half up to {mantissa_bits} mantissa bits"
+            ),
+            Self::Rceil => format!("s = ceil(log2({h}amax / {max})) (`rceil`)"),
+            Self::Rms => format!(
+                "s = floor(log2({h}0.487 · root mean square)) (`rms`, Quartet); larger elements saturate"
+            ),
+        }
+    }
 }
 
 impl_by_name! {

@@ -1,7 +1,7 @@
 //! The formats' functions for one block and one element: the definition of every number.
 
 use super::rms::RmsScale;
-use super::scale::HeadroomScale;
+use super::scale::PowerScale;
 use super::{BlockRule, FixedPointRule, FloatScaleRule, OuterScaleRule};
 use crate::format::BlockFormat;
 use crate::processor::float_state::ieee;
@@ -165,12 +165,12 @@ impl BlockFormat {
         })
     }
 
-    /// The addend by which headroom raises the exponent of a scale, in units of 2^−23 of the power of two of the block's largest
-    /// magnitude. The addend goes to this magnitude's significand. For other implementations of the rule.
+    /// How the largest magnitude of a block gives a power of two as its scale; `None` in a scale mode that looks at all elements. For
+    /// other implementations of the rule.
     #[doc(hidden)]
-    pub const fn headroom_addend(&self) -> u32 {
+    pub const fn power_scale(&self) -> Option<PowerScale> {
         let mantissa_bits = self.element.mantissa_bits() as i32;
-        HeadroomScale::of(self.headroom, self.scale_mode, mantissa_bits).addend
+        PowerScale::of(self.headroom, self.scale_mode, mantissa_bits)
     }
 
     /// Two thresholds for the mean of squares in [`ScaleMode::Rms`](crate::ScaleMode::Rms): 4^14 / (c · h)² and 4^15 / (c · h)², rounded

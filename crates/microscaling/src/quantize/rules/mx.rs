@@ -3,10 +3,10 @@
 
 use super::grid::{Grid, StepElement, Steps};
 use super::rms::RmsScale;
-use super::scale::HeadroomScale;
+use super::scale::PowerScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::{BlockFormat, ElementFormat, ScaleMode, Subnormals};
+use crate::format::{BlockFormat, ElementFormat, Subnormals};
 use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
 use crate::round::{NORMAL, normal};
@@ -43,12 +43,12 @@ impl ElementRow {
 #[derive(Clone, Copy)]
 pub(crate) struct MxRule {
     pub(crate) row: ElementRow,
-    pub(crate) scale_mode: ScaleMode,
     /// E: the scale is 2^−E … 2^E.
     pub(crate) largest_exponent: i32,
     /// Blocks whose largest magnitude is below this pattern become zero.
     pub(crate) flush_below: u32,
-    headroom: HeadroomScale,
+    /// `None` if the scale follows from the root mean square.
+    power: Option<PowerScale>,
     rms: RmsScale,
     tame: Tame,
 }
@@ -60,13 +60,12 @@ impl MxRule {
     pub(crate) fn of(format: &BlockFormat) -> Self {
         let row = ElementRow::of(format.element);
         let largest_exponent = -format.scale.emin();
-        let headroom = HeadroomScale::of(format.headroom, format.scale_mode, row.mantissa_bits);
+        let power = format.power_scale();
         Self {
-            tame: Tame::of(&row, format.scale_mode, headroom, largest_exponent),
-            headroom,
+            tame: Tame::of(&row, format, largest_exponent),
+            power,
             rms: RmsScale::of(format.headroom),
             row,
-            scale_mode: format.scale_mode,
             largest_exponent,
             flush_below: match format.subnormals {
                 Subnormals::FlushBlocks => IMPLICIT,
@@ -78,7 +77,7 @@ impl MxRule {
     /// Whether the scale follows from the root mean square.
     #[inline(always)]
     pub(super) fn is_rms(&self) -> bool {
-        self.scale_mode == ScaleMode::Rms
+        self.power.is_none()
     }
 
     pub(super) fn unit_element(&self) -> UnitElement {
@@ -102,12 +101,9 @@ impl MxRule {
     /// the scale is NaN; the exponent means nothing then.
     #[inline(always)]
     pub(crate) fn scale(&self, [amax, verdict]: [u32; 2]) -> (i32, bool) {
-        let exponent = if self.is_rms() {
-            verdict as i32 - VERDICT
-        } else if self.headroom.is_some {
-            self.headroom.exponent(self.scale_mode, amax, &self.row)
-        } else {
-            self.scale_mode.exponent(amax, &self.row)
+        let exponent = match self.power {
+            Some(power) => power.exponent(amax, &self.row),
+            None => verdict as i32 - VERDICT,
         };
         let nan = amax >= INFINITY || exponent > self.largest_exponent;
         (exponent.max(-self.largest_exponent), nan)
@@ -215,30 +211,24 @@ struct Tame {
 }
 
 impl Tame {
-    fn of(
-        row: &ElementRow,
-        scale_mode: ScaleMode,
-        headroom: HeadroomScale,
-        largest_exponent: i32,
-    ) -> Self {
-        let (factor, emax) = match scale_mode {
+    fn of(row: &ElementRow, format: &BlockFormat, largest_exponent: i32) -> Self {
+        let power = format.power_scale();
+        let (factor, emax) = match power {
             // The product is a normal number; it has the exponent of the scale.
-            ScaleMode::Rceil => (f32::from_bits(row.inverse_max), 0),
-            ScaleMode::Floor | ScaleMode::Ceil | ScaleMode::Even | ScaleMode::Rms => {
-                (1.0, row.emax)
-            }
+            Some(PowerScale { divides: true, .. }) => (f32::from_bits(row.inverse_max), 0),
+            _ => (1.0, row.emax),
         };
-        let addend = headroom.addend;
+        let addend = power.map_or(0, |power| power.addend);
         // emin of a block is row.emin + scale, and scale at least exponent − row.emax; of a root mean square, which is at
         // least 2^−15 of the largest magnitude, it is 17 less at most.
-        let mean = i32::from(scale_mode == ScaleMode::Rms);
+        let mean = i32::from(power.is_none());
         // Nor is a scale itself very small or very large, wherever the element's own exponents are.
         let lowest = NORMAL.start() - row.emin.min(0) + row.emax + 32 * mean;
         // Below this no scale is larger than 2^E, in any mode.
         let highest = (NORMAL.end() + 1).min(NORMAL.end() + row.emax);
         let highest = highest.min(largest_exponent + row.emax);
         // Headroom makes one exponent more of it.
-        let highest = highest - i32::from(headroom.is_some);
+        let highest = highest - i32::from(!format.headroom.is_none());
         // Nor are the element's own numbers very large.
         let highest = if row.emax > *NORMAL.end() {
             lowest

@@ -1,9 +1,9 @@
 //! Blocks whose scale is a power of two.
 
 use super::{Grid, VERDICT};
-use crate::kernels::cube::numbers::bits::{self, IMPLICIT, INFINITY, NAN, ONE};
+use crate::kernels::cube::numbers::bits::{self, IMPLICIT, INFINITY, NAN};
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, ScaleMode, Subnormals};
+use microscaling::{BlockFormat, ElementFormat, PowerScale, Subnormals};
 
 #[cube]
 pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: BlockFormat) -> Grid {
@@ -33,54 +33,34 @@ pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: BlockFormat) 
 /// The exponent of the scale of a block, before it is limited to what the scale can hold.
 #[cube]
 fn mx_scale(amax: u32, verdict: u32, #[comptime] format: BlockFormat) -> i32 {
-    let emax = comptime!(format.element.emax()).runtime();
-    let mode = comptime!(format.scale_mode);
-    let exponent = if comptime!(mode == ScaleMode::Rms) {
-        verdict as i32 - VERDICT
-    } else if comptime!(!format.headroom.is_none()) {
-        scale_with_headroom(amax, format)
-    } else if comptime!(mode == ScaleMode::Floor) {
-        bits::exponent(amax) - emax
-    } else if comptime!(mode == ScaleMode::Ceil) {
-        let exponent = bits::exponent(amax);
-        let is_above = amax != bits::scale(ONE.runtime(), exponent);
-        exponent + select(is_above, 1, 0) - emax
-    } else if comptime!(mode == ScaleMode::Even) {
-        let half_ulp = comptime!(IMPLICIT >> (format.element.mantissa_bits() + 1));
-        ((amax + half_ulp) >> 23) as i32 - 127 - emax
-    } else {
-        let inverse = comptime!((1.0 / format.element.max()).to_bits());
-        ceil_log2_of_product(amax, inverse.runtime())
+    let exponent = match comptime!(format.power_scale()) {
+        Some(rule) => power_scale(amax, rule, format.element),
+        // The root mean square's.
+        None => verdict as i32 - VERDICT,
     };
-    select(amax == 0, -126 - emax, exponent)
+    let of_zeros = comptime!(-126 - format.element.emax()).runtime();
+    select(amax == 0, of_zeros, exponent)
 }
 
-/// The exponent of the scale with headroom: the exponent of the magnitude after an addition to its significand.
+/// The exponent of the scale: the exponent of the magnitude after an addition to its significand.
 #[cube]
-fn scale_with_headroom(amax: u32, #[comptime] format: BlockFormat) -> i32 {
-    let is_rceil = comptime!(format.scale_mode == ScaleMode::Rceil);
-    let emax = comptime!(if is_rceil { 0 } else { format.element.emax() }).runtime();
-    let magnitude = if comptime!(is_rceil) {
-        let inverse = comptime!((1.0 / format.element.max()).to_bits());
+fn power_scale(amax: u32, #[comptime] rule: PowerScale, #[comptime] element: ElementFormat) -> i32 {
+    let emax = comptime!(if rule.divides { 0 } else { element.emax() }).runtime();
+    let magnitude = if comptime!(rule.divides) {
+        let inverse = comptime!((1.0 / element.max()).to_bits());
         bits::product(amax, inverse.runtime())
     } else {
         amax
     };
     let (significand, base) = bits::split(magnitude);
-    let log2 = bits::log2(significand);
+    let log2 = if comptime!(rule.keeps_subnormals) {
+        23i32.runtime()
+    } else {
+        bits::log2(significand)
+    };
     let normal = significand << (min(max(23 - log2, 0), 31) as u32);
-    let addend = comptime!(format.headroom_addend()).runtime();
+    let addend = comptime!(rule.addend).runtime();
     (base >> 23) as i32 - 149 + log2 + ((normal + addend) >> 23) as i32 - 1 - emax
-}
-
-/// ceil(log2(p)) with p the float32 product a · b, rounded half to even, with subnormals, of two positive finite numbers.
-#[cube]
-fn ceil_log2_of_product(a: u32, b: u32) -> i32 {
-    let rounded = bits::product(a, b);
-    // Zero is below every scale.
-    let exponent = select(rounded == 0, -150, bits::exponent(rounded));
-    let is_power = rounded == bits::scale(ONE.runtime(), exponent);
-    exponent + select(is_power || rounded == 0, 0, 1)
 }
 
 /// The grid of elements in steps that the exponent of their block fixes, less the shift of their sub-block.
