@@ -5,8 +5,10 @@ use super::rounding::{FunctionRounding, with_arithmetic, with_passes, with_round
 use super::table::{Table, Tabled};
 use crate::arithmetic::{Arithmetic, Function, with_function};
 
+/// The loops, for backends and tests of kernels.
 impl Function {
     /// Replaces every element, which need not be rounded. Long slices of bfloat16 numbers are looked up in a table.
+    #[doc(hidden)]
     pub fn apply(self, data: &mut [f32], rounding: FunctionRounding) {
         let tabled = Tabled::Function(self);
         // Only a backward pass asks for it: one table serves both.
@@ -22,6 +24,7 @@ impl Function {
     }
 
     /// [`apply`](Self::apply), by the formula for every element.
+    #[doc(hidden)]
     pub fn compute(self, data: &mut [f32], rounding: FunctionRounding) {
         with_arithmetic!(rounding, exp2, arith => with_function!(self, FUNCTION => map_in_place(
             data,
@@ -32,6 +35,7 @@ impl Function {
 
     /// Replaces every gradient of the function's output by the gradient of its input; neither the gradients nor the inputs need be
     /// rounded. Derivatives at bfloat16 numbers are looked up in a table where slices are long.
+    #[doc(hidden)]
     pub fn apply_gradient(self, grad: &mut [f32], input: &[f32], rounding: FunctionRounding) {
         let derivative = |input: &mut [f32]| {
             let mut ones = vec![1.0; input.len()];
@@ -48,6 +52,7 @@ impl Function {
     }
 
     /// [`apply_gradient`](Self::apply_gradient), by the formula for every element.
+    #[doc(hidden)]
     pub fn compute_gradient(self, grad: &mut [f32], input: &[f32], rounding: FunctionRounding) {
         with_passes!(rounding, exp2, (forward, arith) => with_function!(self, FUNCTION => zip_in_place(
             grad,
