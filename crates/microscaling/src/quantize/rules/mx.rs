@@ -62,7 +62,7 @@ impl MxRule {
         let largest_exponent = -format.scale.emin();
         let power = format.power_scale();
         Self {
-            tame: Tame::of(&row, format, largest_exponent),
+            tame: Tame::of(&row, format, power, largest_exponent),
             power,
             rms: RmsScale::of(format.headroom),
             row,
@@ -211,8 +211,12 @@ struct Tame {
 }
 
 impl Tame {
-    fn of(row: &ElementRow, format: &BlockFormat, largest_exponent: i32) -> Self {
-        let power = format.power_scale();
+    fn of(
+        row: &ElementRow,
+        format: &BlockFormat,
+        power: Option<PowerScale>,
+        largest_exponent: i32,
+    ) -> Self {
         let (factor, emax) = match power {
             // The product is a normal number; it has the exponent of the scale.
             Some(PowerScale { divides: true, .. }) => (f32::from_bits(row.inverse_max), 0),
