@@ -85,7 +85,7 @@ pub(crate) fn as_safetensors(path: &Path, npy: &[u8]) -> Result<Contents, Error>
         shape: &shape,
         bytes: data.len(),
     };
-    let mut file = header([entry], &BTreeMap::new());
+    let mut file = header([entry], &BTreeMap::new()).map_err(|error| fail(error.to_string()))?;
     match field("fortran_order")?.starts_with("True") {
         false => file.extend(data),
         true => rows_first(data, &shape, size, &mut file),

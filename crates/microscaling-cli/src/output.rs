@@ -291,7 +291,8 @@ fn write_file(
         shape: &tensor.shape,
         bytes: tensor.bytes.len(),
     });
-    file.write_all(&header(entries, &metadata))?;
+    let header = header(entries, &metadata).map_err(io::Error::other)?;
+    file.write_all(&header)?;
     tensors
         .iter()
         .try_for_each(|tensor| file.write_all(&tensor.bytes))

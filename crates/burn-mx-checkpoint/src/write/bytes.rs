@@ -1,7 +1,7 @@
 //! The bytes of a file, made while they are written.
 
 use super::new_file;
-use crate::archive::io as io_error;
+use crate::archive::{file_error, io as io_error};
 use crate::error::CheckpointError;
 use crate::weights::Weight;
 use burn_mx_files::{NewFile, folder_of};
@@ -123,10 +123,11 @@ impl<'a> Bytes<'a> {
                 shape: &entry.shape,
                 bytes: entry.bytes,
             });
+        let header = header(described, metadata);
+        let header = header.map_err(|error| file_error(folder_of(path), error))?;
         let failed = |source| io_error(folder_of(path), source);
         let mut file = new_file(path)?;
-        file.write_all(&header(described, metadata))
-            .map_err(failed)?;
+        file.write_all(&header).map_err(failed)?;
         for entry in sorted {
             let bytes = self.of(&entry.source)?;
             debug_assert_eq!(bytes.len(), entry.bytes);

@@ -2,7 +2,7 @@
 //! defect has its error.
 
 use crate::inputs::{formats, numbers};
-use microscaling::safetensors::{FileError, load, save};
+use microscaling::safetensors::{FileError, HeaderEntry, header, load, save};
 use microscaling::{BlockFormat, Packed, Rounder};
 use proptest::prelude::*;
 use safetensors::tensor::TensorView;
@@ -110,6 +110,28 @@ const PARTS: [Part; 2] = [
 
 fn error(file: &[u8]) -> String {
     load(file).unwrap_err().to_string()
+}
+
+#[test]
+fn a_header_is_as_long_as_readers_take() {
+    const LONGEST: usize = 100_000_000;
+    let of_name = |length: usize| {
+        let name = "w".repeat(length);
+        let entry = HeaderEntry {
+            name: &name,
+            dtype: "U8",
+            shape: &[0],
+            bytes: 0,
+        };
+        header([entry], &BTreeMap::new())
+    };
+    let around = of_name(0).unwrap().len() - 8;
+    let longest = of_name(LONGEST - around).unwrap();
+    assert_eq!(longest.len(), 8 + LONGEST);
+    assert_eq!(SafeTensors::deserialize(&longest).unwrap().len(), 1);
+    let error = of_name(LONGEST - around + 8).unwrap_err();
+    let too_long = FileError::Safetensors(safetensors::SafeTensorError::HeaderTooLarge);
+    assert_eq!(error.to_string(), too_long.to_string());
 }
 
 #[test]

@@ -36,16 +36,20 @@ pub struct HeaderEntry<'a> {
 /// use microscaling::safetensors::{HeaderEntry, header};
 ///
 /// let w = HeaderEntry { name: "w", dtype: "F32", shape: &[2], bytes: 8 };
-/// let mut file = header([w], &Default::default());
+/// let mut file = header([w], &Default::default())?;
 /// file.extend([1.0f32, 2.0].map(f32::to_le_bytes).concat());
 /// let read = safetensors::SafeTensors::deserialize(&file)?;
 /// assert_eq!(read.tensor("w")?.shape(), [2]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+///
+/// If the header has more than 100,000,000 bytes, which readers refuse.
 pub fn header<'a>(
     entries: impl IntoIterator<Item = HeaderEntry<'a>>,
     metadata: &BTreeMap<String, String>,
-) -> Vec<u8> {
+) -> Result<Vec<u8>, FileError> {
     let mut header = BTreeMap::new();
     if !metadata.is_empty() {
         header.insert(METADATA, json!(metadata));
@@ -60,11 +64,17 @@ pub fn header<'a>(
     }
     let header = serde_json::to_string(&header).expect("texts and numbers are JSON");
     let length = header.len().next_multiple_of(8);
+    if length > MOST_BYTES {
+        return Err(SafeTensorError::HeaderTooLarge.into());
+    }
     let mut bytes = (length as u64).to_le_bytes().to_vec();
     bytes.extend(header.into_bytes());
     bytes.resize(8 + length, b' ');
-    bytes
+    Ok(bytes)
 }
+
+/// The longest header that the crate safetensors reads.
+const MOST_BYTES: usize = 100_000_000;
 
 /// The entry of the header that is not a tensor.
 const METADATA: &str = "__metadata__";
