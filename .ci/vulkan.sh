@@ -6,4 +6,4 @@ export CUBECL_AUTOTUNE_LEVEL=minimal GALLIVM_PERF=nopt
 export RUST_MIN_STACK=33554432
 graphics=(--release --locked --config .ci/graphics.toml --features vulkan,burn-mx/cuda,burn-mx/router)
 # All but microscaling's tests, which know nothing of devices.
-tests=("${graphics[@]}" -p burn-mx-workspace -p burn-mx -p burn-mx-core -p burn-mx-docs)
+tests=("${graphics[@]}" -p burn-mx-workspace -p burn-mx -p burn-mx-core -p burn-mx-kernels -p burn-mx-docs)

@@ -1,7 +1,7 @@
 //! Every instruction set gives the same bits: the loops are compiled for each, the best is taken.
 
 use burn_mx::{FloatFormat, Rounding};
-use burn_mx_core::kernels::{
+use burn_mx_kernels::{
     Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax, instruction_sets,
 };
 

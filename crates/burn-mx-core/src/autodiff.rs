@@ -36,9 +36,9 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
 use crate::tensor::{Meta, MxTensor, Rule};
 use backward::Tracked;
+use burn_mx_kernels::MxKernels;
 
 /// The autodiff backend that `MxAutodiff` decorates.
 type Ad<B, C> = Autodiff<MxBackend<B>, C>;

@@ -13,9 +13,9 @@ use burn_backend::{
 };
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
 
-use crate::kernels::{MxKernels, from_f32};
 use crate::tensor::device::MxDevice;
 use crate::tensor::{MxTensor, shared_specs};
+use burn_mx_kernels::{MxKernels, from_f32};
 
 /// A backend that computes on `B` and emulates the [`MxSpecs`](crate::MxSpecs) of its tensors. Matrix products
 /// fake-quantize their operands to MX formats, and elementwise ops compute in an emulated bfloat or fp format.

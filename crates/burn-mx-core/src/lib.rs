@@ -46,12 +46,9 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod arithmetic;
 mod autodiff;
 mod backend;
 pub mod hooks;
-#[doc(hidden)]
-pub mod kernels;
 mod phase;
 pub mod process;
 mod semantics;
@@ -59,12 +56,11 @@ mod specs;
 mod tensor;
 mod warnings;
 
-pub use arithmetic::Function;
 pub use autodiff::MxAutodiff;
 pub use backend::MxBackend;
 pub use backend::portable::Portable;
 pub use backend::tensor_ops::{MxModelOps, MxTensorOps, Packing, TensorChange};
-pub use kernels::{MxKernels, from_f32, to_f32};
+pub use burn_mx_kernels::{Function, MxKernels, from_f32, to_f32};
 #[cfg(feature = "clap")]
 pub use specs::args::MxArgs;
 #[doc(hidden)]

@@ -1,13 +1,13 @@
 //! Settings of the whole process: the default for tensors without their own specs, switches, and a counter.
 
-pub use crate::kernels::host_round_trips;
-#[cfg(feature = "cube")]
-pub use crate::kernels::reproducible_products;
 use crate::specs::{SpecsError, ToResolvedSpecs};
 use crate::tensor::shared_specs;
 pub use crate::tensor::weight_cache::{keep_quantized_weights, without_keeping_weights};
 #[doc(hidden)]
 pub use crate::warnings::{unset_on_purpose, warn};
+pub use burn_mx_kernels::host_round_trips;
+#[cfg(feature = "cube")]
+pub use burn_mx_kernels::reproducible_products;
 
 /// Sets the default for devices and tensors of this process without their own specs, such as `MxDevice::default()`.
 /// `specs` are [`MxSpecs`](crate::MxSpecs), the name of a preset, or resolved specs.

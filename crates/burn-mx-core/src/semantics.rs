@@ -21,8 +21,8 @@ pub(crate) mod softmax;
 use burn_backend::FloatDType;
 use burn_backend::tensor::FloatTensor;
 
-use crate::kernels::{MxKernels, from_f32};
 use crate::tensor::{Float, Meta, MxTensor};
+use burn_mx_kernels::{MxKernels, from_f32};
 
 /// The result of an emulated op, which is computed in `f32`, as a tensor of the operands' type.
 pub(crate) fn stored<B: MxKernels>(inner: FloatTensor<B>, mut meta: Meta) -> Float<B> {

@@ -21,9 +21,9 @@ use microscaling::Rounding;
 
 use crate::backend::MxBackend;
 use crate::hooks;
-use crate::kernels::MxKernels;
 use crate::specs::{ProductOp, ResolvedSpecs};
 use crate::tensor::{Meta, OpContext};
+use burn_mx_kernels::MxKernels;
 
 /// A float tensor of `MxAutodiff<B>`, for every checkpointing strategy.
 pub(crate) type Tracked<B> = FloatTensor<Autodiff<MxBackend<B>>>;

@@ -11,7 +11,7 @@ use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::bool_ops;
-use crate::kernels::MxKernels;
+use burn_mx_kernels::MxKernels;
 
 impl<B: MxKernels, C: CheckpointStrategy> BoolTensorOps<Self> for MxAutodiff<B, C> {
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {

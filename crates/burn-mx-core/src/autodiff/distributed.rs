@@ -11,7 +11,7 @@ use burn_backend::tensor::{Device, FloatTensor};
 use super::backward::edge::used;
 use super::{Ad, MxAutodiff};
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
+use burn_mx_kernels::MxKernels;
 
 /// For exactly those `B` that are a `DistributedBackend` themselves.
 impl<B: MxKernels + DistributedBackend, C: CheckpointStrategy> DistributedBackend

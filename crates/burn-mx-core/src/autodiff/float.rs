@@ -14,17 +14,17 @@ use super::backward::edge::{Edge, delegate_used, reduced, reduced_along_axis, us
 use super::backward::elementwise::{BinaryRule, UnaryRule};
 use super::backward::{boundary, check_recorded_by_autodiff, edge, elementwise, matmul, metas};
 use super::{Ad, MxAutodiff, tracked};
-use crate::arithmetic::Function;
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
     float_creation_ops, float_move_ops, float_new_ops, float_view_ops,
 };
 use crate::hooks;
-use crate::kernels::MxKernels;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
 use crate::tensor::{OpContext, Rule};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::arithmetic::Function;
 
 /// Ops on one tensor with a step of our own. A reduction says how it takes the tensor.
 macro_rules! unary_backward {

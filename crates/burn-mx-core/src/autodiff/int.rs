@@ -13,7 +13,7 @@ use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::int_ops;
-use crate::kernels::MxKernels;
+use burn_mx_kernels::MxKernels;
 
 impl<B: MxKernels, C: CheckpointStrategy> IntTensorOps<Self> for MxAutodiff<B, C> {
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {

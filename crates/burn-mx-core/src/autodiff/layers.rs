@@ -16,17 +16,17 @@ use super::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
 use super::{Ad, MxAutodiff};
-use crate::arithmetic::Function;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
     averaging_gradient_ops, averaging_ops, indexed_pool_ops, max_pool_ops, struct_gradient_ops,
 };
 use crate::backend::ops::activation::Composition;
 use crate::hooks;
-use crate::kernels::{MxKernels, Norm};
 use crate::semantics::{self, activation, attention};
 use crate::specs::ProductOp;
 use crate::tensor::OpContext;
+use burn_mx_kernels::arithmetic::Function;
+use burn_mx_kernels::{MxKernels, Norm};
 
 /// The context of a layer's op. The argument's place makes a tensor the weight, and `x` has the role of an activation.
 fn join_of_layer<B: MxKernels>(

@@ -13,7 +13,7 @@ use super::{MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{quantized_ops, quantized_to_float_ops};
-use crate::kernels::MxKernels;
+use burn_mx_kernels::MxKernels;
 
 /// Ops whose result may be a float tensor.
 macro_rules! delegate_lifting {

@@ -8,16 +8,16 @@ use microscaling::{PackError, Packed, PackedView};
 use super::backward::elementwise::UnaryRule;
 use super::backward::{self, Tracked, boundary, elementwise};
 use super::{MxAutodiff, tracked};
-use crate::arithmetic::Function;
 use crate::backend::MxBackend;
-use crate::backend::tensor_ops::{MxModelOps, MxTensorOps, Packing, TensorChange, sealed};
-use crate::kernels::{MxKernels, Norm};
-use crate::semantics::{activation, norm};
+use crate::backend::tensor_ops::{MxTensorOps, Packing, TensorChange, sealed};
+use crate::semantics::activation;
 use crate::specs::ResolvedSpecs;
+use burn_mx_kernels::plain::{self, ModelOps};
+use burn_mx_kernels::{Function, MxKernels, Norm};
 
 impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 
-impl<B: MxKernels, C: CheckpointStrategy> MxModelOps for MxAutodiff<B, C> {
+impl<B: MxKernels, C: CheckpointStrategy> ModelOps<TensorChange> for MxAutodiff<B, C> {
     fn change(mut tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
         match change {
             // Gradients go back by the rules from before the change.
@@ -36,7 +36,7 @@ impl<B: MxKernels, C: CheckpointStrategy> MxModelOps for MxAutodiff<B, C> {
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
             true => elementwise::unary::<B, C>(tensor, UnaryRule::Function(function)),
-            false => function.plain::<Self>(tensor),
+            false => plain::plain_function::<Self>(function, tensor),
         }
     }
 
@@ -47,7 +47,7 @@ impl<B: MxKernels, C: CheckpointStrategy> MxModelOps for MxAutodiff<B, C> {
         epsilon: f64,
     ) -> FloatTensor<Self> {
         backward::norm::forward_or::<B, C>(Norm::Rms, x, gamma, beta, epsilon, |x, gamma, beta| {
-            norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
+            plain::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
         })
     }
 

@@ -22,9 +22,9 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
 use crate::tensor::device::MxDevice;
 use crate::tensor::{Meta, MxTensor};
+use burn_mx_kernels::MxKernels;
 
 /// An argument of a delegated method.
 pub(crate) trait Unwrap {

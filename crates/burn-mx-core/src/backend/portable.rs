@@ -25,7 +25,7 @@ use super::delegate::tables::{
     float_new_ops, float_view_ops, indexed_pool_ops, int_ops, max_pool_ops, quantized_ops,
     struct_gradient_ops,
 };
-use crate::kernels::MxKernels;
+use burn_mx_kernels::MxKernels;
 
 /// Any Burn backend, for [`MxBackend`](crate::MxBackend) and [`MxAutodiff`](crate::MxAutodiff) to wrap:
 /// `MxAutodiff<Portable<TheirBackend>>`.

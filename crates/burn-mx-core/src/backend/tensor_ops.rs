@@ -3,22 +3,20 @@
 
 use std::sync::Arc;
 
-use burn_autodiff::Autodiff;
-use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, TensorMetadata};
 use microscaling::{
     BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomStream, Rounding,
 };
 
-use crate::arithmetic::Function;
 use crate::backend::MxBackend;
-use crate::kernels::{MxKernels, Norm, to_f32};
 use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
 use crate::tensor::{Meta, MxTensor, Rule};
+use burn_mx_kernels::plain::ModelOps;
+use burn_mx_kernels::{Function, MxKernels, Norm, to_f32};
 
 pub(crate) mod sealed {
     pub trait Sealed {}
@@ -30,45 +28,9 @@ pub(crate) mod sealed {
 /// remote session counts as plain, too: these functions do not reach a backend behind it that emulates.
 ///
 /// `burn_mx::module` has the same for tensors and modules.
-pub trait MxModelOps: Backend {
-    /// The tensor with a changed role or exemption in the emulation. Without emulation, this is the tensor.
-    fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
-        let _ = change;
-        tensor
-    }
+pub trait MxModelOps: ModelOps<TensorChange> {}
 
-    /// A function of the tensor.
-    fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
-        function.plain::<Self>(tensor)
-    }
-
-    /// `γ x / sqrt(mean x² + ε) + β` over the last axis: `x` `[.., D]`, `gamma` and `beta` `[D]`.
-    fn rms_norm(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        beta: Option<FloatTensor<Self>>,
-        epsilon: f64,
-    ) -> FloatTensor<Self> {
-        norm::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
-    }
-
-    /// `target · (1 − weight) + online · weight` in plain `f32`, as what `target` is to the emulation.
-    fn lerp(
-        target: FloatTensor<Self>,
-        online: FloatTensor<Self>,
-        weight: f64,
-    ) -> FloatTensor<Self> {
-        let require_grad = Self::float_is_require_grad(&target);
-        let kept = Self::float_mul_scalar(target, (1.0 - weight).into());
-        let new = Self::float_mul_scalar(online, weight.into());
-        let leaf = Self::float_detach(Self::float_add(kept, new));
-        Self::float_set_require_grad(leaf, require_grad)
-    }
-}
-
-impl<B: MxKernels> MxModelOps for B {}
-
-impl<B: MxKernels, C: CheckpointStrategy> MxModelOps for Autodiff<B, C> {}
+impl<B: ModelOps<TensorChange>> MxModelOps for B {}
 
 /// The two backends whose tensors carry specs, [`MxBackend`] and [`MxAutodiff`](crate::MxAutodiff), and their functions
 /// beside Burn's ops. `burn_mx::module` has the same for tensors and modules.
@@ -169,7 +131,7 @@ impl TensorChange {
 
 impl<B: MxKernels> sealed::Sealed for MxBackend<B> {}
 
-impl<B: MxKernels> MxModelOps for MxBackend<B> {
+impl<B: MxKernels> ModelOps<TensorChange> for MxBackend<B> {
     fn change(tensor: FloatTensor<Self>, change: TensorChange) -> FloatTensor<Self> {
         change.apply_to(tensor)
     }

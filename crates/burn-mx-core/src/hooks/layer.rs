@@ -7,8 +7,8 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::installed::observers;
 use super::{Events, LayerOp};
-use crate::kernels::{MxKernels, to_f32};
 use crate::tensor::Float;
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// A linear layer or a convolution that was computed.
 pub struct LayerCall<'a> {

@@ -3,8 +3,8 @@
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::FloatTensor;
 
-use crate::kernels::MxKernels;
 use crate::specs::ProductOp;
+use burn_mx_kernels::MxKernels;
 
 /// The op of a layer that has a weight.
 #[derive(Clone, Debug)]

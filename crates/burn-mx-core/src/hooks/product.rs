@@ -9,9 +9,9 @@ use microscaling::{Accumulation, Side, SumStatistics};
 
 use super::installed::observers;
 use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver, ProductSize};
-use crate::kernels::product::accumulated::SumLooks;
-use crate::kernels::{MxKernels, Operand};
 use crate::specs::Slot;
+use burn_mx_kernels::product::accumulated::SumLooks;
+use burn_mx_kernels::{MxKernels, Operand};
 
 /// The observers of one product.
 pub(crate) struct ProductObservers<B: MxKernels> {
@@ -138,7 +138,7 @@ impl<B: MxKernels> ProductObservers<B> {
         }
     }
 
-    fn show_result(&self, statistics: impl Fn() -> crate::kernels::TensorStatistics<B>) {
+    fn show_result(&self, statistics: impl Fn() -> burn_mx_kernels::TensorStatistics<B>) {
         for observer in &self.observers {
             if observer.wants_result() {
                 observer.result(ObservedStatistics::of(statistics()));

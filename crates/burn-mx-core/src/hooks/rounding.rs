@@ -9,7 +9,7 @@ use microscaling::FloatFormat;
 use super::installed::observers;
 use super::thread::is_again;
 use super::{ElementwiseCall, Events, ObservedStatistics, RoundingObserver, View};
-use crate::kernels::{MxKernels, read_values};
+use burn_mx_kernels::{MxKernels, read_values};
 
 /// The observers of the roundings of one op.
 pub(crate) struct RoundingObservers(Vec<Box<dyn RoundingObserver>>);

@@ -1,13 +1,14 @@
 //! Activations, emulated by their formulas. `d…` are gradients.
 
 use burn_backend::tensor::{BoolTensor, FloatTensor};
-use burn_backend::{Backend, Scalar, TensorMetadata, get_device_settings};
+use burn_backend::{Scalar, TensorMetadata, get_device_settings};
 
 use super::elementwise::{Passes, TensorArithmetic, binary, composed, emulation, selection, unary};
-use crate::arithmetic::{Arithmetic, Function, activation as formula};
-use crate::kernels::{FunctionRounding, KernelOp, MxKernels, to_f32};
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, MxTensor, OpContext};
+use burn_mx_kernels::arithmetic::{Arithmetic, Function, activation as formula};
+use burn_mx_kernels::plain::plain_function;
+use burn_mx_kernels::{FunctionRounding, KernelOp, MxKernels, to_f32};
 
 /// Whether a composed function is to be computed by its formula.
 pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {
@@ -157,7 +158,7 @@ pub(crate) fn function<B: MxKernels>(
         None => function.of(arith, arith.operand(x)),
     };
     composed::<B, 1>(function.name(), number, [("input", x)], compute, |[x]| {
-        function.plain::<B>(x)
+        plain_function::<B>(function, x)
     })
 }
 
@@ -178,26 +179,6 @@ pub(crate) fn gradient<B: MxKernels>(
     let g = pass.gradient(grad);
     function.gradient(&forward, arith, forward_x, || pass.operand(0, x), g)
 }
-
-impl Function {
-    /// The function as Burn's ops.
-    pub(crate) fn plain<B: Backend>(self, x: FloatTensor<B>) -> FloatTensor<B> {
-        match self {
-            Self::Exp => B::float_exp(x),
-            Self::Exp2 => B::float_exp(B::float_mul_scalar(x, core::f32::consts::LN_2.into())),
-            Self::Sigmoid => B::sigmoid(x),
-            Self::Gelu => B::gelu(x),
-            Self::GeluFirstOrder => {
-                let gate = B::float_mul_scalar(x.clone(), GELU_SLOPE.into());
-                B::float_mul(x, B::sigmoid(gate))
-            }
-            Self::Silu => B::float_mul(x.clone(), B::sigmoid(x)),
-        }
-    }
-}
-
-/// The slope of the first-order gelu's sigmoid where nothing is emulated.
-const GELU_SLOPE: f32 = 1.702;
 
 /// The gradient of a function of one tensor: `gradient` where elementwise ops are emulated, else `plain`.
 fn gradient_or<B: MxKernels>(

@@ -12,11 +12,11 @@ use burn_backend::{Shape, TensorMetadata};
 use super::linear::sum_of_gradient;
 use super::product::{Along, Operands, Product, quantize_backward};
 use crate::hooks;
-use crate::kernels::{ConvolutionProduct, MxKernels, are_float32, same_type};
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
 use crate::warnings;
+use burn_mx_kernels::{ConvolutionProduct, MxKernels, are_float32, same_type};
 pub(crate) use geometry::{Direction, Geometry};
 
 pub(super) const BATCH: usize = 0;

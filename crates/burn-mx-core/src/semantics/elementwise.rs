@@ -13,12 +13,12 @@ use burn_backend::{Backend, Scalar, Shape, TensorMetadata};
 use microscaling::Rounding;
 
 use super::stored;
-use crate::arithmetic::Arithmetic;
-use crate::kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32};
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, MxTensor, OpContext};
 pub(crate) use arithmetic::TensorArithmetic;
+use burn_mx_kernels::arithmetic::Arithmetic;
+use burn_mx_kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32};
 pub(crate) use passes::{GradientOf, Passes};
 pub(super) use rounder::OpRounder;
 pub(crate) use rounder::Rounder;

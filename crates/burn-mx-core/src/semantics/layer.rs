@@ -7,9 +7,9 @@ use super::conv::{Direction, Geometry};
 use super::linear;
 use super::product::{ForwardOperand, Product};
 use crate::hooks::LayerOp;
-use crate::kernels::MxKernels;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Meta, MxTensor};
+use burn_mx_kernels::MxKernels;
 
 impl LayerOp {
     /// x and weight, for tensors of these ranks.

@@ -8,10 +8,10 @@ use super::product::{Along, ForwardOperand, Operands, Product};
 use super::shapes::check_summed;
 use super::stored;
 use crate::hooks;
-use crate::kernels::{MxKernels, OperandLayout, in_float32, to_f32};
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
+use burn_mx_kernels::{MxKernels, OperandLayout, in_float32, to_f32};
 
 /// `x · w`, rounded, plus `b`, rounded again.
 pub(crate) fn forward<B: MxKernels>(

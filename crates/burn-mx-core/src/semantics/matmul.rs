@@ -9,10 +9,10 @@ use super::elementwise::{broadcast_dims, sum_dims};
 use super::product::{Along, ForwardOperand, Operands, Product};
 use super::shapes::check_summed;
 use crate::hooks;
-use crate::kernels::{MxKernels, OperandLayout, in_float32};
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
+use burn_mx_kernels::{MxKernels, OperandLayout, in_float32};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {

@@ -1,15 +1,16 @@
 //! Layer and root-mean-square normalization over the last axis.
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, Shape, TensorMetadata};
+use burn_backend::TensorMetadata;
 
 use super::elementwise::{GradientOf, Passes, TensorArithmetic};
 use super::rows::TensorRows;
 use super::stored;
-use crate::arithmetic::norm;
-use crate::kernels::{KernelOp, MxKernels, Norm, Normalization, to_f32};
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
+use burn_mx_kernels::arithmetic::norm;
+use burn_mx_kernels::plain::{as_row, plain_rms_norm};
+use burn_mx_kernels::{KernelOp, MxKernels, Norm, Normalization, to_f32};
 
 /// Gradients of [`forward`].
 pub(crate) struct NormGrads<B: MxKernels> {
@@ -81,24 +82,6 @@ fn compute<B: MxKernels>(
     let gamma = as_row::<B>(arith.operand(gamma), rank);
     let beta = beta.map(|beta| as_row::<B>(arith.operand(beta), rank));
     norm::scale_and_shift(&rows, arith, normalized.values, &gamma, beta.as_ref())
-}
-
-/// As Burn's own module composes it, of the ops of `B`.
-pub(crate) fn plain_rms_norm<B: Backend>(
-    x: FloatTensor<B>,
-    gamma: FloatTensor<B>,
-    beta: Option<FloatTensor<B>>,
-    epsilon: f64,
-) -> FloatTensor<B> {
-    let rank = x.rank();
-    let square = B::float_mul(x.clone(), x.clone());
-    let mean = B::float_mean_dim(square, rank - 1);
-    let rms = B::float_sqrt(B::float_add_scalar(mean, epsilon.into()));
-    let scaled = B::float_mul(B::float_div(x, rms), as_row::<B>(gamma, rank));
-    match beta {
-        Some(beta) => B::float_add(scaled, as_row::<B>(beta, rank)),
-        None => scaled,
-    }
 }
 
 /// The gradients of x, γ and β from the output's gradient. `number` is the op's number in the forward pass, and `layer`
@@ -186,11 +169,4 @@ fn gradients<B: MxKernels>(
         }
     };
     [d_x, arith.sum_dims(products, 0..last), d_beta]
-}
-
-/// A parameter [D] as a tensor [1, .., 1, D].
-fn as_row<B: Backend>(parameter: FloatTensor<B>, rank: usize) -> FloatTensor<B> {
-    let mut dims = vec![1; rank];
-    dims[rank - 1] = parameter.shape()[0];
-    B::float_reshape(parameter, Shape::from(dims))
 }

@@ -17,12 +17,12 @@ use microscaling::{Accumulation, BlockFormat, Signs};
 use super::elementwise::Rounder;
 use super::stored;
 use crate::hooks::{self, ProductCall, ProductObservers, ProductSize, RoundingObservers};
-use crate::kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, Operand, to_f32};
 use crate::phase;
 use crate::specs::{Hadamard, ProductKind, ProductOp, ResolvedSpecs, Slot, StaticInput};
 use crate::tensor::random_streams::Draws;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta};
+use burn_mx_kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, Operand, to_f32};
 pub(crate) use operands::Along;
 pub(crate) use straight_through::ForwardOperand;
 

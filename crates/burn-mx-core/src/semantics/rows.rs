@@ -5,8 +5,8 @@ use core::marker::PhantomData;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
-use crate::arithmetic::Rows;
-use crate::kernels::MxKernels;
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::arithmetic::Rows;
 
 /// Rows along `axis`, all at once: closures are called with whole tensors, and the numbers of a row are tensors with
 /// length 1 along the axis.

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use microscaling::{BlockFormat, FloatFormat, Packed, Rounding, Signs};
 
-use crate::kernels::OperandLayout;
 use crate::specs::{Hadamard, ResolvedSpecs};
+use burn_mx_kernels::OperandLayout;
 
 /// Copies of one weight, one for a forward and one for a backward product. Other specs on the same weight make other
 /// copies, which replace the least recently used one.

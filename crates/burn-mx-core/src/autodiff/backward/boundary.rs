@@ -9,8 +9,8 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use super::Tracked;
 use super::edge::gradient_of;
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
 use crate::tensor::{Meta, MxTensor, Rule};
+use burn_mx_kernels::MxKernels;
 
 #[derive(Debug)]
 struct Boundary;

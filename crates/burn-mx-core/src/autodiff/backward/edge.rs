@@ -12,8 +12,8 @@ use burn_backend::TensorMetadata;
 
 use super::boundary::{cross, enter, returned};
 use super::{Tracked, metas};
-use crate::kernels::MxKernels;
 use crate::tensor::{Flags, Float, Meta, OpContext, Rule};
+use burn_mx_kernels::MxKernels;
 
 /// The gradient of a tensor with meta `operand`, as its node gets it.
 pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {

@@ -16,15 +16,15 @@ use burn_backend::{Shape, TensorMetadata};
 use super::edge::gradient_of;
 use super::saved::Saved;
 use super::{Tracked, check_recorded, edge, metas};
-use crate::arithmetic::Arithmetic;
 use crate::backend::MxBackend;
 use crate::hooks;
-use crate::kernels::MxKernels;
 use crate::semantics::elementwise::{self, GradientOf, Passes, broadcast_dims};
 use crate::semantics::stored;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, OpContext};
 pub(crate) use binary::BinaryRule;
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::arithmetic::Arithmetic;
 pub(crate) use unary::UnaryRule;
 
 type Operands<B> = [Option<Float<B>>; 2];

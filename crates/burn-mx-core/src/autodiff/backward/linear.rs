@@ -10,12 +10,12 @@ use super::saved::Saved;
 use super::{Tracked, named};
 use crate::backend::MxBackend;
 use crate::hooks::{self, LayerOp};
-use crate::kernels::MxKernels;
 use crate::semantics::{elementwise, linear};
 use crate::specs::ProductOp;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta};
+use burn_mx_kernels::MxKernels;
 
 #[derive(Debug)]
 struct Linear<const N: usize>;

@@ -11,13 +11,13 @@ use super::edge::gradient_of;
 use super::saved::Saved;
 use crate::backend::MxBackend;
 use crate::hooks;
-use crate::kernels::MxKernels;
 use crate::semantics::elementwise;
 use crate::semantics::matmul::{self, Side};
 use crate::specs::ProductOp;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta};
+use burn_mx_kernels::MxKernels;
 
 #[derive(Debug)]
 struct Matmul;

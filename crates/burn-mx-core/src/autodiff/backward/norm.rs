@@ -10,10 +10,10 @@ use super::saved::Saved;
 use super::{Tracked, as_activation};
 use crate::backend::MxBackend;
 use crate::hooks;
-use crate::kernels::{self, MxKernels};
 use crate::semantics::norm;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, OpContext};
+use burn_mx_kernels::{self as kernels, MxKernels};
 
 #[derive(Debug)]
 struct NormStep<const N: usize>;

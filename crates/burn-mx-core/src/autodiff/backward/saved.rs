@@ -9,9 +9,9 @@ use burn_autodiff::checkpoint::state::BackwardStates;
 use burn_backend::tensor::FloatTensor;
 
 use super::Tracked;
-use crate::kernels::{MxKernels, Operand};
 use crate::tensor::weight_cache::WeightCache;
 use crate::tensor::{Float, Meta};
+use burn_mx_kernels::{MxKernels, Operand};
 
 /// An operand that burn-autodiff saves, with its meta in the op that saves it.
 #[derive(Clone, Debug)]

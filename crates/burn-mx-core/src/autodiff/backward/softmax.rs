@@ -9,9 +9,9 @@ use super::Tracked;
 use super::edge::gradient_of;
 use crate::backend::MxBackend;
 use crate::hooks;
-use crate::kernels::MxKernels;
 use crate::semantics::softmax;
 use crate::tensor::{Float, Meta};
+use burn_mx_kernels::MxKernels;
 
 #[derive(Debug)]
 struct Softmax;

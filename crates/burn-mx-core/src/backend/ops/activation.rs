@@ -4,12 +4,12 @@ use burn_backend::ops::ActivationOps;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Scalar};
 
-use crate::arithmetic::Function;
 use crate::backend::MxBackend;
 use crate::backend::delegate::{Unwrap, Wrap};
-use crate::kernels::MxKernels;
 use crate::semantics::{activation, softmax};
 use crate::tensor::{Meta, MxTensor, Rule};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::arithmetic::Function;
 
 /// Burn's default compositions, through the ops of either side of the decorator.
 pub(crate) struct Composition;

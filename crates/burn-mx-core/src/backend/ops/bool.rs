@@ -9,8 +9,8 @@ use burn_backend::{
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::bool_ops;
-use crate::kernels::MxKernels;
 use crate::tensor::MxTensor;
+use burn_mx_kernels::MxKernels;
 
 impl<B: MxKernels> BoolTensorOps<Self> for MxBackend<B> {
     // Delegated

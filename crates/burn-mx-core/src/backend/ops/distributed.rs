@@ -8,8 +8,8 @@ use burn_backend::distributed::{
 use burn_backend::tensor::{Device, FloatTensor};
 
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
 use crate::tensor::{Meta, MxTensor};
+use burn_mx_kernels::MxKernels;
 
 /// For exactly those `B` that are a `DistributedBackend` themselves.
 impl<B: MxKernels + DistributedBackend> DistributedBackend for MxBackend<B> {

@@ -7,15 +7,15 @@ use burn_backend::{
     TensorData, TensorMetadata,
 };
 
-use crate::arithmetic::Function;
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
     float_creation_ops, float_move_ops, float_new_ops, float_view_ops,
 };
-use crate::kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 use crate::semantics::{activation, elementwise, matmul};
 use crate::tensor::{Meta, MxTensor, Rule};
+use burn_mx_kernels::arithmetic::Function;
+use burn_mx_kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 
 /// Ops on one tensor: round, compute by `B`, round. A reduction says how it takes the tensor.
 macro_rules! unary {

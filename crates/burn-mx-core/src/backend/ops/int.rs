@@ -11,8 +11,8 @@ use burn_backend::{
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::int_ops;
-use crate::kernels::MxKernels;
 use crate::tensor::MxTensor;
+use burn_mx_kernels::MxKernels;
 
 impl<B: MxKernels> IntTensorOps<Self> for MxBackend<B> {
     // Delegated

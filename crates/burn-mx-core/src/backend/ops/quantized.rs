@@ -11,8 +11,8 @@ use burn_backend::{
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{quantized_ops, quantized_to_float_ops};
-use crate::kernels::MxKernels;
 use crate::tensor::{Meta, MxTensor};
+use burn_mx_kernels::MxKernels;
 
 impl<B: MxKernels> QTensorOps<Self> for MxBackend<B> {
     // Delegated

@@ -4,8 +4,8 @@ use burn_backend::ExecutionError;
 use burn_backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimitiveData};
 
 use crate::backend::MxBackend;
-use crate::kernels::MxKernels;
 use crate::tensor::MxTensor;
+use burn_mx_kernels::MxKernels;
 
 impl<B: MxKernels> TransactionOps<Self> for MxBackend<B> {
     // Delegated

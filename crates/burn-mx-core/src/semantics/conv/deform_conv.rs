@@ -10,7 +10,6 @@ use burn_backend::ops::DeformConvOptions;
 use burn_backend::tensor::FloatTensor;
 
 use super::{BATCH, CHANNELS, Direction};
-use crate::kernels::{MxKernels, same_type, to_f32};
 use crate::semantics::conv;
 use crate::semantics::elementwise::Rounder;
 use crate::semantics::product::{Along, Product, quantize_backward};
@@ -18,6 +17,7 @@ use crate::semantics::stored;
 use crate::specs::{ProductKind, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
+use burn_mx_kernels::{MxKernels, same_type, to_f32};
 
 /// The inputs of a deformable convolution, or their gradients.
 pub(crate) struct Inputs<B: MxKernels> {

@@ -1,12 +1,12 @@
 //! The geometry of a convolution: its direction, its strides, and the axes of its operands.
 
 use super::CHANNELS;
-use crate::kernels::{Convolution, ConvolutionProduct, MxKernels};
 use crate::semantics::product::{Along, ForwardOperand};
 use crate::specs::Slot;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
+use burn_mx_kernels::{Convolution, ConvolutionProduct, MxKernels};
 
 /// Which way a convolution goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

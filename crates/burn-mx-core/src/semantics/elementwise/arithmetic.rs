@@ -7,15 +7,15 @@ use burn_backend::{FloatDType, Scalar, Shape, TensorMetadata};
 use microscaling::{FloatFormat, Rounding};
 
 use super::{Rounder, emulation, sum_dims};
-use crate::arithmetic::{Arithmetic, Function, LOG2_E};
 use crate::hooks;
-use crate::kernels::{
-    BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32,
-};
 use crate::semantics::stored;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
+use burn_mx_kernels::arithmetic::{Arithmetic, Function, LOG2_E};
+use burn_mx_kernels::{
+    BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32,
+};
 
 /// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
 ///

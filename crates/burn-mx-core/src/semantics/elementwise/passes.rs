@@ -7,10 +7,10 @@ use burn_backend::tensor::FloatTensor;
 use super::arithmetic::TensorArithmetic;
 use super::emulation;
 use crate::hooks::{self, RoundingObservers};
-use crate::kernels::{MxKernels, to_f32};
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// The arithmetic of a backward pass: for recomputed parts of the forward pass, and for its own computations.
 pub(crate) struct Passes<B: MxKernels> {

@@ -4,11 +4,11 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{FloatFormat, Rounding};
 
 use crate::hooks::{self, RoundingObservers};
-use crate::kernels::{MxKernels, OpRounding, to_f32};
 use crate::semantics::stored;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, OpContext};
+use burn_mx_kernels::{MxKernels, OpRounding, to_f32};
 
 /// Rounding to the elementwise format of some specs, with the random numbers of the op that rounds.
 #[derive(Clone, Copy, Debug)]

@@ -7,10 +7,10 @@ use burn_backend::{TensorData, TensorMetadata};
 use microscaling::{AccumulateError, Accumulation};
 
 use super::Product;
-use crate::kernels::product::accumulated;
-use crate::kernels::product::accumulated::{AccumulatedProduct, SumLooks};
-use crate::kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, note};
 use crate::warnings::warn_without_unit;
+use burn_mx_kernels::product::accumulated;
+use burn_mx_kernels::product::accumulated::{AccumulatedProduct, SumLooks};
+use burn_mx_kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, note};
 
 impl<B: MxKernels> Product<B> {
     /// The product of two operands that a matrix unit sums up: a convolution, or a product of matrices.

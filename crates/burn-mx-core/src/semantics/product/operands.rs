@@ -10,12 +10,12 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, OperandQuantization, RandomStream};
 
 use super::{Product, Rounder};
-use crate::kernels::product::accumulated;
-use crate::kernels::product::accumulated::{AccumulatedForm, Sums};
-use crate::kernels::{MxKernels, Operand, OperandForm, OperandLayout, to_f32};
 use crate::specs::Slot;
 use crate::tensor::Float;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
+use burn_mx_kernels::product::accumulated;
+use burn_mx_kernels::product::accumulated::{AccumulatedForm, Sums};
+use burn_mx_kernels::{MxKernels, Operand, OperandForm, OperandLayout, to_f32};
 use observed::Views;
 
 /// In the place of random numbers where none are drawn.

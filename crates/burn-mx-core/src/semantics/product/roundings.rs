@@ -1,9 +1,9 @@
 //! How operands and result of a product are rounded.
 
 use super::Product;
-use crate::kernels::MxKernels;
 use crate::semantics::elementwise::Rounder;
 use crate::specs::{ProductKind, ProductOp, Slot};
+use burn_mx_kernels::MxKernels;
 use microscaling::Rounding;
 
 /// How an operand and the result of a product are rounded: to the elementwise format, and before that to the block format.

@@ -4,8 +4,8 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, Slice, TensorData, TensorMetadata, get_device_settings};
 use microscaling::{BlockFormat, RandomStream, Rounding};
 
-use crate::kernels::MxKernels;
 use crate::specs::{StaticInput, block_length};
+use burn_mx_kernels::MxKernels;
 
 /// Quantizes along an axis of the calibrated length. Each block takes its scale from the largest magnitude that calibration
 /// found. Finite numbers beyond the range of this scale saturate. NaN and Inf act as in a block with its own scale: the block

@@ -5,11 +5,11 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
 use super::{Along, Operands, Product};
-use crate::kernels::{KernelOp, MxKernels, to_f32};
 use crate::semantics::stored;
 use crate::specs::{GradientOperands, ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor};
+use burn_mx_kernels::{KernelOp, MxKernels, to_f32};
 
 /// The place of an operand in the forward product of its op.
 #[derive(Clone, Copy, Debug)]

@@ -4,12 +4,12 @@ use burn_backend::tensor::FloatTensor;
 
 use super::unary::negative;
 use super::{Operands, SAVED};
-use crate::arithmetic::Arithmetic;
-use crate::kernels::{BinaryOp, MxKernels, to_f32};
 use crate::semantics::activation;
 use crate::semantics::elementwise::{self, Passes};
 use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
+use burn_mx_kernels::arithmetic::Arithmetic;
+use burn_mx_kernels::{BinaryOp, MxKernels, to_f32};
 
 /// An op on two tensors of the same rank, which broadcast, and its gradients.
 #[derive(Clone, Copy, Debug)]

@@ -3,12 +3,12 @@
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata, get_device_settings};
 
-use crate::arithmetic::{Arithmetic, Function};
-use crate::kernels::{MxKernels, UnaryOp};
 use crate::semantics::elementwise::{self, Passes};
 use crate::semantics::{activation, softmax};
 use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
+use burn_mx_kernels::arithmetic::{Arithmetic, Function};
+use burn_mx_kernels::{MxKernels, UnaryOp};
 
 /// An op on one tensor that has its own step, and its gradient.
 #[derive(Clone, Copy, Debug)]

@@ -2,14 +2,14 @@
 
 use super::{Along, NO_STREAM};
 use crate::hooks::{ObservedStatistics, OperandView, Original, View};
-use crate::kernels::product::in_tensor;
-use crate::kernels::{MxKernels, OperandForm, OperandLayout, read_values, to_f32};
 use crate::semantics::product::{Product, Rounder};
 use crate::specs::Slot;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, MxTensor};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
+use burn_mx_kernels::product::in_tensor;
+use burn_mx_kernels::{MxKernels, OperandForm, OperandLayout, read_values, to_f32};
 use core::cell::OnceCell;
 use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding, Side};
 

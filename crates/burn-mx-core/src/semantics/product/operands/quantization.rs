@@ -1,13 +1,13 @@
 //! How an operand is quantized: rounding, transform, margin, blocks.
 
 use super::{Along, NO_STREAM};
-use crate::kernels::{KernelOp, MxKernels, to_f32};
 use crate::semantics::product::roundings::Roundings;
 use crate::semantics::product::{Product, Rounder, static_input};
 use crate::specs::{Slot, StaticInput};
 use crate::tensor::{Float, Meta};
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_mx_kernels::{KernelOp, MxKernels, to_f32};
 use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
 
 /// How an operand is quantized.

@@ -2,8 +2,8 @@
 
 use microscaling::OperandKind;
 
-use crate::kernels::product::accumulated::kind_of;
 use crate::specs::{ProductKind, ResolvedSpecs, Slot, SpecsError};
+use burn_mx_kernels::product::accumulated::kind_of;
 
 impl ResolvedSpecs {
     /// Checks the accumulator of each product against all pairs of operands that it may get.

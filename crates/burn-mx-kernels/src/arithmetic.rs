@@ -1,0 +1,62 @@
+//! Rounded arithmetic, of tensors or of single numbers, and every function's formula, written once over both.
+//!
+//! A formula takes rounded operands. Kernels run the formulas on rows of memory, semantics run them on whole tensors.
+
+pub mod activation;
+mod exp;
+mod function;
+pub mod norm;
+mod rows;
+mod scalar;
+pub mod softmax;
+
+pub use exp::{exp, exp2};
+pub use function::Function;
+pub(crate) use function::with_function;
+pub use rows::{Rows, SliceRows};
+pub use scalar::ScalarArithmetic;
+
+/// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.
+pub const LOG2_E: f32 = 1.4453125;
+
+/// Rounded ops: each is computed in `f32` and rounded, unless its documentation differs.
+pub trait Arithmetic {
+    type Value: Clone;
+
+    fn round(&self, value: Self::Value) -> Self::Value;
+    fn add(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
+    fn sub(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
+    /// The difference, not rounded.
+    fn sub_unrounded(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
+    fn mul(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
+    /// The quotient, independent of [`divides_by_reciprocal`](Self::divides_by_reciprocal).
+    fn quotient(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value;
+    fn add_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
+    fn mul_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
+    fn div_scalar(&self, lhs: Self::Value, rhs: f32) -> Self::Value;
+    fn neg(&self, value: Self::Value) -> Self::Value;
+    fn recip(&self, value: Self::Value) -> Self::Value;
+    fn sqrt(&self, value: Self::Value) -> Self::Value;
+    /// e^x, by a power of 2 with `vec_use_exp2`.
+    fn exp(&self, value: Self::Value) -> Self::Value;
+    fn exp2(&self, value: Self::Value) -> Self::Value;
+    fn ln(&self, value: Self::Value) -> Self::Value;
+
+    /// Whether a division is a multiplication by the reciprocal (`vec_use_recip`).
+    fn divides_by_reciprocal(&self) -> bool;
+
+    /// `lhs / rhs`, by the reciprocal where that is asked for.
+    #[inline(always)]
+    fn div(&self, lhs: Self::Value, rhs: Self::Value) -> Self::Value {
+        match self.divides_by_reciprocal() {
+            true => self.mul(lhs, self.recip(rhs)),
+            false => self.quotient(lhs, rhs),
+        }
+    }
+
+    /// `1 - x`
+    #[inline(always)]
+    fn one_minus(&self, value: Self::Value) -> Self::Value {
+        self.add_scalar(self.neg(value), 1.0)
+    }
+}

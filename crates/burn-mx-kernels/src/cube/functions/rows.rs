@@ -1,0 +1,279 @@
+//! Softmax and normalization on a device: what [`crate::arithmetic`] says of rows, written into kernels.
+//!
+//! Sixteen units work on a row, each on every sixteenth element, and their partial sums are added in pairs. The slice
+//! functions add in the same order, so the bits are equal.
+
+mod lines;
+
+use burn_backend::TensorMetadata;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use lines::{KernelRows, LANES, Row};
+
+use super::arithmetic::{Device, Emitter, KernelArithmetic};
+use crate::arithmetic::{Arithmetic, Rows, norm, softmax};
+use crate::cube::launch;
+use crate::cube::numbers::float::Float32;
+use crate::{FunctionRounding, LogSoftmax, Norm, Normalization, Softmax};
+
+/// Rows that a cube works on.
+const ROWS: u32 = 8;
+
+/// The function of a kernel on rows. Its tensors are in row-major order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::cube) enum RowFunction {
+    /// From x to the output.
+    Softmax(Softmax),
+    /// From the gradient and the output to the gradient.
+    SoftmaxBackward(Softmax),
+    LogSoftmax(LogSoftmax),
+    /// From the gradient and x to the gradient; the second output is a place to work in.
+    LogSoftmaxBackward(LogSoftmax),
+    /// From x, γ and perhaps β to the output.
+    Norm(RowNorm),
+    /// From the gradient, x and γ to the gradient and the products with it; the third output is a place to work in.
+    NormBackward(RowNorm),
+}
+
+/// A [`Normalization`] of rows of a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::cube) struct RowNorm {
+    norm: Norm,
+    /// As a pattern.
+    epsilon: u32,
+    rounding: FunctionRounding,
+    length: usize,
+}
+
+impl RowNorm {
+    pub(in crate::cube) fn of(function: Normalization, length: usize) -> Self {
+        Self {
+            norm: function.norm,
+            epsilon: function.epsilon.to_bits(),
+            rounding: function.rounding,
+            length,
+        }
+    }
+}
+
+/// The tensors of a kernel, inputs and outputs in the order that [`RowFunction`] names them.
+struct Tensors {
+    inputs: Vec<Row>,
+    outputs: Vec<Row>,
+}
+
+impl RowFunction {
+    fn write(self, rows: &KernelRows<'_>, device: Device, tensors: Tensors) {
+        let emitter = rows.emitter;
+        let [mut inputs, mut outputs] =
+            [tensors.inputs, tensors.outputs].map(|rows| rows.into_iter());
+        let mut input = || inputs.next().expect("the kernel has this input");
+        let mut output = || outputs.next().expect("the kernel has this output");
+        // A row that is read rounded, in the place of another.
+        let rounded = |arith: &KernelArithmetic<'_>, from: &Row, into: Row| {
+            rows.zip(into, from, |_, x| arith.round(x))
+        };
+        let passes = |how| {
+            (
+                KernelArithmetic::forward(emitter, device.clone(), how),
+                KernelArithmetic::backward(emitter, device.clone(), how),
+            )
+        };
+        match self {
+            Self::Softmax(Softmax { rounding, base2 }) => {
+                let (arith, _) = passes(rounding);
+                let x = rounded(&arith, &input(), output());
+                softmax::softmax(rows, &arith, x, base2);
+            }
+            Self::SoftmaxBackward(Softmax { rounding, base2 }) => {
+                // Its arithmetic is rounded in any case.
+                let (arith, _) = passes(rounding);
+                let g = rounded(&arith, &input(), output());
+                softmax::softmax_backward(rows, &arith, &input(), g, base2);
+            }
+            Self::LogSoftmax(LogSoftmax { rounding }) => {
+                let (arith, _) = passes(rounding);
+                let x = rounded(&arith, &input(), output());
+                softmax::log_softmax(rows, &arith, x);
+            }
+            Self::LogSoftmaxBackward(LogSoftmax { rounding }) => {
+                let (forward, arith) = passes(rounding);
+                let g = rounded(&arith, &input(), output());
+                let x = rounded(&forward, &input(), output());
+                softmax::log_softmax_backward(rows, &forward, &arith, x, g);
+            }
+            Self::Norm(function) => {
+                let (arith, _) = passes(function.rounding);
+                let x = rounded(&arith, &input(), output());
+                let gamma = function.parameter(input());
+                let beta = inputs.next().map(|row| function.parameter(row));
+                let epsilon = f32::from_bits(function.epsilon);
+                let normalized = norm::normalize(rows, &arith, function.norm, x, epsilon);
+                norm::scale_and_shift(rows, &arith, normalized.values, &gamma, beta.as_ref());
+            }
+            Self::NormBackward(function) => {
+                let how = function.rounding;
+                let (forward, arith) = passes(how);
+                let g = rounded(&arith, &input(), output());
+                let x = input();
+                let gamma = function.parameter(input());
+                let gamma = Row {
+                    rounding: gamma.rounding.filter(|_| how.quantize_backward),
+                    ..gamma
+                };
+                let products = output();
+                let x = rounded(&forward, &x, output());
+                let epsilon = f32::from_bits(function.epsilon);
+                let normalized = norm::normalize(rows, &forward, function.norm, x, epsilon);
+                norm::backward(rows, &arith, function.norm, normalized, &gamma, g, products);
+            }
+        }
+    }
+
+    /// The length of a row where a function asks for it when it is written.
+    fn count(self) -> usize {
+        match self {
+            Self::Norm(function) | Self::NormBackward(function) => function.length,
+            _ => 0,
+        }
+    }
+}
+
+impl RowNorm {
+    /// γ or β: the same for all rows, and rounded when it is read.
+    fn parameter(self, row: Row) -> Row {
+        Row {
+            tensor: row.tensor,
+            start: 0usize.into(),
+            rounding: Some((self.rounding.format, self.rounding.rounding)),
+        }
+    }
+}
+
+/// Computes a function of rows. Where nobody else has the first input, the first output is that.
+pub(in crate::cube) fn compute<R: CubeRuntime, const OUTPUTS: usize>(
+    function: RowFunction,
+    length: usize,
+    inputs: impl IntoIterator<Item = CubeTensor<R>>,
+) -> [CubeTensor<R>; OUTPUTS] {
+    let inputs: Vec<_> = inputs.into_iter().map(into_contiguous).collect();
+    let first = &inputs[0];
+    // Asked before anything else has it.
+    let in_place = first.can_mut();
+    let outputs: [CubeTensor<R>; OUTPUTS] = core::array::from_fn(|i| match i == 0 && in_place {
+        true => first.clone(),
+        false => launch::empty_like(first, first.shape(), first.dtype),
+    });
+    let elements = first.shape().num_elements();
+    if elements == 0 {
+        return outputs;
+    }
+    let client = first.client.clone();
+    let address_type = first.required_address_type();
+    let rows = elements / length;
+    let cubes = launch::cubes(&client, rows, ROWS as usize);
+    let float32 = Float32::of(&client);
+    let mut input_arguments = SequenceArg::new();
+    let mut output_arguments = SequenceArg::new();
+    for (i, output) in outputs.iter().enumerate() {
+        output_arguments.push(match i == 0 && in_place {
+            true => output.as_tensor_alias(0),
+            false => output.clone().into_tensor_arg(),
+        });
+    }
+    for input in inputs {
+        input_arguments.push(input.into_tensor_arg());
+    }
+    // SAFETY: a line of units reads and writes the elements of its own row, and of γ and β as many as a row has.
+    unsafe {
+        rows_kernel::launch_unchecked(
+            &client,
+            cubes,
+            CubeDim::new_2d(LANES, ROWS),
+            address_type,
+            input_arguments,
+            output_arguments,
+            -0.0,
+            rows,
+            length,
+            function,
+            float32,
+        );
+    }
+    outputs
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(in crate::cube) fn rows_kernel(
+    inputs: &Sequence<Tensor<u32>>,
+    outputs: &mut Sequence<Tensor<u32>>,
+    zero: f32,
+    rows: usize,
+    length: usize,
+    #[comptime] function: RowFunction,
+    #[comptime] float32: Float32,
+) {
+    let shared = SharedMemory::<u32>::new(comptime!((LANES * ROWS) as usize));
+    let row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    write_rows(
+        inputs,
+        outputs,
+        &shared,
+        row * length,
+        select(row < rows, length, 0),
+        UNIT_POS_X as usize,
+        UNIT_POS_Y as usize * comptime!(LANES as usize),
+        zero,
+        function,
+        float32,
+    );
+}
+
+#[cube]
+#[allow(
+    unused_variables,
+    clippy::too_many_arguments,
+    reason = "used where the kernel is written"
+)]
+fn write_rows(
+    inputs: &Sequence<Tensor<u32>>,
+    outputs: &Sequence<Tensor<u32>>,
+    shared: &SharedMemory<u32>,
+    start: usize,
+    length: usize,
+    lane: usize,
+    line: usize,
+    zero: f32,
+    #[comptime] function: RowFunction,
+    #[comptime] float32: Float32,
+) {
+    intrinsic!(|scope| {
+        let rows_of = |tensors: SequenceExpand<Tensor<u32>>| {
+            let row = |tensor| Row {
+                tensor,
+                start: start.clone(),
+                rounding: None,
+            };
+            tensors.iter_cloned().map(row).collect()
+        };
+        let tensors = Tensors {
+            inputs: rows_of(inputs),
+            outputs: rows_of(outputs),
+        };
+        Emitter::within(scope, |emitter| {
+            let rows = KernelRows {
+                emitter,
+                length,
+                count: function.count(),
+                lane,
+                line,
+                shared,
+                float32,
+            };
+            function.write(&rows, Device { zero, float32 }, tensors);
+        });
+    });
+}

@@ -1,0 +1,259 @@
+//! Matrix products on a device.
+//!
+//! Where a device has matrix units for bfloat16, operands that bfloat16 holds are multiplied by them: each product is exact,
+//! the sums are the device's float32. Other operands are multiplied in true float32: Burn's own product rounds them to
+//! tensor-float-32 on CUDA.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn_backend::{DType, FloatDType, TensorMetadata};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::ComputeClient;
+use cubecl::ir::{ElemType, FloatKind, StorageType};
+use cubecl::prelude::*;
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
+use cubek::matmul::launch::{Strategy, launch_ref};
+use cubek::std::InputBinding;
+use microscaling::{BlockFormat, Rounding};
+
+use super::functions::elementwise;
+use super::launch;
+use super::numbers::bits;
+use super::numbers::double;
+use super::numbers::float::Float32;
+use super::quantize::two_pass_scale;
+use super::quantize::{self, Job};
+use crate::MxKernels;
+use crate::kernel_op::rounding::BFLOAT16;
+use crate::product::{self, Operand, OperandForm};
+
+/// Significant bits of a bfloat16 number.
+const SIGNIFICANT_BITS: u32 = 8;
+
+/// Whether products on GPUs take a strategy that their shapes fix, and not the fastest one of a trial.
+static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
+
+/// Makes CubeCL's backends choose the strategy of matrix products and convolutions by their shapes alone. A run on the same device then
+/// gives the same bits again. By default (feature `autotune`) a trial finds the fastest of several strategies. The winner, and with it
+/// the order of sums, may differ from run to run.
+///
+/// The setting holds for the whole process, from the next product on. Only feature `autotune` tries several kernels; without
+/// this feature the setting changes nothing.
+pub fn reproducible_products(on: bool) {
+    REPRODUCIBLE.store(on, Ordering::Relaxed);
+}
+
+pub(super) fn is_reproducible() -> bool {
+    REPRODUCIBLE.load(Ordering::Relaxed)
+}
+
+/// Whether the device has matrix units for bfloat16 operands and float32 sums.
+fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    let float = |kind| StorageType::from(ElemType::Float(kind));
+    let [narrow, wide] = [FloatKind::BF16, FloatKind::F32].map(float);
+    let units = &client.properties().features.matmul.cmma;
+    // Vulkan may have them too, but no bfloat16 tensors.
+    Float32::of(client) == Float32::Device
+        && units
+            .iter()
+            .any(|unit| (unit.a_type, unit.b_type, unit.cd_type) == (narrow, narrow, wide))
+}
+
+/// Whether [`multiply`] is another product than Burn's own, which on CUDA and HIP may round float32 operands.
+pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    Float32::of(client) == Float32::Device || is_reproducible()
+}
+
+/// The float type in which an operand is multiplied.
+pub(super) fn dtype<R: CubeRuntime>(client: &ComputeClient<R>, form: OperandForm) -> DType {
+    let has_kernel = (form.quantization.blocks)
+        .is_none_or(|(format, _)| two_pass_scale::is_short_enough(&format));
+    let fits = form.significant_bits <= SIGNIFICANT_BITS && has_kernel;
+    match fits && has_matrix_units(client) {
+        true => DType::BF16,
+        false => DType::F32,
+    }
+}
+
+/// Whether a factor of all elements is taken out, on any device. The elements then have the bits of their format, and their
+/// sums are more exact, by matrix units or not.
+pub(super) fn has_tensor_scale(form: OperandForm) -> bool {
+    let blocks = form.quantization.blocks;
+    let on_device =
+        |format: &BlockFormat| format.tensor_scale && two_pass_scale::is_short_enough(format);
+    form.tensor_scale.is_some() || blocks.is_some_and(|(format, _)| on_device(&format))
+}
+
+/// The operand in the float type in which it is multiplied.
+pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
+    tensor: CubeTensor<R>,
+    form: OperandForm,
+) -> Operand<CubeTensor<R>> {
+    let dtype = dtype(&tensor.client, form);
+    if dtype == DType::F32 && !has_tensor_scale(form) {
+        return product::in_tensor::<T>(tensor, form);
+    }
+    let (tensor, form) = product::transformed::<T>(tensor, form);
+    let shape = form.place.shape_of(tensor.shape());
+    let elementwise = form.quantization.elementwise;
+    let (values, tensor_scale) = match (form.quantization.blocks, form.tensor_scale) {
+        (Some(blocks), _) => {
+            let axis = form.place.block_axis(tensor.rank(), &blocks.0);
+            let job = Job::of(elementwise, blocks);
+            quantize::quantize_in_units(tensor, dtype, axis, job, form.stream)
+        }
+        (None, Some(scale)) => {
+            let mut word = launch::word(&tensor, scale.to_bits());
+            word.dtype = DType::F32;
+            let in_units = T::float_div_scalar(tensor, scale.into());
+            // Each is a product with the scale that was rounded.
+            let nearest = Some((BFLOAT16, Rounding::NearestEven));
+            (elementwise::round_to(in_units, dtype, nearest), Some(word))
+        }
+        (None, None) => (elementwise::round_to(tensor, dtype, elementwise), None),
+    };
+    Operand::Tensor {
+        values: T::float_reshape(values, shape),
+        transposed: form.place.transposed,
+        tensor_scale,
+    }
+}
+
+/// The product of two operands over their last two axes, in float32.
+pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
+    lhs: Operand<CubeTensor<R>>,
+    rhs: Operand<CubeTensor<R>>,
+) -> CubeTensor<R> {
+    let [(lhs, lhs_scale), (rhs, rhs_scale)] = [lhs, rhs].map(|operand| match operand {
+        Operand::Tensor {
+            values,
+            transposed,
+            tensor_scale,
+        } => {
+            let values = match transposed {
+                true => T::float_transpose(values),
+                false => values,
+            };
+            (values, tensor_scale)
+        }
+        _ => unreachable!("panels are the processor's"),
+    });
+    let product = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
+        true if is_by_shape() => by_shape(lhs, rhs),
+        true => matmul(lhs, rhs, None, MatmulStrategy::default(), DType::F32),
+        false => {
+            let [lhs, rhs] = [lhs, rhs].map(|operand| match operand.dtype {
+                DType::F32 => operand,
+                _ => T::float_cast(operand, FloatDType::F32),
+            });
+            match is_own(&lhs.client) {
+                true => by_shape(lhs, rhs),
+                false => matmul(lhs, rhs, None, MatmulStrategy::default(), DType::F32),
+            }
+        }
+    };
+    let product =
+        product.unwrap_or_else(|error| panic!("burn-mx: a matrix product failed: {error:?}"));
+    scaled(product, [lhs_scale, rhs_scale])
+}
+
+/// The product, which nobody else has, of operands that have these tensor scales: multiplied by both in float64, as on
+/// processors.
+fn scaled<R: CubeRuntime>(
+    product: CubeTensor<R>,
+    scales: [Option<CubeTensor<R>>; 2],
+) -> CubeTensor<R> {
+    let elements = product.shape().num_elements();
+    if elements == 0 || scales.iter().all(Option::is_none) {
+        return product;
+    }
+    let product = into_contiguous(product);
+    let (cubes, cube) = launch::units(&product.client, elements);
+    let [lhs, rhs] = scales.map(|scale| match scale {
+        Some(word) => ComptimeOptionArgs::Some(word.into_array_arg()),
+        None => ComptimeOptionArgs::None,
+    });
+    // SAFETY: each unit reads and writes a word of its own, of as many as there are elements.
+    unsafe {
+        scaled_kernel::launch_unchecked(
+            &product.client,
+            cubes,
+            cube,
+            product.required_address_type(),
+            product.clone().into_array_arg(),
+            lhs,
+            rhs,
+            elements,
+        );
+    }
+    product
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn scaled_kernel(
+    words: &mut Array<u32>,
+    lhs_scale: &ComptimeOption<Array<u32>>,
+    rhs_scale: &ComptimeOption<Array<u32>>,
+    elements: usize,
+) {
+    if ABSOLUTE_POS >= elements {
+        terminate!();
+    }
+    let factor = double::product(word_or_one(lhs_scale), word_or_one(rhs_scale));
+    words[ABSOLUTE_POS] = double::scaled(words[ABSOLUTE_POS], factor);
+}
+
+#[cube]
+fn word_or_one(scale: &ComptimeOption<Array<u32>>) -> u32 {
+    #[comptime]
+    match scale {
+        ComptimeOption::Some(words) => words[0],
+        ComptimeOption::None => bits::ONE.runtime(),
+    }
+}
+
+/// Whether no strategy is chosen by trial.
+fn is_by_shape() -> bool {
+    is_reproducible() || cfg!(not(feature = "autotune"))
+}
+
+/// Bfloat16 by matrix units, and float32 by units that multiply float32 exactly. If these refuse a shape, elements are
+/// multiplied one by one.
+///
+/// Burn's own choice by shape, `MatmulStrategy::Cube`, panics where its first strategy refuses a shape in any but one of the
+/// ways in which it may.
+fn by_shape<R: CubeRuntime>(
+    lhs: CubeTensor<R>,
+    rhs: CubeTensor<R>,
+) -> Result<CubeTensor<R>, MatmulSetupError> {
+    let output = init_matmul_output(&lhs, &rhs, DType::F32);
+    let client = output.client.clone();
+    let dtype: StorageType = lhs.dtype.into();
+    let launch = |strategy| {
+        let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
+            lhs: dtype,
+            rhs: dtype,
+            out: DType::F32.into(),
+        });
+        launch_ref(
+            &strategy,
+            &client,
+            InputBinding::new(lhs.clone().binding(), dtype),
+            InputBinding::new(rhs.clone().binding(), dtype),
+            output.clone().binding(),
+            &mut elements,
+        )
+    };
+    let by_units = || launch(Strategy::SimpleUnit(Default::default()));
+    let first = match lhs.dtype {
+        DType::BF16 => {
+            launch(Strategy::SimpleCyclicCmma(Default::default())).or_else(|_| by_units())
+        }
+        _ => by_units(),
+    };
+    first.or_else(|_| launch(Strategy::Naive))?;
+    Ok(output)
+}

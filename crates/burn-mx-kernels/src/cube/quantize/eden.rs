@@ -1,0 +1,190 @@
+//! MS-EDEN on a device: the groups of elements whose scales are corrected together.
+
+use burn_backend::TensorMetadata;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, RandomStream, Rounding};
+
+use super::job::{Job, element};
+use super::known::{Known, KnownWords, tensor_amax};
+use super::places::place;
+use super::rules;
+use crate::cube::launch::{self, Target};
+use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
+use crate::cube::numbers::double;
+use crate::cube::numbers::random::{self, Stream, draw};
+use crate::cube::numbers::round::round_magnitude;
+use crate::cube::numbers::wide;
+
+/// Units of a cube, as many as a group has elements at most.
+const UNITS: usize = BlockFormat::EDEN_GROUP;
+
+/// Quantizes blocks along `axis` of a tensor with elements.
+pub(super) fn quantize_into<R: CubeRuntime, O: Int>(
+    target: Target<R>,
+    axis: usize,
+    job: Job,
+    stream: RandomStream,
+    known: &KnownWords<R>,
+) -> CubeTensor<R> {
+    let shape = target.output().shape();
+    let group = UNITS.min(shape[axis]);
+    let width = group.next_power_of_two();
+    let groups = shape.num_elements() / shape[axis] * shape[axis].div_ceil(group);
+    let (client, address_type) = (target.client(), target.address_type());
+    let (input, output) = target.arguments();
+    // SAFETY: a unit reads and writes one element, inside of the tensor's shape.
+    unsafe {
+        eden_kernel::launch_unchecked::<O, R>(
+            &client,
+            launch::cubes(&client, groups, UNITS / width),
+            CubeDim::new_2d(width as u32, (UNITS / width) as u32),
+            address_type,
+            input,
+            output,
+            known.argument(),
+            random::argument(stream),
+            groups,
+            axis,
+            shape.num_dims(),
+            group,
+            job,
+        );
+    }
+    target.into_output()
+}
+
+/// One unit an element, the units of a row of the cube a group.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(in crate::cube) fn eden_kernel<O: Int>(
+    input: &Tensor<u32>,
+    output: &mut Tensor<O>,
+    known: &Known,
+    stream: &Stream,
+    groups: usize,
+    #[comptime] axis: usize,
+    #[comptime] rank: usize,
+    #[comptime] group: usize,
+    #[comptime] job: Job,
+) {
+    let width = comptime!(group.next_power_of_two());
+    let format = comptime!(job.format.block());
+    let block = comptime!(format.block_size.min(group));
+    let unit = UNIT_POS_X as usize;
+    let row = UNIT_POS_Y as usize * width;
+    let index = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    let place = place::<O>(input, output, index, axis, rank, group);
+    let length = select(
+        index < groups,
+        min(input.shape(axis) - place.start, group),
+        0,
+    );
+
+    let mut magnitudes = SharedMemory::<u32>::new(UNITS);
+    let mut x = 0u32.runtime();
+    if unit < length {
+        x = element(input[place.from + unit * input.stride(axis)], job);
+    }
+    magnitudes[row + unit] = x & ABS;
+    sync_cube();
+    let first = unit / block * block;
+    let mut amax = 0u32.runtime();
+    for i in first..min(first + block, width) {
+        amax = max(amax, magnitudes[row + i]);
+    }
+
+    let of_tensor = tensor_amax(known);
+    let is_nan = amax >= INFINITY || of_tensor >= INFINITY;
+    let (tensor_scale, scale) = rules::float_scales(
+        select(is_nan, 0, amax),
+        0u32.runtime(),
+        select(is_nan, 0, of_tensor),
+        known,
+        format,
+    );
+    let grid = rules::grid(amax, 0, known, job.format);
+    let rounded = rules::round_unit(x, grid, 0, format.element, Rounding::NearestEven);
+    let ratio = ratio_of_sums(x, rounded, grid, unit, row, width, format);
+    let corrected = bits::product(scale, ratio);
+    let word = draw(stream, place.position + first * place.step);
+    let scale = select(is_nan, NAN, rounded_scale(corrected, word, format));
+
+    let finite = select(is_nan, 0, scale);
+    let both = bits::product(tensor_scale, finite);
+    let is_nan = is_nan || both >= INFINITY;
+    let factor = if comptime!(job.in_units) {
+        finite
+    } else {
+        both
+    };
+    let value = bits::product(rounded, select(is_nan, 0, factor));
+    if unit < length {
+        let value = select(is_nan, NAN, (x & SIGN) | value);
+        output[place.to + unit * output.stride(axis)] = launch::upper_bits::<O>(value);
+    }
+}
+
+/// Σu² / Σu·q over the elements of a group; 1 if the second sum is 0. u is an element in units of its scale, q is u rounded.
+/// Cut to few bits, u makes exact sums.
+#[cube]
+fn ratio_of_sums(
+    x: u32,
+    rounded: u32,
+    grid: rules::Grid,
+    unit: usize,
+    row: usize,
+    #[comptime] width: usize,
+    #[comptime] format: BlockFormat,
+) -> u32 {
+    // No number of a block is much larger than the largest one in units of its scale.
+    let largest = comptime!((2.0 * format.element.max()).to_bits()).runtime();
+    let exponent = comptime!(format.element.emax() - 22).runtime();
+    let before = bits::steps(min(rules::scaled(x, grid), largest), exponent);
+    let after = bits::steps(rounded, exponent);
+
+    let mut sums = SharedMemory::<u32>::new(comptime!(4 * UNITS));
+    let own = row + unit;
+    sums[own] = before.mul_hi(before);
+    sums[UNITS + own] = before * before;
+    sums[comptime!(2 * UNITS) + own] = before.mul_hi(after);
+    sums[comptime!(3 * UNITS) + own] = before * after;
+    #[unroll]
+    for i in 0..comptime!(width.ilog2()) {
+        let distance = comptime!(width >> (i + 1));
+        sync_cube();
+        if unit < distance {
+            #[unroll]
+            for sum in 0..2usize {
+                let at = comptime!(sum * 2 * UNITS) + own;
+                let joined = wide::add(
+                    wide::of_words(sums[at], sums[at + UNITS]),
+                    wide::of_words(sums[at + distance], sums[at + distance + UNITS]),
+                );
+                sums[at] = joined.hi;
+                sums[at + UNITS] = joined.lo;
+            }
+        }
+    }
+    sync_cube();
+    let squares = double::of_whole(sums[row], sums[UNITS + row]);
+    let high = sums[comptime!(2 * UNITS) + row];
+    let low = sums[comptime!(3 * UNITS) + row];
+    let is_zero = high == 0 && low == 0;
+    let products = double::of_whole(high, select(is_zero, 1, low));
+    select(is_zero, ONE, double::quotient(squares, products))
+}
+
+/// A block's scale: limited, and rounded stochastically to each number of its format from 0 on.
+#[cube]
+fn rounded_scale(scale: u32, draw: u32, #[comptime] format: BlockFormat) -> u32 {
+    let least = comptime!(format.scale_min().to_bits()).runtime();
+    let limited = min(scale, comptime!(format.scale.max().to_bits()).runtime());
+    let mantissa_bits = comptime!(format.scale.mantissa_bits() as i32);
+    let emin = comptime!(format.scale.emin()).runtime();
+    let rounded = round_magnitude(limited, emin, draw, mantissa_bits, Rounding::Stochastic);
+    max(rounded, least)
+}
+
+/// The limit of the sums: 2^24 multiples squared, for each element of a group, as [`double::of_whole`] takes them.
+const _: () = assert!(UNITS * (1 << 48) <= 1 << 55);

@@ -1,0 +1,203 @@
+//! The second look at a block on a device, for formats whose scale or table follows from all elements and not from the largest
+//! magnitude alone. The sums are of squares of 16-bit whole numbers, with upper and lower halves added up apart.
+
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
+
+use super::known::Known;
+use super::rules::{self, Format, Grid, VERDICT};
+use crate::cube::numbers::bits::{self, ABS, INFINITY, SIGN};
+
+/// Words of a sum, its upper and its lower half, and words of a grid beside its number.
+pub(super) const WORDS: usize = 2;
+
+/// Words of the sums, and of the grids, among which a format's blocks choose.
+pub(in crate::cube) fn words(format: Format) -> usize {
+    WORDS * format.grids()
+}
+
+/// A block has fewer than this number of elements. The words hold the sums of this number of elements, and the mean of
+/// twice as many. Mesa's driver for processors ends all loops of a unit after 2^16 turns.
+const LONGEST: usize = 1 << 14;
+
+/// Whether blocks of a format are short enough.
+pub(in crate::cube) fn is_short_enough(format: &BlockFormat) -> bool {
+    let size = format.group_size();
+    let columns = if format.square { size } else { 1 };
+    !Format::of(*format).looks_twice() || (size > 0 && size.saturating_mul(columns) < LONGEST)
+}
+
+/// Writes all grids that a block with this largest magnitude may get, where it has several.
+///
+/// A loop, here as in [`add`], holds the code once. Compilers take long for this code.
+#[cube]
+pub(in crate::cube) fn write_grids(
+    grids: &mut Array<u32>,
+    amax: u32,
+    known: &Known,
+    #[comptime] format: Format,
+) {
+    if comptime!(format.grids() > 1) {
+        for verdict in 0..comptime!(format.grids() as u32) {
+            let (first, second, _) = rules::grid(amax, verdict, known, format);
+            let at = (verdict * 2) as usize;
+            grids[at] = first;
+            grids[at + 1] = second;
+        }
+    }
+}
+
+/// The grid of a block and of its sub-block, after a second look if the format asks for one. As [`rules::grid`], but the
+/// verdict chooses one of the grids, if a block has several.
+#[cube]
+pub(in crate::cube) fn grid(
+    grids: &Array<u32>,
+    amax: u32,
+    verdict: u32,
+    known: &Known,
+    #[comptime] format: Format,
+) -> Grid {
+    if comptime!(format.grids() > 1) {
+        written(grids, verdict)
+    } else {
+        rules::grid(amax, verdict, known, format)
+    }
+}
+
+/// The grid with this number.
+#[cube]
+fn written(grids: &Array<u32>, number: u32) -> Grid {
+    let at = (number * 2) as usize;
+    (grids[at], grids[at + 1], number)
+}
+
+/// Sums of nothing.
+#[cube]
+pub(in crate::cube) fn none(#[comptime] format: Format) -> Array<u32> {
+    let mut sums = Array::<u32>::new(comptime!(words(format)));
+    #[unroll]
+    for i in 0..comptime!(words(format)) {
+        sums[i] = 0u32.runtime();
+    }
+    sums
+}
+
+/// Adds an element of a block with this largest magnitude and these grids, where it has several.
+#[cube]
+pub(in crate::cube) fn add(
+    sums: &mut Array<u32>,
+    x: u32,
+    amax: u32,
+    grids: &Array<u32>,
+    known: &Known,
+    #[comptime] format: Format,
+) {
+    // A block that becomes NaN may be anything.
+    let x = select(amax >= INFINITY, 0, x);
+    if comptime!(format.grids() > 1) {
+        let fraction_bits = comptime!(fraction_bits(format)).runtime();
+        let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - fraction_bits;
+        for number in 0..comptime!(format.grids() as u32) {
+            let at = (number * 2) as usize;
+            let square = square_of_error(x, written(grids, number), unit, known, format);
+            sums[at] += square >> 16;
+            sums[at + 1] += square & 0xffff;
+        }
+    } else {
+        let multiples = fixed_point(x & ABS, bits::exponent(amax) - 15);
+        let square = multiples * multiples;
+        sums[0] += square >> 16;
+        sums[1] += square & 0xffff;
+    }
+}
+
+/// By how many binades the unit of errors is below the largest magnitude.
+fn fraction_bits(format: Format) -> i32 {
+    match format.tables() {
+        Some(_) => 15,
+        None => 17,
+    }
+}
+
+/// The verdict of the sums over `length` elements of a block with this largest magnitude and these grids.
+#[cube]
+pub(in crate::cube) fn verdict(
+    sums: &Array<u32>,
+    grids: &Array<u32>,
+    amax: u32,
+    length: u32,
+    #[comptime] format: Format,
+) -> u32 {
+    if comptime!(format.grids() > 1) {
+        // The number of the least sum, of equal ones the first.
+        let mut best = 0u32.runtime();
+        let mut least = u32::MAX.runtime();
+        let mut least_rest = u32::MAX.runtime();
+        for number in 0..comptime!(format.grids() as u32) {
+            let at = (number * 2) as usize;
+            // A table that makes the block NaN comes last.
+            let is_nan = is_nan_in_table(grids[at], format.element);
+            let sum = select(is_nan, u32::MAX, sums[at] + (sums[at + 1] >> 16));
+            let rest = select(is_nan, u32::MAX, sums[at + 1] & 0xffff);
+            let is_less = sum < least || (sum == least && rest < least_rest);
+            best = select(is_less, number, best);
+            least = select(is_less, sum, least);
+            least_rest = select(is_less, rest, least_rest);
+        }
+        select(is_nan_in_table(amax, format.element), 0, best)
+    } else if comptime!(format.scale_mode == ScaleMode::Rms) {
+        // A square block that is beyond the tensor has none.
+        let length = max(length, 1);
+        // Division by hand, a half at a time.
+        let upper = sums[0] / length;
+        let rest = sums[0] % length;
+        let lower = ((rest << 16) + sums[1]) / length;
+        let mean = max((upper << 16) + lower, 1);
+        let halved = mean.leading_zeros() / 2;
+        let normal = mean << (2 * halved);
+        let steps = comptime!(format.rms_steps());
+        let exponent = bits::exponent(amax) - 2 - halved as i32
+            + select(normal >= comptime!(steps[0]), 1, 0)
+            + select(normal >= comptime!(steps[1]), 1, 0);
+        let emax = comptime!(format.element.emax());
+        let of_zeros = comptime!(-126 - emax).runtime();
+        (VERDICT + select(amax == 0, of_zeros, exponent)) as u32
+    } else {
+        amax
+    }
+}
+
+/// Whether a word is a NaN or Inf, if blocks choose a table.
+#[cube]
+fn is_nan_in_table(word: u32, #[comptime] element: ElementFormat) -> bool {
+    if comptime!(element.is_table()) {
+        word >= INFINITY
+    } else {
+        false.runtime()
+    }
+}
+
+/// The square of the error of an element under a grid, in units of 2^unit.
+#[cube]
+fn square_of_error(
+    x: u32,
+    grid: Grid,
+    unit: i32,
+    known: &Known,
+    #[comptime] format: Format,
+) -> u32 {
+    let value = rules::round(x, grid, 0, known, format, Rounding::NearestEven) & ABS;
+    let difference = bits::sum(select(value >= INFINITY, 0, value), x | SIGN) & ABS;
+    let error = fixed_point(select(value >= INFINITY, INFINITY, difference), unit);
+    error * error
+}
+
+/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. The magnitude must be less than 2^(unit + 20).
+#[cube]
+fn fixed_point(abs: u32, unit: i32) -> u32 {
+    let (significand, base) = bits::split(abs);
+    let shift = unit - (base >> 23) as i32 + 149;
+    let right = min(max(shift, 0), 31) as u32;
+    let left = min(max(-shift, 0), 20) as u32;
+    min((significand << left) >> right, 0xffff)
+}

@@ -1,0 +1,160 @@
+//! Compares kernels by the device's own float32 with kernels by integers. Ordinary numbers give the same results if the
+//! device rounds as IEEE 754 says, as Mesa's driver for processors does. So this test runs the arithmetic that CUDA uses.
+
+use burn_backend::ops::{FloatTensorOps, IntTensorOps};
+use burn_backend::{DType, TensorData, read_sync};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use burn_wgpu::WgpuRuntime;
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+
+use crate::cube::functions::elementwise;
+use crate::cube::numbers::float::{FORCED, Float32};
+use crate::cube::quantize::{self, Job};
+use crate::{
+    BinaryOp, Function, FunctionRounding, KernelOp, LogSoftmax, MxKernels, Norm, Normalization,
+    OpRounding, Softmax, UnaryOp,
+};
+
+type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type DeviceTensor = CubeTensor<WgpuRuntime>;
+
+/// Numbers of magnitude 2^-6 to 2.
+fn ordinary(shape: [usize; 2], seed: u64) -> DeviceTensor {
+    let stream = RandomStream::new(seed, 0);
+    let number = |i| {
+        let word = stream.draw(i);
+        f32::from_bits(word & 0x807f_ffff | (121 + word % 7) << 23)
+    };
+    let values: Vec<f32> = (0..shape.iter().product::<usize>() as u64)
+        .map(number)
+        .collect();
+    B::float_from_data(TensorData::new(values, shape), &Default::default())
+}
+
+fn bits(tensor: DeviceTensor) -> Vec<u32> {
+    let data = read_sync(B::float_into_data(tensor)).expect("the device computes");
+    let values: Vec<f32> = data.into_vec().expect("it holds f32");
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn its_float32_and_integers_agree() {
+    let format = FloatFormat::bfloat(20).expect("20 bits are allowed");
+    let rounding = FunctionRounding {
+        format,
+        rounding: Rounding::NearestEven,
+        quantize_backward: true,
+        exp2: false,
+        reciprocal: false,
+    };
+    let op = OpRounding {
+        format,
+        rounding: Rounding::NearestEven,
+        operands: true,
+    };
+    let x = || ordinary([9, 50], 1);
+    let y = || ordinary([9, 50], 2);
+    let row = || B::float_reshape(ordinary([1, 50], 3), [50].into());
+    let norm = |norm| Normalization::new(norm, 1e-5, rounding);
+    let softmax = Softmax {
+        rounding,
+        base2: false,
+    };
+    let hadamard = KernelOp::Hadamard {
+        axis: 1,
+        transform: RandomHadamard { block_size: 32 },
+        signs: RandomStream::new(4, 4).into(),
+        inverse: false,
+    };
+    let binary = |function| (KernelOp::Binary(function, op), vec![x(), y()]);
+    let unary = |function| (KernelOp::Function(function, rounding), vec![x()]);
+    let kernels: Vec<(KernelOp, Vec<DeviceTensor>)> = vec![
+        binary(BinaryOp::Add),
+        binary(BinaryOp::Sub),
+        binary(BinaryOp::Mul),
+        binary(BinaryOp::Div),
+        (KernelOp::Unary(UnaryOp::Sqrt, op), vec![B::float_abs(x())]),
+        (KernelOp::Recip, vec![x()]),
+        unary(Function::Exp),
+        unary(Function::Gelu),
+        (
+            KernelOp::FunctionGradient(Function::Gelu, rounding),
+            vec![y(), x()],
+        ),
+        (KernelOp::Softmax(softmax), vec![x()]),
+        (KernelOp::LogSoftmax(LogSoftmax { rounding }), vec![x()]),
+        (KernelOp::Norm(norm(Norm::Layer)), vec![x(), row(), row()]),
+        (
+            KernelOp::NormBackward(norm(Norm::Rms)),
+            vec![y(), x(), row()],
+        ),
+        (hadamard, vec![x()]),
+    ];
+    for (op, tensors) in kernels {
+        let run = || {
+            let mut tensors = tensors.iter().cloned();
+            let first = tensors.next().expect("an op takes a tensor");
+            let others = [tensors.next(), tensors.next()];
+            B::kernels().run(op, first, others).0
+        };
+        let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
+            FORCED.set(Some(float32));
+            bits(run())
+        });
+        assert_eq!(device, integers, "{op:?}");
+    }
+}
+
+/// Operands for matrix units are written as bfloat16, whose bits this device can hold though it computes nothing with them.
+#[test]
+fn operands_in_bfloat16_have_the_upper_halves() {
+    let upper_halves = |mut tensor: DeviceTensor| -> Vec<u32> {
+        assert_eq!(tensor.dtype, DType::BF16);
+        tensor.dtype = DType::U16;
+        let data = read_sync(B::int_into_data(tensor)).expect("the device computes");
+        let halves: Vec<u16> = data.into_vec().expect("it holds u16");
+        halves
+            .into_iter()
+            .map(|half| u32::from(half) << 16)
+            .collect()
+    };
+    let none = RandomStream::new(0, 0);
+    let nearest = Rounding::NearestEven;
+    for (text, shape, axis) in [
+        ("mxfp8_e4m3", [5, 70], 1),
+        ("mxfp8_e4m3", [70, 5], 0),
+        ("mx9", [9, 64], 1),
+        ("nvfp4(four_over_six=true)", [3, 50], 1),
+        ("hif4", [3, 130], 1),
+        (
+            "block(element=table(razer),scale=ue3m3,block_size=8)",
+            [9, 64],
+            1,
+        ),
+        (
+            "mx(element=fp4_e2m1,block_size=32,square=true)",
+            [40, 33],
+            1,
+        ),
+    ] {
+        let format: BlockFormat = text.parse().expect("the format is sound");
+        let job = Job::of(None, (format, nearest));
+        let x = || ordinary(shape, 7);
+        let (narrow, _) = quantize::quantize_in_units(x(), DType::BF16, axis, job, none);
+        let wide = quantize::quantize(x(), axis, job, none);
+        assert_eq!(
+            upper_halves(narrow),
+            bits(wide),
+            "{text} {shape:?} along {axis}"
+        );
+    }
+    let rounding = Some((
+        FloatFormat::bfloat(16).expect("16 bits are allowed"),
+        nearest,
+    ));
+    let x = || ordinary([3, 50], 8);
+    let narrow = elementwise::round_to(x(), DType::BF16, rounding);
+    let wide = elementwise::round_to(x(), DType::F32, rounding);
+    assert_eq!(upper_halves(narrow), bits(wide));
+}

@@ -1,0 +1,376 @@
+//! The kernels as CUDA's source, which can be written without a GPU.
+
+mod accumulating;
+mod packing;
+
+use cubecl::Compiler;
+use cubecl::cuda::CudaCompiler;
+use cubecl::prelude::*;
+use microscaling::{BlockFormat, FloatFormat, Rounding};
+
+use crate::cube::functions::rows::{RowFunction, RowNorm, rows_kernel};
+use crate::cube::numbers::float::Float32;
+use crate::cube::numbers::random::Stream;
+use crate::cube::product::scaled_kernel;
+use crate::cube::quantize::eden::eden_kernel;
+use crate::cube::quantize::hadamard::{HadamardKind, transform_kernel};
+use crate::cube::quantize::known::{self, KnownExpand};
+use crate::cube::quantize::rules::Format;
+use crate::cube::quantize::square::square_kernel;
+use crate::cube::quantize::{Job, quantize_kernel, scale_kernel};
+use crate::cube::statistics::{Places, blocks_kernel, parts_kernel};
+use crate::{FunctionRounding, Norm, Normalization, Softmax};
+
+/// The source of the kernel that `write` writes.
+fn source(name: &str, write: impl FnOnce(&mut KernelBuilder)) {
+    let mut builder = KernelBuilder::default();
+    cubecl::ir::AddressType::U32.register(&mut builder.scope);
+    write(&mut builder);
+    let settings = KernelSettings::default()
+        .cube_dim(CubeDim::new_2d(16, 8))
+        .kernel_name(name);
+    let definition = builder.build(settings);
+    let kernel = CudaCompiler::default()
+        .compile(
+            definition,
+            &Default::default(),
+            ExecutionMode::Unchecked,
+            u32::as_type_native_unchecked().storage_type(),
+        )
+        .expect("the kernel is one that CUDA has");
+    let source = kernel.to_string();
+    assert!(source.contains("__global__"), "{source}");
+    if let Some(folder) = std::env::var_os("MX_CUDA_SOURCES") {
+        let path = std::path::Path::new(&folder).join(format!("{name}.cu"));
+        std::fs::write(path, source).expect("the folder is there");
+    }
+}
+
+fn tensor<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
+    builder.input_tensor(T::as_type(&builder.scope)).into()
+}
+
+fn output<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
+    builder.output_tensor(T::as_type(&builder.scope)).into()
+}
+
+fn scalar<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<T> {
+    let storage = T::as_type(&builder.scope).storage_type();
+    builder.scalar(storage).into()
+}
+
+/// A structure of scalars alone.
+fn scalars<T: LaunchArg>(builder: &mut KernelBuilder) -> T::ExpandType {
+    // A scalar's argument says nothing, and so does the structure's.
+    T::expand(&().dynamic_cast(), builder)
+}
+
+fn array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
+    builder.input_array(u32::as_type(&builder.scope)).into()
+}
+
+/// The facts that a kernel of this format knows.
+fn known(builder: &mut KernelBuilder, format: Option<Format>) -> KnownExpand {
+    known::expand(format, || array(builder))
+}
+
+fn output_array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
+    builder.output_array(u32::as_type(&builder.scope)).into()
+}
+
+const BFLOAT16: fn() -> FloatFormat = || FloatFormat::bfloat(16).expect("16 bits are allowed");
+
+#[test]
+fn square_blocks() {
+    for (name, format) in [
+        ("mxfp8", "mx(element=fp8_e4m3,block_size=32,square=true)"),
+        ("nvfp4", "nvfp4(square=true)"),
+        (
+            "rms",
+            "mx(element=fp4_e2m1,block_size=32,scale_mode=rms,square=true)",
+        ),
+        ("four_over_six", "nvfp4(square=true,four_over_six=true)"),
+        (
+            "if4",
+            "block(element=table(if4),scale=ue4m3,block_size=32,square=true)",
+        ),
+    ] {
+        let format: BlockFormat = format.parse().expect("the format is sound");
+        let job = Job::of(
+            Some((BFLOAT16(), Rounding::NearestEven)),
+            (format, Rounding::Stochastic),
+        );
+        source(&format!("square_{name}"), |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u16>(builder);
+            let known = known(builder, Some(job.format));
+            let stream = scalars::<Stream>(builder);
+            let blocks = scalar::<usize>(builder);
+            square_kernel::expand::<u16>(
+                &mut builder.scope,
+                input,
+                out,
+                known,
+                stream,
+                blocks,
+                1,
+                2,
+                3,
+                32,
+                job,
+            );
+        });
+    }
+}
+
+#[test]
+fn quantization() {
+    let named = [
+        "mxfp8_e4m3",
+        "mxfp4",
+        "mx9",
+        "bfp16",
+        "nvfp4",
+        "hif4",
+        "nf4",
+        "if4",
+    ];
+    let named = named.map(|name| (name, name));
+    let looks_twice = [
+        ("rms", "mx(element=fp4_e2m1,block_size=32,scale_mode=rms)"),
+        ("four_over_six", "nvfp4(four_over_six=true)"),
+    ];
+    for (name, format) in named.into_iter().chain(looks_twice) {
+        for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
+            let format: BlockFormat = format.parse().expect("the format is sound");
+            let job = Job::of(
+                Some((BFLOAT16(), Rounding::NearestEven)),
+                (format, rounding),
+            );
+            source(&format!("quantize_{name}_{rounding}"), |builder| {
+                let input = tensor::<u32>(builder);
+                let out = output::<u16>(builder);
+                let known = known(builder, Some(job.format));
+                let stream = scalars::<Stream>(builder);
+                let blocks = scalar::<usize>(builder);
+                quantize_kernel::expand::<u16>(
+                    &mut builder.scope,
+                    input,
+                    out,
+                    known,
+                    stream,
+                    blocks,
+                    1,
+                    2,
+                    32,
+                    job.format.sub_block_length(32),
+                    job,
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn operands_in_units_of_their_tensor_scale() {
+    for (name, format) in [
+        ("units", "nvfp4(tensor_scale=true)"),
+        (
+            "units_four_over_six",
+            "nvfp4(tensor_scale=true,four_over_six=true)",
+        ),
+    ] {
+        let format: BlockFormat = format.parse().expect("the format is sound");
+        let job = Job::of(None, (format, Rounding::NearestEven)).in_units();
+        source(&format!("quantize_{name}"), |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u16>(builder);
+            let known = known(builder, Some(job.format));
+            let stream = scalars::<Stream>(builder);
+            let blocks = scalar::<usize>(builder);
+            quantize_kernel::expand::<u16>(
+                &mut builder.scope,
+                input,
+                out,
+                known,
+                stream,
+                blocks,
+                1,
+                2,
+                16,
+                16,
+                job,
+            );
+        });
+    }
+    source("tensor_scale", |builder| {
+        let word = output_array(builder);
+        let format = "nvfp4(tensor_scale=true)".parse();
+        let format = Format::of(format.expect("the format is sound"));
+        scale_kernel::expand(&mut builder.scope, word, format);
+    });
+    source("scaled", |builder| {
+        let words = output_array(builder);
+        let [lhs, rhs] = [(); 2].map(|()| ComptimeOptionExpand::Some(array(builder)));
+        let elements = scalar::<usize>(builder);
+        scaled_kernel::expand(&mut builder.scope, words, lhs, rhs, elements);
+    });
+}
+
+#[test]
+fn scales_that_are_corrected() {
+    let format = "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)";
+    let format: BlockFormat = format.parse().expect("the format is sound");
+    let job = Job::of(None, (format, Rounding::Stochastic)).in_units();
+    source("eden", |builder| {
+        let input = tensor::<u32>(builder);
+        let out = output::<u16>(builder);
+        let known = known(builder, Some(job.format));
+        let stream = scalars::<Stream>(builder);
+        let groups = scalar::<usize>(builder);
+        eden_kernel::expand::<u16>(
+            &mut builder.scope,
+            input,
+            out,
+            known,
+            stream,
+            groups,
+            1,
+            2,
+            128,
+            job,
+        );
+    });
+}
+
+#[test]
+fn statistics_of_blocks() {
+    let formats = [
+        ("mxfp8", "mxfp8_e4m3"),
+        ("mx9", "mx9"),
+        ("rms", "mx(element=fp4_e2m1,block_size=32,scale_mode=rms)"),
+        ("four_over_six", "nvfp4(four_over_six=true)"),
+        ("hif4", "hif4"),
+        ("if4", "if4"),
+    ];
+    let parse = |text: &str| text.parse::<BlockFormat>().expect("the format is sound");
+    let formats = formats.map(|(name, format)| (name, Some(Format::of(parse(format)))));
+    for (name, format) in formats.into_iter().chain([("none", None)]) {
+        source(&format!("statistics_{name}"), |builder| {
+            let before = array(builder);
+            let after = array(builder);
+            let known = known(builder, format);
+            let figures = output_array(builder);
+            let words = output_array(builder);
+            let places = scalars::<Places>(builder);
+            let blocks = scalar::<usize>(builder);
+            let first_word = scalar::<usize>(builder);
+            blocks_kernel::expand(
+                &mut builder.scope,
+                before,
+                after,
+                known,
+                figures,
+                words,
+                places,
+                blocks,
+                first_word,
+                format,
+            );
+        });
+    }
+}
+
+#[test]
+fn statistics_of_parts() {
+    source("statistics_parts", |builder| {
+        let figures = array(builder);
+        let words = output_array(builder);
+        let places = scalars::<Places>(builder);
+        let parts = scalar::<usize>(builder);
+        parts_kernel::expand(&mut builder.scope, figures, words, places, parts);
+    });
+}
+
+#[test]
+fn transforms() {
+    let kinds = [false, true].map(|repeated| HadamardKind {
+        repeated,
+        inverse: repeated,
+    });
+    let each =
+        [Float32::Device, Float32::Integers].map(|float32| kinds.map(|kind| (kind, float32)));
+    for (kind, float32) in each.into_iter().flatten() {
+        let inverse = if kind.inverse { "inverse_" } else { "" };
+        source(&format!("{inverse}hadamard_{float32:?}"), |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u32>(builder);
+            let signs = scalars::<Stream>(builder);
+            let zero = scalar::<f32>(builder);
+            let blocks = scalar::<usize>(builder);
+            transform_kernel::expand(
+                &mut builder.scope,
+                input,
+                out,
+                signs,
+                zero,
+                blocks,
+                1,
+                2,
+                64,
+                kind,
+                float32,
+            );
+        });
+    }
+}
+
+#[test]
+fn functions_of_rows() {
+    let rounding = FunctionRounding {
+        format: BFLOAT16(),
+        rounding: Rounding::NearestEven,
+        quantize_backward: true,
+        exp2: false,
+        reciprocal: false,
+    };
+    let softmax = RowFunction::Softmax(Softmax {
+        rounding,
+        base2: false,
+    });
+    let norm = RowNorm::of(Normalization::new(Norm::Layer, 1e-5, rounding), 64);
+    let functions = [
+        ("softmax", softmax, 1, 1),
+        ("norm", RowFunction::NormBackward(norm), 3, 3),
+    ];
+    for (name, function, inputs, outputs) in functions {
+        for float32 in [Float32::Device, Float32::Integers] {
+            source(&format!("{name}_{float32:?}"), |builder| {
+                let scope = &mut builder.scope;
+                let mut tensors = [(); 2].map(|()| Sequence::<Tensor<u32>>::__expand_new(scope));
+                for _ in 0..inputs {
+                    let input = tensor::<u32>(builder);
+                    tensors[0].__expand_push_method(&mut builder.scope, input);
+                }
+                for _ in 0..outputs {
+                    let out = output::<u32>(builder);
+                    tensors[1].__expand_push_method(&mut builder.scope, out);
+                }
+                let zero = scalar::<f32>(builder);
+                let rows = scalar::<usize>(builder);
+                let length = scalar::<usize>(builder);
+                let [inputs, outputs] = tensors;
+                rows_kernel::expand(
+                    &mut builder.scope,
+                    inputs,
+                    outputs,
+                    zero,
+                    rows,
+                    length,
+                    function,
+                    float32,
+                );
+            });
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
+
+use microscaling::{
+    BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics,
+};
+
+use super::memory::{self, InMemory};
+use super::quantize::Quantization;
+use crate::KernelOp;
+use crate::dense::{
+    invert_dense, mask_dense, of_known, quantize_dense, statistics_dense, transform_dense,
+};
+use crate::kernel_op::{given, recip};
+
+pub(crate) fn mx_quantize<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    format: BlockFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> T {
+    let quantization = Quantization {
+        elementwise: None,
+        axis,
+        format,
+        rounding,
+    };
+    if quantization.is_local() {
+        return quantize(tensor, quantization);
+    }
+    let tensor = in_order(tensor, rounding);
+    in_pairs(tensor, format).change_where_it_lies(|data, shape, order| {
+        let axis = place_of(axis, order);
+        quantize_dense(data, shape, axis, format, rounding, stream);
+    })
+}
+
+/// Quantizes without the tensor scale, which is given beside; `None` if it cannot be told apart.
+pub(crate) fn quantize_without_tensor_scale<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    format: BlockFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> Option<(T, f32)> {
+    let mut scale = None;
+    let tensor = in_order(tensor, rounding);
+    let tensor = in_pairs(tensor, format).change_where_it_lies(|data, shape, order| {
+        let (axis, rounder) = (place_of(axis, order), rounding.with(stream));
+        let quantized = format.quantize_without_tensor_scale(data, shape, axis, rounder);
+        scale = quantized.unwrap_or_else(|error| panic!("burn-mx: {error}"));
+    });
+    scale.map(|scale| (tensor, scale))
+}
+
+/// Rounds and quantizes without random numbers.
+fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
+    match tensor.is_row_major() && quantization.is_local() {
+        true => quantization.in_pieces(tensor),
+        false => {
+            in_pairs(tensor, quantization.format).change_where_it_lies(|data, shape, order| {
+                quantization.at_once(data, shape, place_of(quantization.axis, order));
+            })
+        }
+    }
+}
+
+pub(crate) fn quantizing_statistics<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    quantization: OperandQuantization,
+) -> Statistics {
+    let tensor = tensor.row_major();
+    let (values, shape) = (tensor.values(), tensor.dims());
+    of_known(Statistics::of_quantizing(
+        values,
+        &shape,
+        axis,
+        quantization,
+    ))
+}
+
+pub(crate) fn quantization_statistics<T: InMemory>(
+    before_and_after: [T; 2],
+    axis: usize,
+    format: Option<BlockFormat>,
+) -> Statistics {
+    let [before, after] = before_and_after.map(T::row_major);
+    let values = [before.values(), after.values()];
+    statistics_dense(values, &before.dims(), axis, format)
+}
+
+fn mask_clipped<T: InMemory>(gradient: T, values: T, axis: usize, format: BlockFormat) -> T {
+    let shape = gradient.dims();
+    let elements: usize = shape.iter().product();
+    let values = values.row_major();
+    let values = values.values();
+    gradient.row_major().change(elements.max(1), |_, gradient| {
+        mask_dense(gradient, values, &shape, axis, format);
+    })
+}
+
+/// Changes every value, in any order of the tensor in memory.
+pub(crate) fn elementwise<T: InMemory>(tensor: T, work: impl Fn(&mut [f32]) + Sync) -> T {
+    match tensor.is_row_major() {
+        true => tensor.change(1, |_, piece| work(piece)),
+        false => tensor.change_where_it_lies(|data, _, _| work(data)),
+    }
+}
+
+/// The tensor in row-major order if its rounding draws random numbers, else unchanged.
+fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
+    match rounding {
+        Rounding::Stochastic => tensor.row_major(),
+        _ => tensor,
+    }
+}
+
+/// The tensor in an order in which the two axes of square blocks lie together. A matrix lies in one of two orders, and both
+/// have the same blocks.
+fn in_pairs<T: InMemory>(tensor: T, format: BlockFormat) -> T {
+    match format.square && tensor.dims().len() > 2 {
+        true => tensor.row_major(),
+        false => tensor,
+    }
+}
+
+/// The place of a tensor's axis in `order`, which gives the tensor's axis at each axis in memory.
+fn place_of(axis: usize, order: &[usize]) -> usize {
+    let place = order.iter().position(|&at| at == axis);
+    place.expect("axis is one of the tensor's")
+}
+
+/// The results of an op.
+pub(crate) fn run<T: InMemory>(
+    op: KernelOp,
+    first: T,
+    [second, third]: [Option<T>; 2],
+) -> (T, Option<T>) {
+    let result = match op {
+        KernelOp::Quantize {
+            elementwise: None,
+            axis,
+            format,
+            rounding,
+            stream,
+        } => mx_quantize(first, axis, format, rounding, stream),
+        KernelOp::Quantize {
+            elementwise,
+            axis,
+            format,
+            rounding,
+            ..
+        } => {
+            let quantization = Quantization {
+                elementwise,
+                axis,
+                format,
+                rounding,
+            };
+            quantize(first, quantization)
+        }
+        KernelOp::Hadamard {
+            axis,
+            transform,
+            signs,
+            inverse,
+        } => first.change_where_it_lies(|data, shape, order| {
+            let axis = place_of(axis, order);
+            match inverse {
+                true => invert_dense(data, shape, axis, transform, signs),
+                false => transform_dense(data, shape, axis, transform, signs),
+            }
+        }),
+        KernelOp::MaskClipped { axis, format } => mask_clipped(first, given(second), axis, format),
+        KernelOp::Round {
+            format,
+            rounding,
+            stream,
+        } => float_round_to(first, format, rounding, stream),
+        KernelOp::Unary(op, rounding) => op.apply(first, rounding),
+        KernelOp::Binary(op, rounding) => op.apply(first, given(second), rounding),
+        KernelOp::Function(function, rounding) => {
+            elementwise(first, |data| function.apply(data, rounding))
+        }
+        KernelOp::FunctionGradient(function, rounding) => {
+            let input = given(second).row_major();
+            let input = input.values();
+            first.row_major().change(1, |start, grad| {
+                function.apply_gradient(grad, &input[start..start + grad.len()], rounding);
+            })
+        }
+        KernelOp::Norm(function) => {
+            let (gamma, beta) = (given(second).row_major(), third.map(T::row_major));
+            let (gamma, beta) = (gamma.values(), beta.as_ref().map(T::values));
+            memory::rows(first, |rows, _, _| function.forward(rows, gamma, beta))
+        }
+        KernelOp::NormBackward(function) => {
+            let gamma = given(third).row_major();
+            let gamma = gamma.values();
+            let mut products = None;
+            let grad = first.row_major().change_where_it_lies(|grad, _, _| {
+                let x = given(second).row_major();
+                products =
+                    Some(x.change_where_it_lies(|x, _, _| function.backward(grad, x, gamma)));
+            });
+            return (grad, products);
+        }
+        KernelOp::Softmax(function) => {
+            memory::rows(first, |rows, length, _| function.forward(rows, length))
+        }
+        KernelOp::SoftmaxBackward(function) => {
+            backward_rows(first, given(second), |grad, output, length| {
+                function.backward(grad, output, length);
+            })
+        }
+        KernelOp::LogSoftmax(function) => {
+            memory::rows(first, |rows, length, _| function.forward(rows, length))
+        }
+        KernelOp::LogSoftmaxBackward(function) => {
+            backward_rows(first, given(second), |grad, input, length| {
+                function.backward(grad, input, length);
+            })
+        }
+        KernelOp::Recip => elementwise(first, recip),
+    };
+    (result, None)
+}
+
+pub(crate) fn float_round_to<T: InMemory>(
+    tensor: T,
+    format: FloatFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+) -> T {
+    let round = |data: &mut [f32]| format.round_slice(data, rounding.with(stream));
+    match rounding {
+        Rounding::Stochastic => tensor
+            .row_major()
+            .change_where_it_lies(|data, _, _| round(data)),
+        _ => elementwise(tensor, round),
+    }
+}
+
+/// Changes rows of a gradient, each together with the same row of another tensor.
+fn backward_rows<T: InMemory>(
+    grad: T,
+    other: T,
+    work: impl Fn(&mut [f32], &[f32], usize) + Sync,
+) -> T {
+    let other = other.row_major();
+    let other = other.values();
+    memory::rows(grad, |grad, length, start| {
+        work(grad, &other[start..start + grad.len()], length);
+    })
+}

@@ -1,0 +1,336 @@
+//! Operands of matrix products, in the form in which a backend multiplies them, and the products.
+
+pub mod accumulated;
+pub(super) mod convolution;
+pub(super) mod windows;
+
+use std::sync::Arc;
+
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
+use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
+
+use super::{KernelOp, MxKernels};
+use accumulated::{Accumulated, AccumulatedForm};
+
+/// Why no backend gets an accumulated operand.
+pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by the core";
+
+/// The layout of an operand in a product `lhs · rhs` over the last two axes. The product sums over the columns of the
+/// left operand and the rows of the right one. A transposed operand swaps rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperandLayout {
+    /// Which operand it is.
+    pub side: Side,
+    /// Whether it is taken with its last two axes swapped.
+    pub transposed: bool,
+    /// Whether its leading axes are rows, too, `[.., M, K]` as `[.. · M, K]`, so that the product is one. Blocks along
+    /// the rows begin anew with each M.
+    pub flat: bool,
+}
+
+impl OperandLayout {
+    /// The left operand, not transposed.
+    pub const LHS: Self = Self::new(Side::Lhs);
+    /// The right operand, not transposed.
+    pub const RHS: Self = Self::new(Side::Rhs);
+
+    const fn new(side: Side) -> Self {
+        Self {
+            side,
+            transposed: false,
+            flat: false,
+        }
+    }
+
+    /// The same place with the last two axes swapped.
+    pub const fn transposed(self) -> Self {
+        Self {
+            transposed: !self.transposed,
+            ..self
+        }
+    }
+
+    /// The same place with leading axes that are rows.
+    pub const fn flat(self) -> Self {
+        Self { flat: true, ..self }
+    }
+
+    /// The axis of an operand of this rank that is summed over.
+    pub fn summed_axis(self, rank: usize) -> usize {
+        rank - 1 - usize::from(self.sums_rows())
+    }
+
+    /// The axis along which blocks of an operand of this rank lie: the summed axis. Square blocks lie along it and the other
+    /// one of the last two.
+    pub fn block_axis(self, rank: usize, format: &BlockFormat) -> usize {
+        match format.square {
+            true => rank - 1,
+            false => self.summed_axis(rank),
+        }
+    }
+
+    /// The shape that an operand of this one has in the product, before it is transposed.
+    pub fn shape_of(self, shape: Shape) -> Shape {
+        match shape.num_dims() {
+            rank if self.flat && rank > 2 => {
+                let rows = (0..rank - 1).map(|axis| shape[axis]).product();
+                Shape::new([rows, shape[rank - 1]])
+            }
+            _ => shape,
+        }
+    }
+
+    /// Whether the rows are summed over.
+    pub fn sums_rows(self) -> bool {
+        (self.side == Side::Rhs) != self.transposed
+    }
+}
+
+/// The form that a product wants for an operand: its layout and its quantization.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OperandForm {
+    /// The operand's layout.
+    pub place: OperandLayout,
+    /// The quantization of its elements, in blocks along the summed axis.
+    pub quantization: OperandQuantization,
+    /// The random numbers by which blocks are rounded, where that is stochastic.
+    pub stream: RandomStream,
+    /// A factor that all elements have, where nothing else is done to them: without it they have `significant_bits`. A
+    /// backend may multiply by it afterwards.
+    pub tensor_scale: Option<f32>,
+    /// How many significant bits an element has then at most, beside a tensor scale.
+    pub significant_bits: u32,
+}
+
+/// An operand of a product, quantized, in the form in which its backend multiplies it; `P` is the backend's tensor.
+#[derive(Clone, Debug)]
+pub enum Operand<P> {
+    /// A tensor of quantized values.
+    Tensor {
+        /// The values, flattened if the layout is flat.
+        values: P,
+        /// Whether the last two axes are to be swapped.
+        transposed: bool,
+        /// A tensor of one number, a factor of all values that is not in them: the product is to be multiplied by it.
+        tensor_scale: Option<P>,
+    },
+    /// Bfloat16 panels in this process's memory.
+    Panels {
+        /// The matrices.
+        panels: Arc<Panels>,
+        /// The axes before the last two, along which the matrices lie.
+        leading: Vec<usize>,
+    },
+    /// Elements and scales in this process's memory, of a product that is summed up as a matrix unit does; no backend sees it.
+    Accumulated(Arc<Accumulated>),
+    /// A tensor on a device that sums up as a matrix unit does. The product quantizes it.
+    ToAccumulate {
+        /// The values.
+        values: P,
+        /// The form that the values take.
+        form: AccumulatedForm,
+    },
+}
+
+impl<P> Operand<P> {
+    /// Quantized values that are taken as they lie.
+    pub fn of_values(values: P) -> Self {
+        Self::Tensor {
+            values,
+            transposed: false,
+            tensor_scale: None,
+        }
+    }
+
+    /// The values of a product that is another op's of the backend, as a convolution is.
+    pub fn into_values(self) -> P {
+        match self {
+            Self::Tensor {
+                values,
+                tensor_scale: None,
+                ..
+            } => values,
+            Self::Tensor { .. } => unreachable!("only matrix products have tensor scales apart"),
+            Self::Panels { .. } | Self::Accumulated(_) | Self::ToAccumulate { .. } => {
+                unreachable!("only matrix products have other forms")
+            }
+        }
+    }
+}
+
+#[cfg(feature = "host")]
+impl<P: TensorMetadata> Operand<P> {
+    /// Number of elements in memory.
+    pub(super) fn elements(&self) -> usize {
+        match self {
+            Self::Tensor { values, .. } => values.shape().num_elements(),
+            Self::Panels { panels, .. } => panels.bytes() / size_of::<u16>(),
+            Self::Accumulated(_) | Self::ToAccumulate { .. } => {
+                unreachable!("{NOT_A_BACKENDS}")
+            }
+        }
+    }
+}
+
+/// The tensor after the steps before blocks, and the form with the remaining step, if there are a transform or a factor.
+pub(crate) fn transformed<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    form: OperandForm,
+) -> (FloatTensor<B>, OperandForm) {
+    let OperandQuantization {
+        elementwise,
+        hadamard,
+        factor,
+        blocks,
+    } = form.quantization;
+    if hadamard.is_none() && factor.is_none() {
+        return (tensor, form);
+    }
+    let mut tensor = match elementwise {
+        Some((format, rounding)) => B::float_round_to(tensor, format, rounding, form.stream),
+        None => tensor,
+    };
+    if let Some((transform, signs)) = hadamard {
+        let op = KernelOp::Hadamard {
+            axis: form.place.summed_axis(tensor.rank()),
+            transform,
+            signs,
+            inverse: false,
+        };
+        tensor = B::kernel(op, [tensor]);
+    }
+    if let Some(factor) = factor {
+        tensor = B::float_mul_scalar(tensor, factor.into());
+    }
+    let quantization = OperandQuantization {
+        blocks,
+        ..OperandQuantization::default()
+    };
+    let form = OperandForm {
+        quantization,
+        ..form
+    };
+    (tensor, form)
+}
+
+/// The operand as a tensor.
+pub fn in_tensor<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    form: OperandForm,
+) -> Operand<FloatTensor<B>> {
+    let (tensor, form) = transformed::<B>(tensor, form);
+    let OperandForm {
+        place,
+        quantization,
+        stream,
+        ..
+    } = form;
+    let shape = tensor.shape();
+    let axis = |format| place.block_axis(shape.num_dims(), &format);
+    let values = match (quantization.elementwise, quantization.blocks) {
+        (None, None) => tensor,
+        (Some((format, rounding)), None) => B::float_round_to(tensor, format, rounding, stream),
+        (None, Some((format, rounding))) => {
+            B::mx_quantize(tensor, axis(format), format, rounding, stream)
+        }
+        (Some((float, float_rounding)), Some((format, Rounding::Stochastic))) => {
+            let values = B::float_round_to(tensor, float, float_rounding, stream);
+            B::mx_quantize(values, axis(format), format, Rounding::Stochastic, stream)
+        }
+        (Some(elementwise), Some((format, rounding))) => {
+            let axis = axis(format);
+            let op = KernelOp::round_and_quantize(elementwise, axis, format, rounding);
+            B::kernel(op, [tensor])
+        }
+    };
+    let flat = place.shape_of(shape.clone());
+    let values = match flat == shape {
+        true => values,
+        false => B::float_reshape(values, flat),
+    };
+    Operand::Tensor {
+        values,
+        transposed: place.transposed,
+        tensor_scale: None,
+    }
+}
+
+/// The product of float32 tensors that are not quantized, by a kernel that rounds no operand. CUDA's own product rounds operands to
+/// tensor-float-32. `None` on a backend without this kernel, whose own product rounds no operand, and for tensors of another type.
+pub fn in_float32<B: MxKernels>(
+    operands: [&FloatTensor<B>; 2],
+    places: [OperandLayout; 2],
+) -> Option<FloatTensor<B>> {
+    let device = B::float_device(operands[0]);
+    if !are_float32::<B>(operands) || !B::kernels().has_own_product(&device) {
+        return None;
+    }
+    let operand = |i: usize| {
+        let form = OperandForm {
+            place: places[i],
+            quantization: OperandQuantization::default(),
+            stream: RandomStream::new(0, 0),
+            tensor_scale: None,
+            significant_bits: f32::MANTISSA_DIGITS,
+        };
+        in_tensor::<B>(operands[i].clone(), form)
+    };
+    Some(B::kernels().product(operand(0), operand(1)))
+}
+
+/// Whether both tensors are of float32.
+pub fn are_float32<B: Backend>(tensors: [&FloatTensor<B>; 2]) -> bool {
+    tensors.iter().all(|tensor| tensor.dtype() == DType::F32)
+}
+
+/// The product of operands one of which at least is a tensor, by the backend's own float32 product.
+pub(crate) fn of_tensors<B: MxKernels>(
+    lhs: Operand<FloatTensor<B>>,
+    rhs: Operand<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let device = [&lhs, &rhs].into_iter().find_map(|operand| match operand {
+        Operand::Tensor { values, .. } => Some(B::float_device(values)),
+        _ => None,
+    });
+    let device = device.unwrap_or_default();
+    let tensor = |operand| match operand {
+        Operand::Tensor {
+            values,
+            transposed,
+            tensor_scale,
+        } => {
+            let values = match transposed {
+                true => B::float_transpose(values),
+                false => values,
+            };
+            match tensor_scale {
+                Some(scale) => {
+                    let alone = Shape::from(vec![1; values.rank()]);
+                    B::float_mul(values, B::float_reshape(scale, alone))
+                }
+                None => values,
+            }
+        }
+        Operand::Panels { panels, leading } => read::<B>(&panels, leading, &device),
+        Operand::Accumulated(_) | Operand::ToAccumulate { .. } => {
+            unreachable!("{NOT_A_BACKENDS}")
+        }
+    };
+    B::float_matmul(tensor(lhs), tensor(rhs))
+}
+
+/// The values of panels as a tensor, not transposed.
+fn read<B: Backend>(panels: &Panels, mut shape: Vec<usize>, device: &B::Device) -> FloatTensor<B> {
+    let [free, summed] = [panels.free(), panels.summed()];
+    shape.extend(match panels.side() {
+        Side::Lhs => [free, summed],
+        Side::Rhs => [summed, free],
+    });
+    let mut values = vec![0.0; panels.matrices() * free * summed];
+    let matrices = values.chunks_exact_mut((free * summed).max(1));
+    for (matrix, values) in matrices.enumerate() {
+        panels.read(matrix, values);
+    }
+    B::float_from_data(TensorData::new(values, shape), device)
+}
