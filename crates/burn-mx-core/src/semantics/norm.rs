@@ -1,7 +1,7 @@
 //! Layer and root-mean-square normalization over the last axis.
 
-use burn_backend::tensor::FloatTensor;
 use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
 
 use super::elementwise::{GradientOf, Passes, TensorArithmetic};
 use super::rows::TensorRows;
