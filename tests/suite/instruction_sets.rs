@@ -1,9 +1,8 @@
 //! Every instruction set gives the same bits: the loops are compiled for each, the best is taken.
 
 use burn_mx::{FloatFormat, Rounding};
-use burn_mx_kernels::{
-    Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax, instruction_sets,
-};
+use burn_mx_kernels::{Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax};
+use microscaling_processor::instruction_set::{Level, with_level};
 
 use super::support::assert_same_bits;
 
@@ -48,15 +47,15 @@ fn roundings() -> Vec<FunctionRounding> {
 /// Checks that `compute` gives the same bits with every instruction set, all NaNs being one.
 fn check(name: &str, rounding: FunctionRounding, compute: impl Fn() -> Vec<f32>) {
     let mut expected: Option<Vec<u32>> = None;
-    for arch in instruction_sets::available() {
+    for level in Level::available() {
         let bits = |x: &f32| match x.is_nan() {
             true => f32::NAN.to_bits(),
             false => x.to_bits(),
         };
-        let computed = instruction_sets::on(arch, &compute);
+        let computed = with_level(level, &compute);
         let got: Vec<u32> = computed.iter().map(bits).collect();
         match &expected {
-            Some(expected) => assert!(*expected == got, "{name}, {arch:?}, {rounding:?}"),
+            Some(expected) => assert!(*expected == got, "{name}, {level:?}, {rounding:?}"),
             None => expected = Some(got),
         }
     }

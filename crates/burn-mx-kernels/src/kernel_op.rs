@@ -1,7 +1,6 @@
 //! Kernels as data: the ops on tensors of `f32`.
 
 pub(super) mod function;
-pub mod instruction_sets;
 pub(super) mod loops;
 pub(super) mod norm;
 pub(super) mod op;

@@ -30,7 +30,7 @@ pub use portable::host_round_trips;
 // What crosses to the crates above.
 #[doc(hidden)]
 pub use kernel_op::{
-    KernelOp, instruction_sets,
+    KernelOp,
     norm::{Norm, Normalization},
     op::{BinaryOp, OpRounding, UnaryOp},
     rounding::FunctionRounding,

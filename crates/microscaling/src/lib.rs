@@ -7,7 +7,6 @@ mod error;
 mod format;
 mod names;
 mod pack;
-mod processor;
 mod product;
 mod quantize;
 #[cfg(feature = "safetensors")]
@@ -22,6 +21,8 @@ pub use format::{
     ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod, Shifts, SpecialCodes, SubScales,
     Subnormals,
 };
+#[doc(hidden)]
+pub use microscaling_processor::keep_freed_memory;
 pub use names::NameError;
 #[cfg(feature = "safetensors")]
 pub use pack::checkpoint::safetensors;
@@ -30,8 +31,6 @@ pub use pack::{
     PackedDifference, PackedParts, PackedView, StoredTensor, StoredType, StoredView, WeightLayout,
     WeightLayoutError,
 };
-#[doc(hidden)]
-pub use processor::memory::keep_freed_memory;
 #[cfg(feature = "std")]
 pub use product::accumulate::SumStatistics;
 pub use product::accumulate::{

@@ -5,6 +5,8 @@ mod clipped;
 mod eden;
 mod elementwise;
 mod error;
+#[cfg(test)]
+mod every_level;
 mod hadamard;
 pub(crate) mod largest;
 pub(crate) mod layout;

@@ -9,7 +9,6 @@ mod quantizer;
 mod scales;
 
 use crate::format::BlockFormat;
-use crate::processor::float_state::ieee;
 use crate::product::OperandQuantization;
 use crate::quantize::QuantizeError;
 use crate::quantize::largest::largest;
@@ -18,6 +17,7 @@ use crate::quantize::rules::BlockRule;
 use crate::round::mode::Rounding;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use microscaling_processor::float_state::ieee;
 use partial::Partial;
 pub use parts::{PartStatistics, StatisticsParts};
 use pass::Source;

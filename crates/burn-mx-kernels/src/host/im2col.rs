@@ -9,9 +9,9 @@ use microscaling::{
 
 use super::memory::InMemory;
 use super::panels::{exact, multiplies};
-use crate::kernel_op::loops::PARALLEL_THRESHOLD;
 use crate::product::convolution::{Convolution, ConvolutionProduct};
 use crate::product::windows::Windows;
+use microscaling_processor::threads::is_divided;
 
 /// Bytes of the windows that are laid out at once: what the outer caches hold.
 const TOGETHER: usize = 4 << 20;
@@ -204,9 +204,9 @@ fn add_to_channels(values: &mut [f32], numbers: &[f32], positions: usize) {
         values.iter_mut().for_each(|x| *x += number);
     };
     let positions = positions.max(1);
-    match values.len() < PARALLEL_THRESHOLD {
-        true => values.chunks_mut(positions).enumerate().for_each(add),
-        false => values.par_chunks_mut(positions).enumerate().for_each(add),
+    match is_divided(values.len()) {
+        true => values.par_chunks_mut(positions).enumerate().for_each(add),
+        false => values.chunks_mut(positions).enumerate().for_each(add),
     }
 }
 

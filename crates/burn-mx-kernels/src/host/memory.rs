@@ -4,7 +4,7 @@ use core::slice;
 
 use rayon::prelude::*;
 
-use crate::kernel_op::loops::PARALLEL_THRESHOLD;
+use microscaling_processor::threads::is_divided;
 
 /// A tensor of `f32` in this process's memory.
 pub(crate) trait InMemory: Clone {
@@ -49,9 +49,9 @@ pub(crate) fn change_in_place(
 ) {
     let piece = PIECE.next_multiple_of(unit.max(1));
     let pieces = |(i, data): (usize, &mut [f32])| work(i * piece, data);
-    match data.len() < PARALLEL_THRESHOLD {
-        true => data.chunks_mut(piece).enumerate().for_each(pieces),
-        false => data.par_chunks_mut(piece).enumerate().for_each(pieces),
+    match is_divided(data.len()) {
+        true => data.par_chunks_mut(piece).enumerate().for_each(pieces),
+        false => data.chunks_mut(piece).enumerate().for_each(pieces),
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn changed_copy(
     work: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Vec<f32> {
     let piece = PIECE.next_multiple_of(unit.max(1));
-    if source.len() < PARALLEL_THRESHOLD {
+    if !is_divided(source.len()) {
         let mut copy = Vec::with_capacity(source.len());
         for chunk in source.chunks(piece) {
             let start = copy.len();

@@ -3,16 +3,13 @@
 //! The inlined part of a `function` is compiled for the widest vectors of the processor: mark closures in inner loops
 //! `#[inline(always)]`. IEEE arithmetic gives the same bits everywhere; NaN, Inf and zero are up to `function`.
 
-use super::instruction_sets;
-
-/// Fewer elements are worked on by the calling thread, as in the crate microscaling; more are halved down to it.
-/// Measured: a rayon context costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
-pub(crate) const PARALLEL_THRESHOLD: usize = 1 << 17;
+use microscaling_processor::instruction_set::dispatch;
+use microscaling_processor::threads::{Divide, share_all};
 
 /// Replaces every number by a function of the number.
 pub(super) fn map_in_place(data: &mut [f32], function: impl Fn(f32) -> f32 + Copy + Send + Sync) {
     in_parts(data, 1, |data| {
-        vectorized(
+        dispatch(
             #[inline(always)]
             || {
                 for x in data {
@@ -34,7 +31,7 @@ pub(super) fn zip_in_place(
 ) {
     assert_eq!(data.len(), other.len(), "zip_in_place: lengths differ");
     in_parts((data, other), 1, |(data, other)| {
-        vectorized(
+        dispatch(
             #[inline(always)]
             || {
                 for (x, y) in data.iter_mut().zip(other) {
@@ -57,7 +54,7 @@ pub(super) fn rows_in_place(
     assert_whole_rows(data.len(), length);
     let length = length.max(1);
     in_parts(data, length, |data| {
-        vectorized(
+        dispatch(
             #[inline(always)]
             || {
                 for row in data.chunks_exact_mut(length) {
@@ -86,7 +83,7 @@ pub(super) fn row_pairs_in_place(
     in_parts((first, second), length, |(first, second)| {
         let mut spare = vec![0.0; length];
         let spare = &mut spare[..];
-        vectorized(
+        dispatch(
             #[inline(always)]
             || {
                 let second = second.chunks_exact_mut(length);
@@ -103,11 +100,6 @@ fn assert_whole_rows(elements: usize, length: usize) {
         elements == 0 || length > 0 && elements.is_multiple_of(length),
         "rows of {length} do not make up {elements} elements"
     );
-}
-
-/// Runs a loop with the widest vectors of this processor.
-pub(super) fn vectorized(work: impl FnOnce()) {
-    instruction_sets::chosen().dispatch(work);
 }
 
 /// One or two slices of the same length, which are cut at the same places.
@@ -147,25 +139,43 @@ impl<A: Slices, B: Slices> Slices for (A, B) {
     }
 }
 
-/// Calls `work` on parts of whole rows that together are all of `slices`.
-pub(super) fn in_parts<S: Slices>(slices: S, row: usize, work: impl Fn(S) + Copy + Send + Sync) {
-    let elements = slices.elements();
-    let rows = elements / row;
-    // The threads come last: to ask for their number starts them.
-    if elements < PARALLEL_THRESHOLD || rows < 2 || rayon::current_num_threads() == 1 {
-        return work(slices);
+/// Slices of whole rows.
+struct Rows<S> {
+    slices: S,
+    length: usize,
+}
+
+impl<S: Slices> Divide for Rows<S> {
+    fn elements(&self) -> usize {
+        self.slices.elements()
     }
-    let (low, high) = slices.cut_at(rows / 2 * row);
-    rayon::join(|| in_parts(low, row, work), || in_parts(high, row, work));
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let rows = self.slices.elements() / self.length;
+        if rows < 2 {
+            return Err(self);
+        }
+        let length = self.length;
+        let (low, high) = self.slices.cut_at(rows / 2 * length);
+        Ok([low, high].map(|slices| Self { slices, length }))
+    }
+}
+
+/// Calls `work` on parts of whole rows that together are all of `slices`.
+pub(super) fn in_parts<S: Slices>(slices: S, length: usize, work: impl Fn(S) + Sync) {
+    share_all(Rows { slices, length }, &|rows: Rows<S>| work(rows.slices));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// So many elements are shared among threads.
+    const LARGE: usize = 1 << 17;
+
     #[test]
     fn every_element_once_on_any_length() {
-        for length in [0, 1, 7, 4097, 2 * PARALLEL_THRESHOLD + 5] {
+        for length in [0, 1, 7, 4097, 2 * LARGE + 5] {
             let other: Vec<f32> = (0..length).map(|i| i as f32).collect();
             let mut data = other.clone();
             map_in_place(&mut data, |x| x + 1.0);
@@ -176,7 +186,7 @@ mod tests {
 
     #[test]
     fn every_row_once() {
-        for (rows, length) in [(0, 3), (1, 5), (3, 1), (PARALLEL_THRESHOLD / 50, 101)] {
+        for (rows, length) in [(0, 3), (1, 5), (3, 1), (LARGE / 50, 101)] {
             let mut first: Vec<f32> = (0..rows * length).map(|i| i as f32).collect();
             let mut second = first.clone();
             rows_in_place(&mut first, length, |row| {

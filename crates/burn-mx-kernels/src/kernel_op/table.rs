@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use super::loops::{in_parts, vectorized};
+use super::loops::in_parts;
 use super::rounding::{BFLOAT16, FunctionRounding};
 use crate::arithmetic::Function;
+use microscaling_processor::instruction_set::dispatch;
 
 /// Shorter slices are computed, unless the table exists: to fill a table takes as long as to compute 65,536 elements.
 const SHORTEST: usize = 1 << 12;
@@ -41,7 +42,7 @@ impl Table {
     ) -> Option<&'static Self> {
         type Tables = HashMap<(Tabled, FunctionRounding), &'static Table>;
         static TABLES: LazyLock<RwLock<Tables>> = LazyLock::new(RwLock::default);
-        if rounding.format != BFLOAT16 || flushes() {
+        if rounding.format != BFLOAT16 {
             return None;
         }
         let key = (tabled, rounding);
@@ -50,7 +51,7 @@ impl Table {
             return Some(table);
         }
         drop(tables);
-        if elements < SHORTEST {
+        if elements < SHORTEST || flushes() {
             return None;
         }
         let mut results: Vec<f32> = (0..=u16::MAX).map(number).collect();
@@ -94,7 +95,7 @@ impl Table {
                 let factors = &mut factors[..input.len()];
                 codes_of(codes, input, round);
                 self.look_up(factors, codes);
-                vectorized(
+                dispatch(
                     #[inline(always)]
                     || {
                         for (g, factor) in grad.iter_mut().zip(factors) {
@@ -106,7 +107,7 @@ impl Table {
         });
     }
 
-    /// Not `vectorized`: a vector of indices is taken apart again, which is slower than to load one after the other.
+    /// Not by `dispatch`: a vector of indices is taken apart again, which is slower than to load one after the other.
     fn look_up(&self, results: &mut [f32], codes: &[u16]) {
         for (result, &code) in results.iter_mut().zip(codes) {
             *result = number(self.0[usize::from(code)]);
@@ -116,7 +117,7 @@ impl Table {
 
 /// The codes of numbers after `round`.
 fn codes_of(codes: &mut [u16], numbers: &[f32], round: impl Fn(f32) -> f32) {
-    vectorized(
+    dispatch(
         #[inline(always)]
         || {
             for (code, x) in codes.iter_mut().zip(numbers) {
@@ -144,14 +145,15 @@ fn number(code: u16) -> f32 {
     f32::from_bits(u32::from(code) << 16)
 }
 
-/// Whether this thread replaces subnormal numbers by zero. All threads look into a table, so that such a thread fills none.
+/// Whether this thread replaces subnormal numbers by zero. All threads look into a table, which a backend's function may fill, so
+/// that such a thread fills none.
 fn flushes() -> bool {
     black_box(f32::MIN_POSITIVE) * black_box(0.5) == 0.0
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use microscaling::Rounding;
+    use microscaling::{FloatFormat, Rounding};
 
     use super::*;
 
@@ -171,17 +173,23 @@ mod tests {
         result
     }
 
+    const ROUNDING: FunctionRounding = FunctionRounding {
+        format: BFLOAT16,
+        rounding: Rounding::NearestEven,
+        quantize_backward: true,
+        exp2: false,
+        reciprocal: false,
+    };
+
     #[test]
-    fn a_thread_that_flushes_has_no_table() {
+    fn a_thread_that_flushes_fills_no_table() {
+        // A rounding that no other test has.
         let rounding = FunctionRounding {
-            format: BFLOAT16,
-            rounding: Rounding::NearestEven,
-            quantize_backward: true,
             exp2: true,
             reciprocal: true,
+            ..ROUNDING
         };
         let has_table = |elements| {
-            // Of a rounding that no test has.
             let nobodys = Tabled::Function(Function::Exp2);
             Table::of(nobodys, rounding, elements, |_| ()).is_some()
         };
@@ -189,6 +197,31 @@ mod tests {
         assert!(!has_table(SHORTEST - 1), "none was filled");
         assert!(has_table(SHORTEST));
         assert!(has_table(1));
-        assert!(!flushing(|| has_table(1)));
+        assert!(flushing(|| has_table(1)));
+    }
+
+    #[test]
+    fn a_thread_that_flushes_has_the_same_functions() {
+        let bits = |x: Vec<f32>| -> Vec<u32> { x.into_iter().map(f32::to_bits).collect() };
+        // Subnormal numbers, and the least normal ones.
+        let x: Vec<f32> = (0..1 << 10).map(|i| f32::from_bits(i << 15)).collect();
+        let g: Vec<f32> = x.iter().map(|x| 0.75 * x).collect();
+        for format in [BFLOAT16, FloatFormat::bfloat(20).unwrap()] {
+            let rounding = FunctionRounding { format, ..ROUNDING };
+            for &function in Function::ALL {
+                let forward = || {
+                    let mut x = x.clone();
+                    function.apply(&mut x, rounding);
+                    bits(x)
+                };
+                let backward = || {
+                    let mut g = g.clone();
+                    function.apply_gradient(&mut g, &x, rounding);
+                    bits(g)
+                };
+                assert!(flushing(forward) == forward(), "{function:?} {rounding:?}");
+                assert!(flushing(backward) == backward(), "gradient of {function:?}");
+            }
+        }
     }
 }

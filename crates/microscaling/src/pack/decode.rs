@@ -6,9 +6,9 @@ pub(super) mod rows;
 use super::codes::BlockCodec;
 use super::codes::bitstream::Reader;
 use super::plan::{PackJob, spread};
-use crate::processor::instruction_set::Kernel;
 use crate::round::draws::WINDOW;
 use alloc::{vec, vec::Vec};
+use microscaling_processor::instruction_set::Kernel;
 
 /// Unpacks consecutive runs of whole blocks.
 pub(crate) struct Decode<'a, C> {

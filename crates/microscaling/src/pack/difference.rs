@@ -1,7 +1,7 @@
 //! How two packed tensors differ: in their bytes, and in their values.
 
 use super::view::PackedView;
-use crate::processor::float_state::ieee;
+use microscaling_processor::float_state::ieee;
 
 /// How two packed tensors of one shape differ.
 #[derive(Debug, Clone, Copy, PartialEq)]

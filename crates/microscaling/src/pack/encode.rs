@@ -14,7 +14,6 @@ use super::codes::{TensorFactor, with_codec};
 use super::plan::{Bytes, PackJob, Plan, scale_bytes};
 use crate::format::BlockFormat;
 use crate::format::element::places::CodePlaces;
-use crate::processor::instruction_set::{Kernel, Level, at_level, dispatch};
 use crate::quantize::blocks::contiguous::{Line, is_usual};
 use crate::quantize::blocks::interleaved::{Run, Tile};
 use crate::quantize::blocks::{Job, Units};
@@ -29,6 +28,7 @@ use by_codec::ByCodec;
 use contiguous::PackWindows;
 use core::marker::PhantomData;
 use core::ops::Range;
+use microscaling_processor::instruction_set::{Kernel, Level, at_level, dispatch};
 
 /// Elements of contiguous blocks that are packed together.
 const PIECE: usize = 2 * WINDOW;

@@ -8,12 +8,12 @@ use super::plan::{Bytes, Plan};
 use super::view::PackedView;
 use crate::format::{BlockFormat, NonFinite};
 use crate::pack::PackError;
-use crate::processor::float_state::ieee;
-use crate::processor::threads::share_all;
 use crate::quantize::layout::Runs;
 use crate::round::bits::{self, INFINITY};
 use crate::round::mode::{Rounder, Rounding};
 use alloc::{vec, vec::Vec};
+use microscaling_processor::float_state::ieee;
+use microscaling_processor::threads::share_all;
 
 /// A tensor as scales and packed element codes, in any [`BlockFormat`]. The byte layout is in the
 /// crate's README.

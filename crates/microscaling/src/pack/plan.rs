@@ -3,10 +3,10 @@
 use super::codes::bitstream;
 use crate::format::{BlockFormat, OuterScale};
 use crate::pack::PackError;
-use crate::processor::threads::Divide;
 use crate::quantize::layout::{Layout, Runs, count, layout};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
+use microscaling_processor::threads::Divide;
 
 /// Properties that all blocks of a tensor share.
 #[derive(Clone, Copy)]

@@ -10,10 +10,10 @@ use super::packed::Packed;
 use super::plan::{Plan, elements_shape, scales_shape};
 use crate::format::BlockFormat;
 use crate::pack::PackError;
-use crate::processor::instruction_set::dispatch;
 use crate::quantize::layout::Runs;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
+use microscaling_processor::instruction_set::dispatch;
 
 /// A packed tensor with borrowed bytes, for example from a mapped file: a [`Packed`] without a copy.
 ///

@@ -1,11 +1,11 @@
 //! The steps after a product's sums, while these are in the cache.
 
 use crate::format::FloatFormat;
-use crate::processor::instruction_set::{Kernel, dispatch};
 use crate::product::PanelsError;
 use crate::round::mode::Rounding;
 use crate::round::with_rule;
 use core::ops::Range;
+use microscaling_processor::instruction_set::{Kernel, dispatch};
 
 /// The steps that follow a complete sum of a product: rounding, and a bias.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -5,14 +5,14 @@ use super::panels::{FREE, LINE, PAIRS, Panels, SUMMED, Side, TILE, word};
 use super::pieces::{Line, Piece, PiecePlan, PieceSource, Pieces, Quantized, Written};
 use super::transpose::transpose;
 use crate::format::{BlockFormat, FloatFormat};
-use crate::processor::instruction_set::{Kernel, dispatch};
-use crate::processor::threads::share;
 use crate::product::PanelsError;
 use crate::quantize::{QuantizeError, RandomHadamard, Signs};
 use crate::round::bits::{ABS, INFINITY};
 use crate::round::mode::Rounding;
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
+use microscaling_processor::instruction_set::{Kernel, dispatch};
+use microscaling_processor::threads::share;
 
 /// The steps that the elements of an operand go through on the way. No rounding is stochastic: stochastically rounded
 /// operands are quantized before.

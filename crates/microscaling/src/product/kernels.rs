@@ -18,7 +18,7 @@ mod x86;
 
 use super::panels::{BLOCK, FREE, PAIRS, TILE, halves};
 use super::path::ProductPath;
-use crate::processor::prefetch::prefetch;
+use microscaling_processor::prefetch;
 
 /// The most rows of a strip that is expanded to float32: a tile's.
 const ROWS: usize = FREE;

@@ -4,13 +4,13 @@ use super::epilogue::Epilogue;
 use super::kernels::{COLUMNS, KernelCall, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
 use super::path::ProductPath;
-use crate::processor::float_state::ieee;
-use crate::processor::threads::{Divide, share_all};
 use crate::product::PanelsError;
 use crate::round::bits::INFINITY;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::ops::Range;
+use microscaling_processor::float_state::ieee;
+use microscaling_processor::threads::{Divide, share_all};
 
 /// Columns of a right operand that are multiplied by all rows before the next columns. The second-level cache holds
 /// this number of columns of a block along the summed axis.

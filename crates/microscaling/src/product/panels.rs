@@ -1,10 +1,10 @@
 //! Operands in memory.
 
-use crate::processor::float_state::ieee;
-use crate::processor::memory::keep_freed_memory;
 use crate::round::bits::{ABS, INFINITY};
 use alloc::vec::Vec;
 use core::ops::Range;
+use microscaling_processor::float_state::ieee;
+use microscaling_processor::keep_freed_memory;
 
 /// Elements along the free axis in a tile.
 pub(super) const FREE: usize = 16;

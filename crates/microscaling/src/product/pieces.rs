@@ -4,8 +4,6 @@ use super::fill::{OperandQuantization, Target};
 use super::matrices::Matrices;
 use super::panels::{FREE, SUMMED, Side};
 use super::tile_blocks::TileBlocks;
-use crate::processor::instruction_set::{Kernel, dispatch};
-use crate::processor::threads::{Divide, share};
 use crate::product::PanelsError;
 use crate::quantize::largest::largest;
 use crate::quantize::rules::{BlockRule, is_large};
@@ -15,6 +13,8 @@ use crate::round::random::RandomStream;
 use crate::round::with_rule;
 use alloc::vec::Vec;
 use core::ops::Range;
+use microscaling_processor::instruction_set::{Kernel, dispatch};
+use microscaling_processor::threads::{Divide, share};
 
 /// Elements along a dense summed axis that are worked on together, in the cache nearest to the core.
 const LONG: usize = 256;

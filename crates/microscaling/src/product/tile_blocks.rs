@@ -4,12 +4,12 @@ use super::fill::{KnownElements, Room, Tiles};
 use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
 use super::pieces::{Piece, PiecePlan};
 use super::transpose::transpose;
-use crate::processor::instruction_set::Kernel;
-use crate::processor::prefetch::prefetch;
 use crate::quantize::blocks::contiguous::largest_of_block;
 use crate::quantize::rules::{BlockRule, ElementRule, TOGETHER, UnitElement};
 use crate::round::bits::ABS;
 use core::mem::MaybeUninit;
+use microscaling_processor::instruction_set::Kernel;
+use microscaling_processor::prefetch;
 
 const _: () = assert!(FREE == TOGETHER);
 

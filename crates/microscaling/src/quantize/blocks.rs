@@ -5,13 +5,13 @@ pub(crate) mod interleaved;
 
 use super::layout::Layout;
 use super::rules::{BlockRule, ElementRule, FloatScaleRule, Grid, ScalePair};
-use crate::processor::instruction_set::{Kernel, Level};
 use crate::round::bits::{ABS, ONE};
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use contiguous::Line;
 use interleaved::{Run, Tile};
+use microscaling_processor::instruction_set::{Kernel, Level};
 
 /// Rounds, or marks, the elements of a tensor: the same for all blocks.
 #[derive(Clone, Copy)]

@@ -5,10 +5,10 @@ use super::largest::largest;
 use super::layout::{Layout, check_length, checked_layout};
 use super::rules::{BlockRule, Clipped};
 use crate::format::BlockFormat;
-use crate::processor::threads::{Divide, share_all};
 use crate::quantize::QuantizeError;
 use crate::round::mode::Rounder;
 use alloc::vec::Vec;
+use microscaling_processor::threads::{Divide, share_all};
 
 impl BlockFormat {
     /// Sets a gradient to zero where quantizing clips: Quartet's mask of a straight-through gradient (arXiv 2505.14669,

@@ -4,11 +4,11 @@ use super::largest::magnitude_max;
 use super::layout::{Layout, Runs};
 use super::rules::{EXACT, FloatScaleRule};
 use crate::format::BlockFormat;
-use crate::processor::instruction_set::{Kernel, Level, at_level};
 use crate::round::bits::{self, ABS, NAN, SIGN};
 use crate::round::mode::Even;
 use crate::round::random::RandomStream;
 use alloc::vec;
+use microscaling_processor::instruction_set::{Kernel, Level, at_level};
 
 /// Elements whose scales are corrected together.
 const GROUP: usize = BlockFormat::EDEN_GROUP;

@@ -1,13 +1,13 @@
 //! Elementwise float formats over memory.
 
 use crate::format::FloatFormat;
-use crate::processor::instruction_set::{Kernel, dispatch};
-use crate::processor::threads::{Piece, share_all};
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::mode::Rounder;
 use crate::round::random::RandomStream;
 use crate::round::{RoundingRule, with_rule};
 use core::marker::PhantomData;
+use microscaling_processor::instruction_set::{Kernel, dispatch};
+use microscaling_processor::threads::{Piece, share_all};
 
 impl FloatFormat {
     /// Rounds every number of `data` in place. A stochastic rounding takes the draw at the number's position.

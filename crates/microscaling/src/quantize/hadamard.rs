@@ -10,11 +10,11 @@ pub use self::signs::Signs;
 use self::blocks::Transform;
 use super::layout::{BlockShape, Layout, Runs, checked_layout};
 use crate::format::FormatError;
-use crate::processor::instruction_set::{Level, at_level};
 use crate::quantize::QuantizeError;
 use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;
 use core::ops::Range;
+use microscaling_processor::instruction_set::{Level, at_level};
 
 /// The random Hadamard transform of both operands of a product along the axis that they share (Tseng, Yu and Park,
 /// "Training LLMs with MXFP4", AISTATS 2025). The transform spreads outliers over their block, so quantization loses

@@ -1,8 +1,8 @@
 //! The largest magnitude of some elements and of a tensor, as a pattern: of a NaN or Inf if there is one.
 
-use crate::processor::instruction_set::{Kernel, dispatch};
-use crate::processor::threads::share;
 use crate::round::bits::ABS;
+use microscaling_processor::instruction_set::{Kernel, dispatch};
+use microscaling_processor::threads::share;
 
 /// The largest magnitude of some elements.
 #[inline(always)]

@@ -1,8 +1,8 @@
 //! Where the blocks of a tensor lie.
 
-use crate::processor::threads::{Divide, share_all};
 use crate::quantize::QuantizeError;
 use core::ops::Range;
+use microscaling_processor::threads::{Divide, share_all};
 
 /// Where blocks lie: a tensor seen as [outer, axis, inner] with blocks along the middle axis, each of one column or of
 /// several.

@@ -28,11 +28,11 @@ pub(crate) use unit::UnitElement;
 
 use crate::format::BlockFormat;
 use crate::format::element::table::Few;
-use crate::processor::float_state::ieee;
 use crate::round::bits::{ABS, NAN};
 use crate::round::mode::Rounding;
 use crate::round::{RoundingRule, with_rule};
 use float_scale::Candidates;
+use microscaling_processor::float_state::ieee;
 use tame::Sight;
 pub(crate) use tame::{LANES, SIGHT, TOGETHER, are_within};
 

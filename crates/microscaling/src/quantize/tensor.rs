@@ -5,13 +5,13 @@ use super::blocks::interleaved::{ColumnMax, Lines, Tile};
 use super::eden;
 use super::layout::{Layout, Runs};
 use super::rules::{BlockRule, ElementRule};
-use crate::processor::instruction_set::{at_level, dispatch};
-use crate::processor::threads::{Divide, Piece, is_divided, share, share_all, threads};
 use crate::round::draws::Draws;
 use crate::round::mode::{Rounder, Rounding};
 use crate::round::with_rule;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
+use microscaling_processor::instruction_set::{at_level, dispatch};
+use microscaling_processor::threads::{Divide, Piece, is_divided, share, share_all, threads};
 
 /// Columns of a run that threads work on together, row by row. Wide, because the threads wait for each other twice.
 const TILE: usize = 4096;

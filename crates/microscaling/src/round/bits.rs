@@ -1,6 +1,6 @@
 //! The bit pattern of a float32, and exact arithmetic on it.
 //!
-//! Code that decides a result works on these patterns as integers, or runs in [IEEE's default state](crate::processor::float_state). A
+//! Code that decides a result works on these patterns as integers, or runs in [IEEE's default state](microscaling_processor::float_state). A
 //! float operation on a subnormal would depend on the flush-to-zero state of the thread, which other libraries change. A
 //! comparison of a pattern with 0 would, too, because compilers turn it into a comparison of floats.
 
@@ -128,7 +128,7 @@ pub(crate) fn widen(abs: u32) -> f64 {
 }
 
 /// The float32 quotient of two patterns. Like the other operations on patterns it is right in
-/// [IEEE's default state](crate::processor::float_state) alone.
+/// [IEEE's default state](microscaling_processor::float_state) alone.
 #[inline(always)]
 pub(crate) fn quotient(a: u32, b: u32) -> u32 {
     (f32::from_bits(a) / f32::from_bits(b)).to_bits()

@@ -7,12 +7,12 @@ mod neighbours;
 use super::lanes::{PART_LANES, add_to, fold, product};
 use super::partial::Partial;
 use super::scales::Scales;
-use crate::processor::instruction_set::Kernel;
 use crate::quantize::largest::magnitude_max;
 use crate::quantize::layout::{Layout, Pool};
 use crate::round::bits::{ABS, INFINITY};
 use alloc::vec::Vec;
 use interleaved::{Interleaved, each_column};
+use microscaling_processor::instruction_set::Kernel;
 use neighbours::Neighbours;
 
 /// Interleaved blocks that are seen side by side, and how many of them if there are fewer.

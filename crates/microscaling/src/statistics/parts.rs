@@ -4,13 +4,13 @@ use super::layout_of;
 use super::look::WIDE;
 use super::partial::Partial;
 use crate::format::BlockFormat;
-use crate::processor::float_state::ieee;
 use crate::quantize::QuantizeError;
 use crate::quantize::layout::{Layout, Runs, count};
 use crate::round::bits::INFINITY;
 use crate::statistics::Statistics;
 use alloc::vec::Vec;
 use core::ops::Range;
+use microscaling_processor::float_state::ieee;
 
 /// Elements of a part, about.
 pub(super) const PART: usize = 1 << 14;

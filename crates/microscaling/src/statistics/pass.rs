@@ -7,11 +7,11 @@ use super::partial::Partial;
 use super::parts::{PART, StatisticsParts};
 use super::quantizer::Quantizer;
 use super::scales::Scales;
-use crate::processor::instruction_set::dispatch;
-use crate::processor::threads::{Divide, share_all};
 use crate::quantize::layout::{Layout, Runs};
 use alloc::vec::Vec;
 use core::ops::Range;
+use microscaling_processor::instruction_set::dispatch;
+use microscaling_processor::threads::{Divide, share_all};
 
 /// A tensor with at least one element before and after, as it lies in memory, or made part by part.
 pub(super) enum Source<'a> {

@@ -1,7 +1,6 @@
 //! Quantization of a part of a tensor for its statistics; the values are not kept.
 
 use crate::format::FloatFormat;
-use crate::processor::instruction_set::at_level;
 use crate::product::OperandQuantization;
 use crate::quantize::blocks::Job;
 use crate::quantize::layout::Layout;
@@ -9,6 +8,7 @@ use crate::quantize::rules::BlockRule;
 use crate::round::mode::Rounding;
 use crate::round::random::RandomStream;
 use crate::round::with_rule;
+use microscaling_processor::instruction_set::at_level;
 
 /// The roundings of a tensor, without stochastic ones.
 pub(super) struct Quantizer {

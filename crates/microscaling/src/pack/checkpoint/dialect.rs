@@ -6,10 +6,10 @@ use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::names::impl_by_name;
 use crate::pack::plan::Plan;
 use crate::pack::{PackError, Packed};
-use crate::processor::float_state::ieee;
 use crate::quantize::largest::largest;
 use crate::round::mode::Rounder;
 use alloc::boxed::Box;
+use microscaling_processor::float_state::ieee;
 use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
 use thiserror::Error;
 

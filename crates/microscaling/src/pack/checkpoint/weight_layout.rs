@@ -8,10 +8,10 @@ mod load;
 use crate::format::{BlockFormat, ElementFormat, SharedExpMethod};
 use crate::names::impl_by_name;
 use crate::pack::PackedView;
-use crate::processor::float_state::ieee;
 use crate::round::bits::{self, INFINITY, ONE};
 use alloc::{borrow::ToOwned, boxed::Box, format, string::String, vec, vec::Vec};
 pub use error::WeightLayoutError;
+use microscaling_processor::float_state::ieee;
 
 /// How another tool's checkpoint lays out a packed weight, with blocks along the last axis: \[out, in\] for a linear
 /// layer. `NAME` is the name of the weight, `layers.0.proj.weight` for example.

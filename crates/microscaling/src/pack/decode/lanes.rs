@@ -7,9 +7,9 @@ use crate::format::element::places::CodePlaces;
 use crate::format::{BlockFormat, ElementFormat, Shifts};
 use crate::pack::codes::{BlockCodec, ExponentCodec, FloatScaleCodec, TensorFactor, bitstream};
 use crate::pack::number::DecodeNumber;
-use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::round::bits::{self, BIAS, MANTISSA_BITS, ONE};
+use microscaling_processor::instruction_set::Kernel;
 
 /// Such a way.
 pub(crate) trait Lanes: Copy + Sync {

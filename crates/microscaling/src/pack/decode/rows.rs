@@ -4,8 +4,8 @@ use crate::pack::codes::BlockCodec;
 use crate::pack::codes::bitstream::Reader;
 use crate::pack::number::DecodeNumber;
 use crate::pack::plan::PackJob;
-use crate::processor::instruction_set::Kernel;
 use core::ops::Range;
+use microscaling_processor::instruction_set::Kernel;
 
 /// Codes that are read at a time.
 const PIECE: usize = 64;

@@ -4,13 +4,13 @@ use super::EncodedRuns;
 use crate::pack::codes::BlockCodec;
 use crate::pack::codes::bitstream::Writer;
 use crate::pack::plan::{PackJob, spread};
-use crate::processor::instruction_set::Kernel;
 use crate::quantize::layout::Layout;
 use crate::round::RoundingRule;
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
+use microscaling_processor::instruction_set::Kernel;
 
 /// The elements of a block of some rows.
 pub(super) fn elements<'a>(

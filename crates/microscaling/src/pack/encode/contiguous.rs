@@ -2,13 +2,13 @@
 
 use crate::format::element::places::CodePlaces;
 use crate::pack::codes::eights;
-use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::blocks::contiguous::{LANES, lanes, largest_of_block};
 use crate::quantize::blocks::{Job, TameSeconds};
 use crate::quantize::rules::{ElementRule, ScalePair, TOGETHER};
 use crate::round::bits::{ONE, pow2};
 use crate::round::draws::{Draws, WINDOW};
 use core::hint::black_box;
+use microscaling_processor::instruction_set::{Kernel, Level};
 
 /// Packs windows of [`TOGETHER`] blocks, up to one with a block that is not tame.
 pub(super) struct PackWindows<'a, R> {

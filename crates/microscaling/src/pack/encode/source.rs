@@ -2,12 +2,12 @@
 
 use crate::pack::number::EncodeNumber;
 use crate::pack::plan::Bytes;
-use crate::processor::threads::Divide;
 use crate::quantize::QuantizeError;
 use crate::quantize::largest::largest_of;
 use crate::quantize::layout::check_length;
 use crate::round::bits::{ABS, INFINITY};
 use alloc::{vec, vec::Vec};
+use microscaling_processor::threads::Divide;
 
 /// Numbers of some type, as float32. The loops that pack them know of no other type: each would be compiled for every format.
 pub(crate) trait Source: Sync {

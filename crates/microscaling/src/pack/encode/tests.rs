@@ -1,10 +1,10 @@
 use super::*;
 use crate::format::NonFinite;
-use crate::processor::instruction_set::with_level;
 use crate::round::bits::{ABS, INFINITY};
 use crate::round::mode::Rounding;
 use crate::round::random::RandomStream;
 use alloc::vec;
+use microscaling_processor::instruction_set::with_level;
 use proptest::prelude::*;
 use proptest::sample::select;
 

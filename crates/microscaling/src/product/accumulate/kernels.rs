@@ -7,11 +7,11 @@ mod pack;
 
 use super::rule::Dot;
 use super::{Accumulator, AccumulatorOperand, Order, ScaleAt};
-use crate::processor::instruction_set::Kernel;
-use crate::processor::threads::Divide;
 use additions::{Addition, Scales, Terms};
 use core::ops;
 use lanes::sum_to_odd;
+use microscaling_processor::instruction_set::Kernel;
+use microscaling_processor::threads::Divide;
 use pack::{LANES, Lanes, PackedOperand};
 
 /// Rows that are worked on together, while a few rows of a strip are in the cache nearest to the core.

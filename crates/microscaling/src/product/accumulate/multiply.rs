@@ -2,9 +2,9 @@
 
 use super::kernels::{ProductPart, WholeProduct};
 use super::{Accumulator, AccumulatorOperand};
-use crate::processor::instruction_set::dispatch;
-use crate::processor::threads::share_all;
 use crate::product::accumulate::AccumulateError;
+use microscaling_processor::instruction_set::dispatch;
+use microscaling_processor::threads::share_all;
 
 impl Accumulator {
     /// The product of two matrices, row by row in `result`: each element is the [`dot`](Self::dot) product from 0. Large products

@@ -5,10 +5,10 @@ pub(super) mod kind;
 pub(super) mod matrix;
 
 use super::{Accumulator, Order, ScaleAt};
-use crate::processor::instruction_set::{Kernel, dispatch};
 use crate::product::accumulate::AccumulateError;
 use crate::product::{Axis, Side};
 use kind::{Facts, OperandKind, OperandType};
+use microscaling_processor::instruction_set::{Kernel, dispatch};
 
 /// An operand in memory: a matrix of elements, and the scales of their blocks.
 #[derive(Debug, Clone, Copy)]

@@ -6,13 +6,13 @@ mod exact;
 mod statistics;
 
 use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
-use crate::processor::float_state::ieee;
 use crate::product::Side;
 use crate::product::accumulate::AccumulateError;
 use aligned::{Term, joint, late};
 use alloc::vec::Vec;
 use core::ops::Range;
 use exact::{ExactSum, ExactValue, Number};
+use microscaling_processor::float_state::ieee;
 #[cfg(feature = "std")]
 pub use statistics::SumStatistics;
 

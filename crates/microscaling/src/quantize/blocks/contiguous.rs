@@ -5,7 +5,6 @@ mod magnitudes;
 mod windows;
 
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
-use crate::processor::instruction_set::Level;
 use crate::quantize::largest::MagnitudeMax;
 pub(crate) use crate::quantize::rules::LANES;
 use crate::quantize::rules::{
@@ -15,6 +14,7 @@ use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
 use few::FewWindows;
 pub(crate) use magnitudes::{lanes, largest_of_block};
+use microscaling_processor::instruction_set::Level;
 use windows::{SUB_SCALES, Windows};
 
 /// Whether [`Line::windows`] are of such blocks.

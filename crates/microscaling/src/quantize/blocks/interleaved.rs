@@ -6,7 +6,6 @@ mod tile;
 
 use super::contiguous::{LANES, Line};
 use super::{Job, Units, Way};
-use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::ElementRule;
 use crate::round::draws::{Draws, WINDOW};
@@ -15,6 +14,7 @@ use alloc::{vec, vec::Vec};
 use core::ops::Range;
 pub(in crate::quantize) use lines::ColumnMax;
 pub(crate) use lines::Lines;
+use microscaling_processor::instruction_set::{Kernel, Level};
 use sub_rows::{SubRows, has_few_sub_blocks};
 pub(crate) use tile::Tile;
 

@@ -1,10 +1,10 @@
 //! The loops that transform blocks: products with the factors, then sums and differences.
 
 use super::powers_of_two;
-use crate::processor::instruction_set::Kernel;
 use crate::quantize::layout::Layout;
 use crate::round::bits::SIGN;
 use alloc::vec;
+use microscaling_processor::instruction_set::Kernel;
 
 /// Columns of interleaved blocks that are worked on together: this number of the longest blocks just fits the nearest
 /// cache.

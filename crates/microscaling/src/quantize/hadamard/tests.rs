@@ -1,8 +1,8 @@
 //! The transform on each instruction set. `tests/suite/hadamard.rs` tests the values.
 
 use super::*;
-use crate::processor::instruction_set::{Level, with_level};
 use crate::round::random::RandomStream;
+use microscaling_processor::instruction_set::{Level, with_level};
 
 const SIZES: [usize; 4] = RandomHadamard::BLOCK_SIZES;
 

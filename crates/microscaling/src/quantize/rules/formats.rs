@@ -4,10 +4,10 @@ use super::rms::RmsScale;
 use super::scale::PowerScale;
 use super::{BlockRule, FixedPointRule, FloatScaleRule, OuterScaleRule};
 use crate::format::BlockFormat;
-use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, pow2};
 use crate::round::mode::Rounding;
 use crate::round::with_rule;
+use microscaling_processor::float_state::ieee;
 
 impl BlockFormat {
     /// The exponent s of the scale 2^s of a block whose largest magnitude has the float32 pattern

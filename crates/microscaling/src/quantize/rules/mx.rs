@@ -7,10 +7,10 @@ use super::scale::PowerScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::format::{BlockFormat, ElementFormat, Subnormals};
-use crate::processor::float_state::ieee;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
+use microscaling_processor::float_state::ieee;
 
 /// The properties of an element format that rounding needs, as integers.
 #[derive(Clone, Copy)]

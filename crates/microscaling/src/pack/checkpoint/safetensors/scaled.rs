@@ -2,9 +2,9 @@
 
 use super::FileTensor;
 use crate::format::ElementFormat;
-use crate::processor::float_state::ieee;
 use crate::round::bits::pow2;
 use alloc::{format, string::String, vec, vec::Vec};
+use microscaling_processor::float_state::ieee;
 
 /// A weight of FP8 codes, times scales: one for the tensor, one for each row, or one for each block of rows and columns. The
 /// codes have the weight's name and shape. `quant_method: fp8`, `float-quantized` of compressed-tensors and `FP8` of NVIDIA Model

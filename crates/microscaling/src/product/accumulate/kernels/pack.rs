@@ -3,12 +3,12 @@
 
 mod strip;
 
-use crate::processor::float_state::ieee;
-use crate::processor::instruction_set::{Kernel, dispatch};
-use crate::processor::threads::{Divide, share_all};
 use crate::product::accumulate::operand::kind::Facts;
 use crate::product::accumulate::{Accumulator, AccumulatorOperand, Order, ScaleAt};
 use alloc::{vec, vec::Vec};
+use microscaling_processor::float_state::ieee;
+use microscaling_processor::instruction_set::{Kernel, dispatch};
+use microscaling_processor::threads::{Divide, share_all};
 use strip::{Conversion, Strip};
 
 /// Columns of a strip.

@@ -3,8 +3,8 @@
 use super::aligned::{Term, unit};
 use super::exact::{ExactSum, ExactValue};
 use super::{Dot, ExactProduct, finite};
-use crate::processor::float_state::ieee;
 use crate::product::accumulate::{AccumulateError, Accumulator, AccumulatorOperand, Order};
+use microscaling_processor::float_state::ieee;
 
 /// The least exponent of a float32 sum's last bit.
 const LAST_BIT: i32 = -149;

@@ -1,12 +1,12 @@
 //! Contiguous blocks whose elements are of tables with few numbers.
 
 use super::magnitudes::largest_of_block;
-use crate::processor::instruction_set::Kernel;
 use crate::quantize::blocks::Job;
 use crate::quantize::rules::{BlockRule, ElementRule, ScalePair, TOGETHER, are_within};
 use crate::round::bits::{ABS, product};
 use crate::round::draws::Draws;
 use core::hint::black_box;
+use microscaling_processor::instruction_set::Kernel;
 
 /// Works on windows of [`TOGETHER`] blocks of B elements, up to one with a block that is not tame.
 pub(super) struct FewWindows<'a, R, const B: usize> {

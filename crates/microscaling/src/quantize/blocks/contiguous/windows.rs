@@ -1,11 +1,11 @@
 //! Contiguous blocks of usual lengths, sixteen at a time.
 
 use super::magnitudes::{across, lanes, largest_of_block};
-use crate::processor::instruction_set::{Kernel, Level};
 use crate::quantize::blocks::{Elements, Grids, Job, TameSeconds, Units, Way};
 use crate::quantize::rules::{ElementRule, LANES, ScalePair, TOGETHER};
 use crate::round::draws::Draws;
 use core::hint::black_box;
+use microscaling_processor::instruction_set::{Kernel, Level};
 
 /// Elements of the longest blocks that are worked on together.
 const LONGEST: usize = 64 * TOGETHER;

@@ -1,9 +1,9 @@
 //! Rows of interleaved blocks as lines of memory.
 
-use crate::processor::instruction_set::Kernel;
 use crate::quantize::layout::{Layout, Pool};
 use crate::round::bits::ABS;
 use core::ops::Range;
+use microscaling_processor::instruction_set::Kernel;
 
 /// Shorter rows than this are worked on several at a time.
 const NARROW: usize = 64;

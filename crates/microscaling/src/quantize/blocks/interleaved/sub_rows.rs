@@ -1,13 +1,13 @@
 //! Rows of interleaved tame blocks with sub-blocks, in one pass after the pass for the blocks' largest magnitudes.
 
-use crate::processor::instruction_set::Kernel;
-use crate::processor::prefetch::prefetch;
 use crate::quantize::blocks::Job;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::quantize::rules::{BlockRule, ElementRule, FixedPointRule, ScalePair};
 use crate::round::bits::ABS;
 use crate::round::draws::WINDOW;
 use core::ops::Range;
+use microscaling_processor::instruction_set::Kernel;
+use microscaling_processor::prefetch;
 
 /// The most sub-blocks of the second level in one of the first level.
 const MOST: usize = 2;

@@ -1,8 +1,6 @@
 //! The largest magnitudes and the grids of the blocks of some columns.
 
 use super::lines::{ColumnMax, Lines};
-use crate::processor::instruction_set::{Kernel, Level};
-use crate::processor::prefetch::prefetch;
 use crate::quantize::blocks::contiguous::LANES;
 use crate::quantize::blocks::{Elements, Grids, Job, TameBlocks, TamePairs, Units, Way};
 use crate::quantize::rules::{BlockRule, ElementRule, SIGHT};
@@ -10,6 +8,8 @@ use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
 use alloc::vec::Vec;
 use core::ops::Range;
+use microscaling_processor::instruction_set::{Kernel, Level};
+use microscaling_processor::prefetch;
 
 /// Known properties of the blocks of some columns.
 pub(crate) struct Tile {

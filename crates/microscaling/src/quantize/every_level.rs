@@ -1,4 +1,5 @@
-use super::*;
+//! Every instruction set gives the bits of the scalar rule.
+
 use crate::format::{
     BlockFormat, ElementFormat, FloatFormat, Headroom, NonFinite, OuterScale, ScaleFormat,
     ScaleMode,
@@ -7,6 +8,7 @@ use crate::quantize::rules::BlockRule;
 use crate::round::bits::ABS;
 use crate::round::mode::Rounding;
 use crate::round::random::RandomStream;
+use microscaling_processor::instruction_set::{Level, with_level};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::cell::RefCell;
@@ -250,22 +252,6 @@ fn scalar_square(
         format.round_element(x, [amax; 2], tensor_scale, rounding, draw)
     };
     (0..data.len()).map(element).collect()
-}
-
-#[test]
-fn names() {
-    for best in Level::available() {
-        for (name, level) in Level::up_to(best) {
-            assert_eq!(Level::named(name, best), Ok(level));
-        }
-        assert_eq!(Level::named("baseline", best), Ok(Level::Baseline));
-    }
-    for name in ["avx2", "AVX512", ""] {
-        assert_eq!(
-            Level::named(name, Level::Baseline).unwrap_err(),
-            format!("MICROSCALING_LEVEL is `{name}`; allowed on this processor: baseline")
-        );
-    }
 }
 
 fn bits(data: &[f32]) -> Vec<u32> {

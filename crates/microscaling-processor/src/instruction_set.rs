@@ -7,7 +7,7 @@ use super::float_state::ieee;
 ///
 /// All results are made of integer operations and IEEE float operations, so that every instruction set
 /// gives the same bits. [`dispatch`] runs it in [IEEE's default state](super::float_state).
-pub(crate) trait Kernel {
+pub trait Kernel {
     /// Does the work.
     fn run(self);
 
@@ -50,13 +50,23 @@ pub(crate) trait Kernel {
     }
 }
 
+/// A loop without a type of its own. Mark the closure `#[inline(always)]`.
+impl<F: FnOnce()> Kernel for F {
+    #[inline(always)]
+    fn run(self) {
+        self();
+    }
+}
+
 /// The instruction sets that kernels are compiled for, from the least to the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub enum Level {
     /// The features that every processor of the target has: SSE2 on x86-64, NEON on AArch64.
     Baseline,
+    /// AVX2.
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     Avx2,
+    /// AVX-512 F, BW, DQ and VL.
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     Avx512,
 }
@@ -108,6 +118,12 @@ impl Level {
         Self::best()
     }
 
+    /// The instruction sets of this processor, from the least to the best.
+    #[cfg(feature = "std")]
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::up_to(Self::best()).map(|(_, level)| level)
+    }
+
     /// Every instruction set up to `best`, with its name.
     #[cfg(feature = "std")]
     fn up_to(best: Self) -> impl Iterator<Item = (&'static str, Self)> {
@@ -136,23 +152,24 @@ impl Level {
 
 /// Runs a kernel with the widest vectors of this processor, or with the instruction set that the environment names.
 #[inline]
-pub(crate) fn dispatch<K: Kernel>(kernel: K) {
+pub fn dispatch<K: Kernel>(kernel: K) {
     at_level(move |level| level.run(kernel));
 }
 
 /// Does work that [runs](Level::run) kernels, in [IEEE's default state](super::float_state).
 #[inline]
-pub(crate) fn at_level<T>(work: impl FnOnce(Level) -> T) -> T {
+pub fn at_level<T>(work: impl FnOnce(Level) -> T) -> T {
+    #[cfg(feature = "std")]
+    let level = CHOSEN.get().unwrap_or_else(Level::current);
+    #[cfg(not(feature = "std"))]
     let level = Level::current();
-    #[cfg(all(test, feature = "std"))]
-    let level = forced::level().unwrap_or(level);
     ieee(move || work(level))
 }
 
 impl Level {
     /// Runs a kernel. A kernel may run others, each of which is compiled once for this instruction set.
     #[inline]
-    pub(crate) fn run<K: Kernel>(self, kernel: K) {
+    pub fn run<K: Kernel>(self, kernel: K) {
         match self {
             Self::Baseline => kernel.run_baseline(),
             // SAFETY: the processor has all features that the function is compiled for.
@@ -165,39 +182,71 @@ impl Level {
     }
 }
 
-/// Tests choose what kernels are compiled for, in their own thread.
+#[cfg(feature = "std")]
+std::thread_local! {
+    /// The choice of [`with_level`].
+    static CHOSEN: core::cell::Cell<Option<Level>> = const { core::cell::Cell::new(None) };
+}
+
+/// Calls `work` with all kernels of this thread at `level`. Tests compare levels so. Work that is large enough for other
+/// threads is at their own level.
+///
+/// # Panics
+/// If the processor lacks the level.
+#[cfg(feature = "std")]
+pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Level>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CHOSEN.set(self.0);
+        }
+    }
+    assert!(level <= Level::best(), "{level:?} is not available");
+    let _restore = Restore(CHOSEN.replace(Some(level)));
+    work()
+}
+
 #[cfg(all(test, feature = "std"))]
-mod forced {
-    use super::Level;
-    use std::cell::Cell;
+mod tests {
+    use super::*;
 
-    std::thread_local! {
-        static LEVEL: Cell<Option<Level>> = const { Cell::new(None) };
-    }
-
-    pub(super) fn level() -> Option<Level> {
-        LEVEL.get()
-    }
-
-    impl Level {
-        /// Every instruction set of this processor.
-        pub(crate) fn available() -> Vec<Self> {
-            Self::up_to(Self::best()).map(|(_, level)| level).collect()
+    #[test]
+    fn names() {
+        for best in Level::available() {
+            for (name, level) in Level::up_to(best) {
+                assert_eq!(Level::named(name, best), Ok(level));
+            }
+            assert_eq!(Level::named("baseline", best), Ok(Level::Baseline));
+        }
+        for name in ["avx2", "AVX512", ""] {
+            assert_eq!(
+                Level::named(name, Level::Baseline).unwrap_err(),
+                format!("MICROSCALING_LEVEL is `{name}`; allowed on this processor: baseline")
+            );
         }
     }
 
-    /// Runs `work` with all kernels of this thread at `level`, which must be available. Work that is
-    /// large enough for other threads is at their own level.
-    pub(crate) fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
-        assert!(level <= Level::best(), "{level:?} is not available");
-        LEVEL.set(Some(level));
-        let result = work();
-        LEVEL.set(None);
-        result
+    #[test]
+    fn a_choice_ends_with_its_work() {
+        let level = || at_level(|level| level);
+        let usual = level();
+        with_level(Level::Baseline, || {
+            assert_eq!(level(), Level::Baseline);
+            let panics = std::panic::catch_unwind(|| {
+                with_level(Level::best(), || panic!("at another level"))
+            });
+            assert!(panics.is_err());
+            assert_eq!(level(), Level::Baseline);
+        });
+        assert_eq!(level(), usual);
+    }
+
+    #[test]
+    fn a_closure_is_a_kernel() {
+        for level in Level::available() {
+            let mut sum = 0;
+            with_level(level, || dispatch(|| sum += 1));
+            assert_eq!(sum, 1);
+        }
     }
 }
-#[cfg(all(test, feature = "std"))]
-pub(crate) use forced::with_level;
-
-#[cfg(all(test, feature = "std"))]
-mod tests;

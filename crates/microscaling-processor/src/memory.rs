@@ -9,7 +9,6 @@
 pub fn keep_freed_memory() {
     #[cfg(all(feature = "std", target_os = "linux", target_env = "gnu"))]
     {
-        use alloc::vec::Vec;
         use core::hint::black_box;
         use std::sync::Once;
 

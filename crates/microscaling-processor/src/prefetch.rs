@@ -6,7 +6,7 @@ const LINE: usize = 16;
 /// Asks for elements, so that they are in the caches when they are worked on. Where no elements lie, and on processors without such
 /// a request, nothing happens.
 #[inline(always)]
-pub(crate) fn prefetch(first: *const f32, count: usize) {
+pub fn prefetch(first: *const f32, count: usize) {
     for line in (0..count).step_by(LINE) {
         let address = first.wrapping_add(line);
         #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]

@@ -7,7 +7,7 @@
 /// half to even. The thread's own state is back afterwards. `work` must not wait for other threads: foreign work would run
 /// here meanwhile.
 #[inline]
-pub(crate) fn ieee<T>(work: impl FnOnce() -> T) -> T {
+pub fn ieee<T>(work: impl FnOnce() -> T) -> T {
     let state = control::read();
     if state & control::NOT_IEEE == 0 {
         return work();

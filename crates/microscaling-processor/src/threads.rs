@@ -2,10 +2,10 @@
 
 /// Work on fewer elements than this runs on the calling thread; larger work is halved down to it.
 /// Measured: a rayon join costs 6 to 12 µs, this many elements take 35 to 130 µs on one thread.
-pub(crate) const PARALLEL_THRESHOLD: usize = 1 << 17;
+const PARALLEL_THRESHOLD: usize = 1 << 17;
 
 /// Work that can be done in pieces, at the same time.
-pub(crate) trait Divide: Sized + Send {
+pub trait Divide: Sized + Send {
     /// How many elements are worked on.
     fn elements(&self) -> usize;
 
@@ -15,7 +15,7 @@ pub(crate) trait Divide: Sized + Send {
 
 /// Does work, divided among the threads of the current rayon pool if it is large, and joins the results of the
 /// pieces, in any order. Small work asks for no pool: asking for one starts it.
-pub(crate) fn share<W: Divide, T: Send>(
+pub fn share<W: Divide, T: Send>(
     work: W,
     run: &(impl Fn(W) -> T + Sync),
     join_results: &(impl Fn(T, T) -> T + Sync),
@@ -37,12 +37,12 @@ pub(crate) fn share<W: Divide, T: Send>(
 }
 
 /// [`share`] of work without a result.
-pub(crate) fn share_all<W: Divide>(work: W, run: &(impl Fn(W) + Sync)) {
+pub fn share_all<W: Divide>(work: W, run: &(impl Fn(W) + Sync)) {
     share(work, run, &|(), ()| ());
 }
 
 /// Whether work on this number of elements is divided.
-pub(crate) fn is_divided(elements: usize) -> bool {
+pub fn is_divided(elements: usize) -> bool {
     elements >= PARALLEL_THRESHOLD
 }
 
@@ -56,7 +56,7 @@ fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + 
 
 /// How many threads work is shared among. Starts the global pool if there is no other: only to be asked where work
 /// [is divided](is_divided).
-pub(crate) fn threads() -> usize {
+pub fn threads() -> usize {
     #[cfg(feature = "rayon")]
     return rayon::current_num_threads();
     #[cfg(not(feature = "rayon"))]
@@ -75,10 +75,11 @@ impl<T: Sync> Divide for &[T] {
 }
 
 /// Consecutive elements of a tensor.
-pub(crate) struct Piece<'a> {
-    pub(crate) data: &'a mut [f32],
+pub struct Piece<'a> {
+    /// The elements.
+    pub data: &'a mut [f32],
     /// Position of the first one in the tensor.
-    pub(crate) start: u64,
+    pub start: u64,
 }
 
 impl Divide for Piece<'_> {
