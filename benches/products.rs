@@ -25,10 +25,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use microscaling::{
-    Accumulation, Axis, BlockFormat, Matrices, OperandQuantization, Panels, ProductPath,
-    RandomStream, Rounding, Side,
-};
+use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
+use microscaling_product::{Accumulation, Axis, Matrices, Panels, ProductPath, Side};
 use serde::Serialize;
 
 use shape::Shape;

@@ -2,7 +2,8 @@
 
 use super::{Args, Operands, Shape, median};
 use comfy_table::{Table, presets};
-use microscaling::{Accumulation, AccumulatorMatrix, ProductPath, RandomStream, Rounding};
+use microscaling::{RandomStream, Rounding};
+use microscaling_product::{Accumulation, AccumulatorMatrix, ProductPath};
 use serde::Serialize;
 use std::error::Error;
 use std::fs::File;

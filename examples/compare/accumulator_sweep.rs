@@ -36,7 +36,7 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 use burn_mx::{Accumulation, Accumulator, MxSpecs};
 use clap::{CommandFactory, Parser, builder::RangedU64ValueParser, error::ErrorKind};
 use comfy_table::Table;
-use microscaling::SumFormat;
+use microscaling_product::SumFormat;
 use serde::Serialize;
 use serde_json::json;
 

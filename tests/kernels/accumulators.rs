@@ -5,7 +5,8 @@ use burn_mx::{
     Accumulation, BlockFormat, FloatFormat, MxBackend, MxDevice, MxSpecs, Packed, RandomStream,
     Rounder,
 };
-use microscaling::{AccumulatorOperand, Axis, ElementFormat, OperandKind, OperandType};
+use microscaling::ElementFormat;
+use microscaling_product::{AccumulatorOperand, Axis, OperandKind, OperandType};
 
 use super::support::*;
 use crate::backend::{TestBackend, TestDevice};

@@ -14,19 +14,12 @@ use microscaling::Comparison;
 use super::statistics::assert_figures;
 use super::support::*;
 use crate::backend::TestBackend;
-use random::Random;
+use random::{Random, Tensor};
 
 type B = TestBackend;
 
 /// Cases that take about half a minute on Mesa's driver for processors, which compiles kernels for each.
 const USUAL: u64 = 60;
-
-/// A tensor to quantize, and the axis of its blocks.
-struct Tensor {
-    shape: Vec<usize>,
-    axis: usize,
-    data: Vec<f32>,
-}
 
 struct Case {
     format: BlockFormat,

@@ -8,7 +8,7 @@ use burn::backend::NdArray;
 use burn::nn::conv::Conv2dConfig;
 use burn::tensor::TensorData;
 use burn_mx::{Accumulation, BlockFormat, MxAutodiff, MxKernels, MxSpecs, Packed, Rounder};
-use microscaling::{Accumulator, AccumulatorOperand, Axis, OperandKind};
+use microscaling_product::{Accumulator, AccumulatorOperand, Axis, OperandKind};
 
 use super::accumulators::specs;
 use super::convolution_geometries::{AxisCase, Case, Inputs, device};

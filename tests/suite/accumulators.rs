@@ -3,7 +3,7 @@
 use burn::module::{AutodiffModule, Module, Param};
 use burn::nn::LinearConfig;
 use burn_mx::{Accumulation, BlockFormat, MxSpecs, Packed, Rounder};
-use microscaling::{AccumulatorOperand, Axis, OperandKind};
+use microscaling_product::{AccumulatorOperand, Axis, OperandKind};
 
 use super::support::*;
 

@@ -51,7 +51,8 @@ mod statistics;
 mod thread;
 
 use burn_backend::Shape;
-use microscaling::{Accumulation, BlockFormat, FloatFormat, Side, SumStatistics};
+use microscaling::{BlockFormat, FloatFormat};
+use microscaling_product::{Accumulation, Side, SumStatistics};
 
 use crate::specs::Slot;
 pub use crate::specs::{ProductKind, ProductOp};

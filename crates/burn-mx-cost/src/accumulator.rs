@@ -1,7 +1,7 @@
 //! Widths of sums.
 
 use crate::numbers::Numbers;
-use microscaling::{Accumulator, Order};
+use microscaling_product::{Accumulator, Order};
 
 /// Bits of an exact sum of k = `products` products, sign included.
 ///

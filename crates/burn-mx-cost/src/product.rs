@@ -1,7 +1,7 @@
 //! Products.
 
 use crate::numbers::Numbers;
-use microscaling::Accumulator;
+use microscaling_product::Accumulator;
 
 /// An operand of a product.
 #[derive(Debug, Clone, Copy, PartialEq)]

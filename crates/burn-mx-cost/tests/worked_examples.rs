@@ -1,7 +1,8 @@
 //! The worked examples of published models, in the figures that their authors and the project's notes give.
 
 use burn_mx_cost::{Numbers, Product, Tables, exact_bits, kept_bits, tile_lines};
-use microscaling::{Accumulator, BlockFormat, FloatFormat};
+use microscaling::{BlockFormat, FloatFormat};
+use microscaling_product::Accumulator;
 
 fn numbers(format: &str) -> Numbers {
     format.parse::<BlockFormat>().unwrap().into()

@@ -14,7 +14,8 @@ mod quantize;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{BlockFormat, Epilogue, OperandQuantization, keep_freed_memory};
+use microscaling::{BlockFormat, OperandQuantization, keep_freed_memory};
+use microscaling_product::Epilogue;
 
 use super::kernel_op::rounding::with_rounding;
 use super::kernel_op::table::{Table, Tabled};

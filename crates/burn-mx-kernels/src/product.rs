@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
-use microscaling::{BlockFormat, OperandQuantization, Panels, RandomStream, Rounding, Side};
+use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
+use microscaling_product::{Panels, Side};
 
 use super::{KernelOp, MxKernels};
 use accumulated::{Accumulated, AccumulatedForm};

@@ -1,6 +1,6 @@
 //! The configuration of a recorder.
 
-use microscaling::Accumulation;
+use microscaling_product::Accumulation;
 use serde::{Deserialize, Serialize};
 
 use crate::error::RecordError;

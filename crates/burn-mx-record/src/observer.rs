@@ -8,7 +8,7 @@ mod stream;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use microscaling::{Accumulation, Side, SumStatistics};
+use microscaling_product::{Accumulation, Side, SumStatistics};
 
 use crate::config::{Pass, Statistic};
 use crate::file::figures::Phase;

@@ -9,9 +9,8 @@ use burn_mx_core::hooks::{
 };
 use burn_mx_core::{ResolvedSpecs, Slot};
 use burn_mx_cost::{Numbers, Operand, Product};
-use microscaling::{
-    Accumulation, BlockFormat, ElementFormat, FloatFormat, OperandKind, OperandType, Side,
-};
+use microscaling::{BlockFormat, ElementFormat, FloatFormat};
+use microscaling_product::{Accumulation, OperandKind, OperandType, Side};
 
 use crate::config::Pass;
 

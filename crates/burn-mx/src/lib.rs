@@ -63,12 +63,12 @@ pub use burn_mx_record as record;
 #[cfg(feature = "record")]
 pub use burn_mx_record::diagnose;
 pub use microscaling::{
-    Accumulation, Accumulator, BlockFormat, Chip, Dialect, ElementFormat, FloatFormat, FormatError,
-    Headroom, NonFinite, OperandQuantization, OuterScale, PackError, Packed, PackedView,
-    ParseFormatError, ProductPath, RandomHadamard, RandomStream, Rounder, Rounding, ScaleFormat,
-    ScaleMode, SharedExpMethod, Shifts, Side, Signs, SpecialCodes, Statistics, StoredType,
-    SubScales, Subnormals, WeightLayout,
+    BlockFormat, Dialect, ElementFormat, FloatFormat, FormatError, Headroom, NonFinite,
+    OperandQuantization, OuterScale, PackError, Packed, PackedView, ParseFormatError,
+    RandomHadamard, RandomStream, Rounder, Rounding, ScaleFormat, ScaleMode, SharedExpMethod,
+    Shifts, Signs, SpecialCodes, Statistics, StoredType, SubScales, Subnormals, WeightLayout,
 };
+pub use microscaling_product::{Accumulation, Accumulator, Chip, ProductPath, Side};
 
 /// Helpers at the level of modules and tensors: specs by parameter path, full-precision pieces, roles.
 pub mod module {

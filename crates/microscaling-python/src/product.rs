@@ -4,8 +4,9 @@ use crate::arguments::value_error;
 use crate::format::FormatArgument;
 use crate::packed::Packed;
 use crate::pool;
-use microscaling::{
-    Accumulation, AccumulatorMatrix, AccumulatorOperand, Axis, OperandType, PackedView, Rounder,
+use microscaling::{PackedView, Rounder};
+use microscaling_product::{
+    Accumulation, AccumulatorMatrix, AccumulatorOperand, Axis, OperandType,
 };
 use numpy::{PyReadonlyArray2, PyReadwriteArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -135,7 +136,7 @@ pub(crate) fn dot(
         if tensor_scale != 1.0 {
             sums.iter_mut().for_each(|sum| *sum *= tensor_scale);
         }
-        Ok::<(), microscaling::AccumulateError>(())
+        Ok::<(), microscaling_product::AccumulateError>(())
     };
     py.detach(|| pool::share(operations, multiply))
         .map_err(value_error)

@@ -7,7 +7,6 @@ mod error;
 mod format;
 mod names;
 mod pack;
-mod product;
 mod quantize;
 #[cfg(feature = "safetensors")]
 #[doc(hidden)]
@@ -31,20 +30,25 @@ pub use pack::{
     PackedDifference, PackedParts, PackedView, StoredTensor, StoredType, StoredView, WeightLayout,
     WeightLayoutError,
 };
-#[cfg(feature = "std")]
-pub use product::accumulate::SumStatistics;
-pub use product::accumulate::{
-    AccumulateError, Accumulation, Accumulator, AccumulatorMatrix, AccumulatorOperand, Chip,
-    OperandKind, OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat,
-};
-pub use product::{
-    Axis, DenseAxis, Epilogue, Line, Matrices, OperandQuantization, Panels, PanelsError,
-    ProductPath, Side,
-};
 #[doc(hidden)]
 pub use quantize::PowerScale;
-pub use quantize::{QuantizeError, RandomHadamard, Signs};
+pub use quantize::{OperandQuantization, QuantizeError, RandomHadamard, Signs};
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;
 #[cfg(feature = "std")]
 pub use statistics::{Comparison, PartStatistics, Statistics, StatisticsParts};
+
+/// What the crate of products uses of the inside.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::format::text::parameters::Parameters;
+    #[cfg(feature = "serde")]
+    pub use crate::names::TextVisitor;
+    pub use crate::names::parse;
+    pub use crate::quantize::blocks::contiguous::largest_of_block;
+    pub use crate::quantize::largest::largest;
+    pub use crate::quantize::rules::{PowerBlocks, TOGETHER, is_large};
+    pub use crate::round::bits;
+    pub use crate::round::mode::{Even, Floor, Nearest, RoundingRule, Stochastic};
+    pub use crate::{impl_by_name, impl_serde_by_text, with_rule};
+}

@@ -30,7 +30,7 @@ impl NameError {
 crate::error::debug_is_display!(NameError);
 
 /// The value called `name`, exactly, of those in `names`.
-pub(crate) fn parse<T: Copy>(
+pub fn parse<T: Copy>(
     kind: &'static str,
     names: &[(&'static str, T)],
     name: &str,
@@ -43,6 +43,8 @@ pub(crate) fn parse<T: Copy>(
 }
 
 /// The names of an enum's values, and possibly aliases: `ALL`, `name`, `FromStr`, `Display` and serde.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! impl_by_name {
     ($name:ident, $kind:literal, $($value:ident: $own:literal $(| $alias:literal)*),+ $(,)?) => {
         impl $name {
@@ -62,7 +64,7 @@ macro_rules! impl_by_name {
             /// The value with this name or alias, spelled exactly.
             fn from_str(name: &str) -> Result<Self, Self::Err> {
                 let names = [$(($own, Self::$value), $(($alias, Self::$value),)*)+];
-                $crate::names::parse($kind, &names, name)
+                $crate::internal::parse($kind, &names, name)
             }
         }
 
@@ -72,12 +74,14 @@ macro_rules! impl_by_name {
             }
         }
 
-        $crate::names::impl_serde_by_text!($name, concat!("the name of a ", $kind));
+        $crate::impl_serde_by_text!($name, concat!("the name of a ", $kind));
     };
 }
 pub(crate) use impl_by_name;
 
 /// Serde by `Display` and `FromStr`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! impl_serde_by_text {
     ($name:ident, $expected:expr) => {
         #[cfg(feature = "serde")]
@@ -90,7 +94,7 @@ macro_rules! impl_serde_by_text {
         #[cfg(feature = "serde")]
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str($crate::names::TextVisitor {
+                deserializer.deserialize_str($crate::internal::TextVisitor {
                     expected: $expected,
                     value: core::marker::PhantomData,
                 })
@@ -102,9 +106,11 @@ pub(crate) use impl_serde_by_text;
 
 /// Reads a value from a string, borrowed or not.
 #[cfg(feature = "serde")]
-pub(crate) struct TextVisitor<T> {
-    pub(crate) expected: &'static str,
-    pub(crate) value: core::marker::PhantomData<T>,
+pub struct TextVisitor<T> {
+    /// What a message says was expected.
+    pub expected: &'static str,
+    /// The type of the value.
+    pub value: core::marker::PhantomData<T>,
 }
 
 #[cfg(feature = "serde")]

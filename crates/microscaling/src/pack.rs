@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod codes;
 mod decode;
 mod difference;
+mod elements_and_scales;
 mod encode;
 mod error;
 mod number;

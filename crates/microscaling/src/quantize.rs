@@ -10,11 +10,13 @@ mod every_level;
 mod hadamard;
 pub(crate) mod largest;
 pub(crate) mod layout;
+mod operand;
 pub(crate) mod rules;
 mod tensor;
 
 pub use error::QuantizeError;
 pub use hadamard::{RandomHadamard, Signs};
+pub use operand::OperandQuantization;
 pub use rules::PowerScale;
 
 use crate::format::BlockFormat;
@@ -53,7 +55,8 @@ impl BlockFormat {
 
     /// Quantizes a part of a tensor with this tensor scale, and leaves the scale out of the results: they have the format's
     /// [significant bits](Self::significant_bits). The scale must be a number, and [large](is_large).
-    pub(crate) fn quantize_in_units_of(
+    #[doc(hidden)]
+    pub fn quantize_in_units_of(
         &self,
         tensor_scale: f32,
         data: &mut [f32],

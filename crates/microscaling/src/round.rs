@@ -1,6 +1,6 @@
 //! Rounding: modes, the bits of a float32, random numbers.
 
-pub(crate) mod bits;
+pub mod bits;
 pub(crate) mod draws;
 pub(crate) mod magnitude;
 pub(crate) mod mode;

@@ -9,7 +9,7 @@ mod quantizer;
 mod scales;
 
 use crate::format::BlockFormat;
-use crate::product::OperandQuantization;
+use crate::quantize::OperandQuantization;
 use crate::quantize::QuantizeError;
 use crate::quantize::largest::largest;
 use crate::quantize::layout::{Layout, check_length, count, layout};

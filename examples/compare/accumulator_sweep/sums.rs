@@ -4,7 +4,8 @@ use std::error::Error;
 
 use burn_mx::{Accumulation, BlockFormat, MxSpecs, Slot};
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
-use microscaling::{AccumulatorMatrix, AccumulatorOperand, RandomStream, Rounder};
+use microscaling::{RandomStream, Rounder};
+use microscaling_product::{AccumulatorMatrix, AccumulatorOperand};
 use serde::Serialize;
 
 use super::{Cli, Unit};

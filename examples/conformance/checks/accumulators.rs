@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 
 use burn::tensor::{Tensor, TensorData};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
-use microscaling::{AccumulatorMatrix, BlockFormat, OperandKind, Rounder};
+use microscaling::{BlockFormat, Rounder};
+use microscaling_product::{AccumulatorMatrix, OperandKind};
 
 use super::compare::Mismatch;
 use super::golden::GoldenError;
@@ -13,7 +14,7 @@ use super::report::{Outcome, Report};
 use crate::backends::BackendName;
 use crate::with_backend;
 
-#[path = "../../../crates/microscaling/tests/suite/accumulator_files/cases.rs"]
+#[path = "../../../crates/microscaling-product/tests/suite/accumulator_files/cases.rs"]
 #[allow(dead_code, reason = "microscaling's tests check more of a case")]
 mod cases;
 

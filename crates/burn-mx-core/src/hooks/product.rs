@@ -5,7 +5,7 @@ use std::fmt;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{Accumulation, Side, SumStatistics};
+use microscaling_product::{Accumulation, Side, SumStatistics};
 
 use super::installed::observers;
 use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver, ProductSize};

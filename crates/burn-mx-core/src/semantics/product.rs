@@ -12,7 +12,8 @@ use core::fmt::{self, Display};
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{Accumulation, BlockFormat, Signs};
+use microscaling::{BlockFormat, Signs};
+use microscaling_product::Accumulation;
 
 use super::elementwise::Rounder;
 use super::stored;

@@ -17,7 +17,8 @@ pub(super) mod slot;
 pub(super) mod slot_format;
 pub(super) mod table;
 
-use microscaling::{Accumulation, Headroom, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
+use microscaling_product::Accumulation;
 
 use super::{ElementwiseScope, GradientOperands, Hadamard, Slot, SlotFormat};
 use table::specs_table;

@@ -7,9 +7,10 @@ mod validate;
 use std::borrow::Cow;
 
 use microscaling::{
-    Accumulation, BlockFormat, ElementFormat, FloatFormat, Headroom, OperandQuantization, Rounding,
-    ScaleFormat, Subnormals,
+    BlockFormat, ElementFormat, FloatFormat, Headroom, OperandQuantization, Rounding, ScaleFormat,
+    Subnormals,
 };
+use microscaling_product::Accumulation;
 
 use crate::specs::ProductKind;
 

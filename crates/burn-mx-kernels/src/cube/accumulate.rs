@@ -13,7 +13,8 @@ use burn_backend::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
-use microscaling::{OperandKind, Rounding, ScaleType, StatisticsParts};
+use microscaling::{Rounding, StatisticsParts};
+use microscaling_product::{OperandKind, ScaleType};
 
 use super::launch;
 use super::numbers::bits::{INFINITY, NAN, ONE};

@@ -3,9 +3,8 @@
 
 use rayon::prelude::*;
 
-use microscaling::{
-    Axis, DenseAxis, Line, Matrices, OperandQuantization, Panels, PanelsError, Side,
-};
+use microscaling::OperandQuantization;
+use microscaling_product::{Axis, DenseAxis, Line, Matrices, Panels, PanelsError, Side};
 
 use super::memory::InMemory;
 use super::panels::{exact, multiplies};

@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Once};
 
-use microscaling::{
-    Axis, BlockFormat, Epilogue, Matrices, OperandQuantization, Panels, PanelsError, ProductPath,
-    Rounder, Rounding,
-};
+use microscaling::{BlockFormat, OperandQuantization, Rounder, Rounding};
+use microscaling_product::{Axis, Epilogue, Matrices, Panels, PanelsError, ProductPath};
 
 use super::memory::InMemory;
 use super::native;

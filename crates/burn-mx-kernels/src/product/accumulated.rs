@@ -8,9 +8,8 @@ mod segment;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use microscaling::{
-    AccumulateError, BlockFormat, ElementFormat, FloatFormat, OperandKind, OperandType, Packed,
-};
+use microscaling::{BlockFormat, ElementFormat, FloatFormat, Packed};
+use microscaling_product::{AccumulateError, OperandKind, OperandType};
 
 use crate::{MxKernels, read_values};
 pub use layout::{AccumulatedForm, AccumulatedProduct, Sums};

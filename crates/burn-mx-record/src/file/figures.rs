@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use microscaling::{Accumulation, Statistics, SumStatistics};
+use microscaling::Statistics;
+use microscaling_product::{Accumulation, SumStatistics};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RecorderConfig, Statistic};

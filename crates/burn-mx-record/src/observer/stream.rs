@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use microscaling::{FloatFormat, SumStatistics};
+use microscaling::FloatFormat;
+use microscaling_product::SumStatistics;
 
 use super::elementwise::{self, Key as ElementwiseKey};
 use super::late::{Deferred, Late, Read};

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use burn_mx_core::{MxSpecs, Recipe, Slot, SlotFormat};
 use burn_mx_cost::{Candidate, Product};
 use burn_mx_module::{PathError, Pattern};
-use microscaling::{Accumulation, BlockFormat, FloatFormat};
+use microscaling::{BlockFormat, FloatFormat};
+use microscaling_product::Accumulation;
 
 use super::candidates::{self, CandidateFormat};
 use super::groups::{self, Group};

@@ -199,6 +199,14 @@ impl BlockFormat {
         self.shifts.is_some() || matches!(self.non_finite, NonFinite::Kept)
     }
 
+    /// Whether every number is an element times the scale of its block, times a tensor scale if there is one: no sub-scales, shifts
+    /// or outer scales, no scale of its own for each element, and no table of elements.
+    pub fn is_element_times_scale(&self) -> bool {
+        let is_shared = self.shared_exp_method == SharedExpMethod::Max;
+        let is_alone = self.sub_scales.is_none() && self.outer.is_none();
+        is_shared && is_alone && !self.has_fixed_steps() && !self.element.is_table()
+    }
+
     /// Whether this is an [MX format](Self::mx), with any parameters: powers of two for scales, and elements of any format.
     pub const fn is_mx(&self) -> bool {
         self.has_exponent() && !self.has_fixed_steps()

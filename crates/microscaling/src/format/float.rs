@@ -112,8 +112,9 @@ impl FloatFormat {
     }
 
     /// Whether the exponent range equals float32's.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) const fn is_bfloat(self) -> bool {
+    pub const fn is_bfloat(self) -> bool {
         self.exponent_bits == BFLOAT.1
     }
 }

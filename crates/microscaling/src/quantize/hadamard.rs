@@ -119,7 +119,8 @@ impl RandomHadamard {
 
     /// [`transform`](Self::transform) of a part of a tensor, seen as [outer, axis, inner], by the
     /// [factors](Self::signed_factors) of its place on the axis. The part begins and ends where blocks do.
-    pub(crate) fn transform_part(&self, data: &mut [f32], inner: usize, factors: &[f32]) {
+    #[doc(hidden)]
+    pub fn transform_part(&self, data: &mut [f32], inner: usize, factors: &[f32]) {
         let axis = factors.len();
         let layout = Layout {
             axis,
@@ -131,7 +132,8 @@ impl RandomHadamard {
     }
 
     /// The factors of the elements of an axis before the sums and differences: the sign and 1/√n of the block.
-    pub(crate) fn signed_factors(&self, axis: usize, signs: Signs) -> Vec<f32> {
+    #[doc(hidden)]
+    pub fn signed_factors(&self, axis: usize, signs: Signs) -> Vec<f32> {
         let mut factors = self.factors(axis);
         let signs = signs.bits(axis, self.block_size);
         for (factor, sign) in factors.iter_mut().zip(signs) {

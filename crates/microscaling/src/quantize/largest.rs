@@ -24,7 +24,7 @@ impl Kernel for MagnitudeMax<'_> {
 }
 
 /// The largest magnitude of a whole tensor. By all threads.
-pub(crate) fn largest(data: &[f32]) -> u32 {
+pub fn largest(data: &[f32]) -> u32 {
     largest_of(
         data,
         #[inline(always)]

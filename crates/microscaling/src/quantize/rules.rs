@@ -11,6 +11,7 @@ mod float_scale;
 mod formats;
 mod grid;
 mod mx;
+mod power_blocks;
 mod rms;
 mod scale;
 mod scale_pair;
@@ -19,9 +20,11 @@ mod unit;
 
 pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
-pub(crate) use float_scale::{EXACT, FloatScaleRule, OuterScaleRule, SubScaleRule, is_large};
+pub use float_scale::is_large;
+pub(crate) use float_scale::{EXACT, FloatScaleRule, OuterScaleRule, SubScaleRule};
 pub(crate) use grid::{Grid, StepElement, Steps};
 pub(crate) use mx::MxRule;
+pub use power_blocks::PowerBlocks;
 pub use scale::PowerScale;
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
@@ -34,7 +37,8 @@ use crate::round::{RoundingRule, with_rule};
 use float_scale::Candidates;
 use microscaling_processor::float_state::ieee;
 use tame::Sight;
-pub(crate) use tame::{LANES, SIGHT, TOGETHER, are_within};
+pub use tame::TOGETHER;
+pub(crate) use tame::{LANES, SIGHT, are_within};
 
 /// A block format, and the scale of the tensor if it has one, as the loops hold them.
 #[derive(Clone, Copy)]

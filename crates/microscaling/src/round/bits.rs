@@ -5,28 +5,28 @@
 //! comparison of a pattern with 0 would, too, because compilers turn it into a comparison of floats.
 
 /// All bits but the sign.
-pub(crate) const ABS: u32 = 0x7fff_ffff;
+pub const ABS: u32 = 0x7fff_ffff;
 /// The sign bit.
-pub(crate) const SIGN: u32 = 0x8000_0000;
+pub const SIGN: u32 = 0x8000_0000;
 /// The exponent field, which is also the pattern of +Inf. Absolute patterns from here on are not
 /// finite.
-pub(crate) const INFINITY: u32 = 0x7f80_0000;
+pub const INFINITY: u32 = 0x7f80_0000;
 /// The pattern of 1.
-pub(crate) const ONE: u32 = (BIAS as u32) << MANTISSA_BITS;
+pub const ONE: u32 = (BIAS as u32) << MANTISSA_BITS;
 /// The one NaN that this crate produces, the pattern of [`f32::NAN`].
-pub(crate) const NAN: u32 = 0x7fc0_0000;
+pub const NAN: u32 = 0x7fc0_0000;
 /// Explicit mantissa bits of a float32.
-pub(crate) const MANTISSA_BITS: i32 = 23;
+pub const MANTISSA_BITS: i32 = 23;
 /// The implicit bit of a normal significand, which is also the pattern of the smallest normal.
-pub(crate) const IMPLICIT: u32 = 1 << MANTISSA_BITS;
+pub const IMPLICIT: u32 = 1 << MANTISSA_BITS;
 /// Bias of the exponent field.
-pub(crate) const BIAS: i32 = 127;
+pub const BIAS: i32 = 127;
 /// Exponent of the smallest subnormal: patterns below 2 · [`IMPLICIT`] count multiples of this subnormal.
-pub(crate) const LOWEST_EXPONENT: i32 = -149;
+pub const LOWEST_EXPONENT: i32 = -149;
 
 /// 2^exponent as a pattern, for −149 ≤ exponent ≤ 127; 0 below and +Inf above that.
 #[inline]
-pub(crate) const fn pow2(exponent: i32) -> u32 {
+pub const fn pow2(exponent: i32) -> u32 {
     scale(0x3f80_0000, exponent)
 }
 
@@ -34,7 +34,7 @@ pub(crate) const fn pow2(exponent: i32) -> u32 {
 /// subnormal (callers pass values with so few significant bits that it is exact), +Inf if it is too
 /// large.
 #[inline(always)]
-pub(crate) const fn scale(value: u32, exponent: i32) -> u32 {
+pub const fn scale(value: u32, exponent: i32) -> u32 {
     let biased = (value >> MANTISSA_BITS) as i32 + exponent;
     if biased > 254 {
         INFINITY
@@ -50,7 +50,7 @@ pub(crate) const fn scale(value: u32, exponent: i32) -> u32 {
 /// The significand of a pattern, with its implicit bit if there is one, and what remains: a pattern is
 /// the sum of both.
 #[inline(always)]
-pub(crate) const fn split(abs: u32) -> (u32, u32) {
+pub const fn split(abs: u32) -> (u32, u32) {
     // Subnormals have the exponent of the smallest normals.
     let base = (abs & INFINITY).saturating_sub(IMPLICIT);
     (abs - base, base)
@@ -58,7 +58,7 @@ pub(crate) const fn split(abs: u32) -> (u32, u32) {
 
 /// floor(log2(n)) for 0 < n < 2^24; −127 for 0.
 #[inline(always)]
-pub(crate) const fn log2(n: u32) -> i32 {
+pub const fn log2(n: u32) -> i32 {
     // The conversion is exact and never subnormal. Unlike a count of leading zeros it is one vector
     // instruction everywhere.
     ((n as i32 as f32).to_bits() >> MANTISSA_BITS) as i32 - BIAS
@@ -66,14 +66,14 @@ pub(crate) const fn log2(n: u32) -> i32 {
 
 /// floor(log2(x)) of a positive finite `x`, given as a pattern; subnormals have their true exponent.
 #[inline(always)]
-pub(crate) const fn exponent(abs: u32) -> i32 {
+pub const fn exponent(abs: u32) -> i32 {
     let (significand, base) = split(abs);
     log2(significand) + (base >> MANTISSA_BITS) as i32 + LOWEST_EXPONENT
 }
 
 /// significand · 2^unit of a pattern, with the unit of its exponent field.
 #[inline(always)]
-pub(crate) const fn parts(abs: u32) -> (u32, i32) {
+pub const fn parts(abs: u32) -> (u32, i32) {
     let (significand, base) = split(abs);
     (
         significand,
@@ -83,7 +83,7 @@ pub(crate) const fn parts(abs: u32) -> (u32, i32) {
 
 /// steps · 2^exponent as a pattern, for `steps` < 2^24; limits as in [`scale`].
 #[inline(always)]
-pub(crate) const fn fixed(steps: u32, exponent: i32) -> u32 {
+pub const fn fixed(steps: u32, exponent: i32) -> u32 {
     if steps == 0 {
         return 0;
     }
@@ -93,7 +93,7 @@ pub(crate) const fn fixed(steps: u32, exponent: i32) -> u32 {
 /// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. The magnitude must be less than 2^(unit + 20),
 /// or Inf for a unit of at least 2^103.
 #[inline(always)]
-pub(crate) const fn fixed_point(abs: u32, unit: i32) -> u32 {
+pub const fn fixed_point(abs: u32, unit: i32) -> u32 {
     let (significand, own) = parts(abs);
     let shift = unit - own;
     let right = if shift > 31 {
@@ -121,7 +121,7 @@ pub(crate) const fn fixed_point(abs: u32, unit: i32) -> u32 {
 
 /// The float64 of a finite pattern, exactly, in any float state.
 #[inline(always)]
-pub(crate) fn widen(abs: u32) -> f64 {
+pub fn widen(abs: u32) -> f64 {
     let (significand, unit) = parts(abs);
     // Conversion and product are exact, and never subnormal.
     f64::from(significand as i32) * f64::from_bits(((unit + 1023) as u64) << 52)
@@ -130,18 +130,18 @@ pub(crate) fn widen(abs: u32) -> f64 {
 /// The float32 quotient of two patterns. Like the other operations on patterns it is right in
 /// [IEEE's default state](microscaling_processor::float_state) alone.
 #[inline(always)]
-pub(crate) fn quotient(a: u32, b: u32) -> u32 {
+pub fn quotient(a: u32, b: u32) -> u32 {
     (f32::from_bits(a) / f32::from_bits(b)).to_bits()
 }
 
 /// The float32 sum of two patterns.
 #[inline(always)]
-pub(crate) fn sum(a: u32, b: u32) -> u32 {
+pub fn sum(a: u32, b: u32) -> u32 {
     (f32::from_bits(a) + f32::from_bits(b)).to_bits()
 }
 
 /// The float32 product of two patterns.
 #[inline(always)]
-pub(crate) fn product(a: u32, b: u32) -> u32 {
+pub fn product(a: u32, b: u32) -> u32 {
     (f32::from_bits(a) * f32::from_bits(b)).to_bits()
 }

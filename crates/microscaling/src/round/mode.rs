@@ -88,7 +88,7 @@ impl Rounder {
 
 /// From where on a magnitude between two neighbours becomes the upper one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Upper {
+pub enum Upper {
     /// From halfway.
     Half,
     /// From halfway to a neighbour that is even, above halfway to one that is odd.
@@ -98,7 +98,7 @@ pub(crate) enum Upper {
 }
 
 /// A rounding mode as a type, so that a loop is compiled for each.
-pub(crate) trait RoundingRule: Copy + Send + Sync {
+pub trait RoundingRule: Copy + Send + Sync {
     /// Whether `draw` is looked at.
     const USES_DRAWS: bool = false;
     /// Largest number of dropped bits that is told from a larger one. At least 25, so that a 24-bit
@@ -116,8 +116,9 @@ pub(crate) trait RoundingRule: Copy + Send + Sync {
     fn from_even(x: f32, even: f32, step: f32) -> f32;
 }
 
+/// [`Rounding::NearestAway`]
 #[derive(Clone, Copy)]
-pub(crate) struct Nearest;
+pub struct Nearest;
 impl RoundingRule for Nearest {
     const UPPER: Upper = Upper::Half;
 
@@ -133,8 +134,9 @@ impl RoundingRule for Nearest {
     }
 }
 
+/// [`Rounding::NearestEven`]
 #[derive(Clone, Copy)]
-pub(crate) struct Even;
+pub struct Even;
 impl RoundingRule for Even {
     const UPPER: Upper = Upper::HalfToEven;
 
@@ -152,8 +154,9 @@ impl RoundingRule for Even {
     }
 }
 
+/// [`Rounding::TowardZero`]
 #[derive(Clone, Copy)]
-pub(crate) struct Floor;
+pub struct Floor;
 impl RoundingRule for Floor {
     const UPPER: Upper = Upper::Whole;
 
@@ -168,8 +171,9 @@ impl RoundingRule for Floor {
     }
 }
 
+/// [`Rounding::Stochastic`]
 #[derive(Clone, Copy)]
-pub(crate) struct Stochastic;
+pub struct Stochastic;
 impl RoundingRule for Stochastic {
     const USES_DRAWS: bool = true;
     const UPPER: Upper = Upper::Whole;
@@ -189,23 +193,25 @@ impl RoundingRule for Stochastic {
 }
 
 /// Runs `$body` with `$rule` naming the [`RoundingRule`] of a [`Rounding`].
+#[doc(hidden)]
+#[macro_export]
 macro_rules! with_rule {
     ($rounding:expr, $rule:ident => $body:expr) => {
         match $rounding {
             $crate::Rounding::NearestAway => {
-                use $crate::round::mode::Nearest as $rule;
+                use $crate::internal::Nearest as $rule;
                 $body
             }
             $crate::Rounding::NearestEven => {
-                use $crate::round::mode::Even as $rule;
+                use $crate::internal::Even as $rule;
                 $body
             }
             $crate::Rounding::TowardZero => {
-                use $crate::round::mode::Floor as $rule;
+                use $crate::internal::Floor as $rule;
                 $body
             }
             $crate::Rounding::Stochastic => {
-                use $crate::round::mode::Stochastic as $rule;
+                use $crate::internal::Stochastic as $rule;
                 $body
             }
         }

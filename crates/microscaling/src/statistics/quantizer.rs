@@ -1,7 +1,7 @@
 //! Quantization of a part of a tensor for its statistics; the values are not kept.
 
 use crate::format::FloatFormat;
-use crate::product::OperandQuantization;
+use crate::quantize::OperandQuantization;
 use crate::quantize::blocks::Job;
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::BlockRule;

@@ -654,26 +654,3 @@ fn read_alternatives(format: BlockFormat) -> Vec<Alternative> {
     };
     sides.into_iter().map(alternative).collect()
 }
-
-/// The product of two matrices, [m, k] and [n, k], as the documentation of `Panels::multiply` has it: blocks of 512, in them
-/// pairs, of each the odd one first, fused.
-pub(crate) fn product(lhs: &[f32], rhs: &[f32], [m, n, k]: [usize; 3]) -> Vec<f32> {
-    let element = |i: usize, j: usize| {
-        let (row, column) = (&lhs[i * k..][..k], &rhs[j * k..][..k]);
-        let mut total = None;
-        for (row, column) in row.chunks(512).zip(column.chunks(512)) {
-            let mut sum = 0.0_f32;
-            // The operands go on with zeros to the end of a tile of 32.
-            let at = |values: &[f32], i: usize| values.get(i).copied().unwrap_or(0.0);
-            for even in (0..row.len().next_multiple_of(32)).step_by(2) {
-                for i in [even + 1, even] {
-                    sum = at(row, i).mul_add(at(column, i), sum);
-                }
-            }
-            total = Some(total.map_or(sum, |total: f32| total + sum));
-        }
-        let total = total.unwrap_or(0.0);
-        if total.is_nan() { f32::NAN } else { total }
-    };
-    (0..m * n).map(|at| element(at / n, at % n)).collect()
-}

@@ -1,10 +1,16 @@
 //! What a case is made of, from its seed alone.
 
-use super::Tensor;
 use microscaling::{
     BlockFormat, ElementFormat, FloatFormat, Headroom, OuterScale, RandomStream, Rounding,
     ScaleFormat, ScaleMode, SharedExpMethod, SpecialCodes, SubScales, Subnormals,
 };
+
+/// A tensor.
+pub(crate) struct Tensor {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) axis: usize,
+    pub(crate) data: Vec<f32>,
+}
 
 /// SplitMix64.
 pub(crate) struct Random(u64);

@@ -4,9 +4,6 @@
 //! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs every test on this instruction set,
 //! `MICROSCALING_FLUSH_TO_ZERO=1` with subnormals flushed to zero in every thread.
 
-#[cfg(feature = "serde")]
-mod accumulator_files;
-mod accumulators;
 mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;
@@ -46,7 +43,6 @@ mod pack_codes;
 mod pack_numbers;
 mod pack_rows;
 mod packed;
-mod product;
 mod properties;
 #[cfg(feature = "safetensors")]
 mod safetensors;

@@ -1,8 +1,8 @@
 //! Work that is divided among threads, in any number of pieces that there may be, gives the bits of one thread.
 
 use microscaling::{
-    Axis, BlockFormat, Comparison, DenseAxis, FloatFormat, Line, Matrices, OperandQuantization,
-    Packed, Panels, RandomHadamard, RandomStream, Rounder, Rounding, Side, Statistics,
+    BlockFormat, Comparison, FloatFormat, OperandQuantization, Packed, RandomHadamard,
+    RandomStream, Rounder, Rounding, Statistics,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -70,38 +70,6 @@ fn everything(
     (values, packed, statistics)
 }
 
-/// Panels of a tensor as [outer, axis, inner], along either axis, and their product with a few columns.
-fn products(format: BlockFormat, shape: [usize; 3], data: &[f32]) -> impl PartialEq + use<> {
-    let [outer, rows, columns] = shape;
-    let starts: Vec<usize> = (0..outer).map(|i| i * rows * columns).collect();
-    let [row, column] =
-        [(rows, columns), (columns, 1)].map(|(length, stride)| Axis { length, stride });
-    let blocks = Some((format, Rounding::NearestEven)).filter(|_| format.significant_bits() <= 8);
-    let quantization = OperandQuantization {
-        elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::NearestEven)),
-        blocks,
-        ..OperandQuantization::default()
-    };
-    [(row, column), (column, row)].map(|(free, summed)| {
-        let matrices = Matrices {
-            data,
-            starts: &starts,
-            free,
-            summed,
-            group: summed.length,
-        };
-        let lhs = Panels::quantize(Side::Lhs, matrices, quantization).ok()?;
-        let few = 1 + columns % 100;
-        let lengths = [1, few, summed.length];
-        let write = |line: Line, values: &mut [f32]| values.fill((line.index % 7) as f32);
-        let rhs = Panels::from_lines(Side::Rhs, DenseAxis::Summed, lengths, write).unwrap();
-        let pairs: Vec<_> = (0..outer).map(|i| (i, 0)).collect();
-        let mut result = vec![0.0; outer * free.length * few];
-        Panels::multiply(&lhs, &rhs, &pairs, &mut result).unwrap();
-        Some(bits(&result))
-    })
-}
-
 fn numbers(count: usize) -> Vec<f32> {
     let stream = RandomStream::new(5, 6);
     let number = |i| f32::from_bits(stream.draw(i) & 0x80ff_ffff | (120 + (i as u32 % 5)) << 23);
@@ -110,22 +78,7 @@ fn numbers(count: usize) -> Vec<f32> {
 
 fn check(format: BlockFormat, shape: &[usize], axis: usize, rounding: Rounding) {
     let data = numbers(shape.iter().product());
-    let all = |pool: &ThreadPool| {
-        pool.install(|| {
-            let as_matrices = match *shape {
-                [.., rows, columns] => products(
-                    format,
-                    [data.len() / (rows * columns), rows, columns],
-                    &data,
-                ),
-                _ => products(format, [1, 1, data.len()], &data),
-            };
-            (
-                everything(format, shape, axis, &data, rounding),
-                as_matrices,
-            )
-        })
-    };
+    let all = |pool: &ThreadPool| pool.install(|| everything(format, shape, axis, &data, rounding));
     let expected = all(&POOLS[0]);
     for pool in &POOLS[1..] {
         let threads = pool.current_num_threads();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{TensorData, TensorMetadata};
-use microscaling::{AccumulateError, Accumulation};
+use microscaling_product::{AccumulateError, Accumulation};
 
 use super::Product;
 use crate::warnings::warn_without_unit;

@@ -1,7 +1,9 @@
 //! Which arithmetic gives the rule's bits, and how the words of an operand lie.
 
 use cubecl::prelude::*;
-use microscaling::{OperandKind, OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat};
+use microscaling_product::{
+    OperandKind, OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat,
+};
 
 use super::sums::{Adding, GROUPS, LEAVES, STEP, ScalesAt, Structure, Width};
 use super::terms::{Content, SIGNIFICAND_BITS, SlotsLaunch};

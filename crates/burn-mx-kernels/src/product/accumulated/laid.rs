@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use microscaling::{AccumulateError, AccumulatorOperand, Axis, OperandKind};
+use microscaling_product::{AccumulateError, AccumulatorOperand, Axis, OperandKind};
 use rayon::prelude::*;
 
 use super::convolution::OUTSIDE;

@@ -1,8 +1,7 @@
 //! Where the matrices of operands lie in their tensors.
 
-use microscaling::{
-    AccumulateError, Accumulation, Accumulator, BlockFormat, OperandKind, RandomStream, Rounding,
-};
+use microscaling::{BlockFormat, RandomStream, Rounding};
+use microscaling_product::{AccumulateError, Accumulation, Accumulator, OperandKind};
 
 use super::convolution;
 use super::segment::{Segment, block_within};

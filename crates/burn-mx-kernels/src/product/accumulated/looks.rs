@@ -1,6 +1,6 @@
 //! Measures how far the sums of a product are from the exact sums.
 
-use microscaling::{Accumulation, Accumulator, AccumulatorOperand, SumStatistics};
+use microscaling_product::{Accumulation, Accumulator, AccumulatorOperand, SumStatistics};
 
 /// Sums of a product that are looked at, at most.
 const SUMS: usize = 256;

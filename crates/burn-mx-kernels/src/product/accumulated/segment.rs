@@ -1,7 +1,7 @@
 //! Segments of a summed axis that is several axes: each index of the outer ones begins with a block. A matrix unit gets zeros for
 //! the rest of a segment's last block.
 
-use microscaling::{Accumulator, ScaleAt};
+use microscaling_product::{Accumulator, ScaleAt};
 
 use super::AccumulatedForm;
 use super::convolution::{self, block_of_segments};

@@ -5,7 +5,7 @@ use alloc::{string::ToString, vec::Vec};
 use core::str::FromStr;
 
 /// The parameters of a format that are not yet read.
-pub(crate) struct Parameters<'a> {
+pub struct Parameters<'a> {
     format: &'static str,
     allowed: &'static [&'static str],
     fields: Vec<(&'a str, &'a str)>,
@@ -16,7 +16,7 @@ pub(crate) struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     /// The parameters in `text` if it is `format` or `format(field=value,…)`; `None` if it is another
     /// name. Spaces around fields and values do not matter.
-    pub(crate) fn of(
+    pub fn of(
         text: &'a str,
         format: &'static str,
         allowed: &'static [&'static str],
@@ -66,17 +66,17 @@ impl<'a> Parameters<'a> {
     }
 
     /// The parameters that are allowed from now on, where one parameter decides about the others.
-    pub(crate) fn allow(&mut self, allowed: &'static [&'static str]) {
+    pub fn allow(&mut self, allowed: &'static [&'static str]) {
         self.allowed = allowed;
     }
 
     /// Whether a parameter is given.
-    pub(crate) fn has(&self, field: &str) -> bool {
+    pub fn has(&self, field: &str) -> bool {
         self.fields.iter().any(|(name, _)| *name == field)
     }
 
     /// Reads a parameter; `default` if it is not given. `expected` describes the allowed values.
-    pub(crate) fn take<T: FromStr>(
+    pub fn take<T: FromStr>(
         &mut self,
         field: &'static str,
         default: T,
@@ -94,11 +94,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// The text of a parameter, which may have an alias (empty for none); `None` if it is not given.
-    pub(crate) fn take_text(
-        &mut self,
-        field: &'static str,
-        alias: &'static str,
-    ) -> Option<&'a str> {
+    pub fn take_text(&mut self, field: &'static str, alias: &'static str) -> Option<&'a str> {
         let here =
             |(name, _): &(&str, &str)| *name == field || (*name == alias && !alias.is_empty());
         let at = self.fields.iter().position(here)?;
@@ -107,7 +103,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// That nothing is left.
-    pub(crate) fn finish(self) -> Result<(), ParseFormatError> {
+    pub fn finish(self) -> Result<(), ParseFormatError> {
         let Some(&(field, value)) = self.fields.first() else {
             return Ok(());
         };

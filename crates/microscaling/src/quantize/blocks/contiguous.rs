@@ -13,7 +13,8 @@ use crate::quantize::rules::{
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
 use few::FewWindows;
-pub(crate) use magnitudes::{lanes, largest_of_block};
+pub(crate) use magnitudes::lanes;
+pub use magnitudes::largest_of_block;
 use microscaling_processor::instruction_set::Level;
 use windows::{SUB_SCALES, Windows};
 

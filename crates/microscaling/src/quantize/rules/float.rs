@@ -20,8 +20,9 @@ impl FloatFormat {
 
     /// Rounding in a format with the exponents of float32: integer rounding of the whole pattern. A carry runs from the
     /// mantissa into the exponent, and from the largest number to Inf, which stays; only a NaN's would run into the sign.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn round_bfloat<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
+    pub fn round_bfloat<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
         let bits = x.to_bits();
         let shift = MANTISSA_BITS as u32 - self.mantissa_bits();
         let is_flushed = bits & ABS < self.flush_below();
@@ -30,8 +31,10 @@ impl FloatFormat {
         f32::from_bits(if x.is_nan() { bits } else { rounded })
     }
 
+    /// Rounding in a format with fewer exponents than float32.
+    #[doc(hidden)]
     #[inline(always)]
-    pub(crate) fn round_fp<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
+    pub fn round_fp<R: RoundingRule>(self, x: f32, draw: u32) -> f32 {
         let sign = x.to_bits() & SIGN;
         let abs = x.to_bits() & ABS;
         let kept = if abs < self.flush_below() { 0 } else { abs };

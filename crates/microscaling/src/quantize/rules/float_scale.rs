@@ -27,7 +27,7 @@ const LARGE: u32 = 0x1780_0000;
 /// 2^−40: formats whose scales may be smaller have fewer tame blocks.
 const NARROW: u32 = 0x2b80_0000;
 /// Whether a tensor scale is so large that [`FloatScaleRule`] need not be exact.
-pub(crate) fn is_large(tensor_scale: f32) -> bool {
+pub fn is_large(tensor_scale: f32) -> bool {
     tensor_scale.to_bits() >= LARGE
 }
 

@@ -182,7 +182,8 @@ impl BlockFormat {
 
     /// The tensor scale where there is one, of a tensor whose largest magnitude has the float32 pattern that `amax`
     /// gives.
-    pub(crate) fn tensor_scale(&self, amax: impl FnOnce() -> u32) -> Option<f32> {
+    #[doc(hidden)]
+    pub fn tensor_scale(&self, amax: impl FnOnce() -> u32) -> Option<f32> {
         self.tensor_scale.then(|| self.tensor_scale_of(amax()))
     }
 }

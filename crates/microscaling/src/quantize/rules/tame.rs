@@ -13,7 +13,7 @@ use core::ops::Range;
 pub(crate) const LANES: usize = 16;
 
 /// Contiguous blocks that are worked on together.
-pub(crate) const TOGETHER: usize = 16;
+pub const TOGETHER: usize = 16;
 
 /// Whether all blocks with these largest magnitudes are of zeros, or within this range, without a branch.
 #[inline(always)]

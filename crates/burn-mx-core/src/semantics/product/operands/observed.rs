@@ -11,7 +11,8 @@ use burn_backend::{Shape, TensorMetadata};
 use burn_mx_kernels::product::in_tensor;
 use burn_mx_kernels::{MxKernels, OperandForm, OperandLayout, read_values, to_f32};
 use core::cell::OnceCell;
-use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding, Side};
+use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
+use microscaling_product::Side;
 
 /// Shows operands.
 impl<B: MxKernels> Product<B> {

@@ -1,6 +1,6 @@
 //! That accumulators take the operands of their products.
 
-use microscaling::OperandKind;
+use microscaling_product::OperandKind;
 
 use crate::specs::{ProductKind, ResolvedSpecs, Slot, SpecsError};
 use burn_mx_kernels::product::accumulated::kind_of;

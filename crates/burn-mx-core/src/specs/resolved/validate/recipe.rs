@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use microscaling::{Accumulation, Rounding};
+use microscaling::Rounding;
+use microscaling_product::Accumulation;
 
 use crate::specs::{GradientOperands, Hadamard, MxSpecs, Slot, SlotFormat, SpecsError};
 

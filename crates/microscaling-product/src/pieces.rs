@@ -1,0 +1,461 @@
+//! How an operand is cut into pieces that are filled one by one, and the sources that fill them.
+
+use super::fill::Target;
+use super::matrices::Matrices;
+use super::panels::{FREE, SUMMED, Side};
+use super::tile_blocks::{TileBlocks, tile_blocks};
+use crate::PanelsError;
+use alloc::vec::Vec;
+use core::ops::Range;
+use microscaling::internal::{PowerBlocks, is_large, largest, with_rule};
+use microscaling::{OperandQuantization, QuantizeError, RandomHadamard, RandomStream, Rounding};
+use microscaling_processor::instruction_set::{Kernel, dispatch};
+use microscaling_processor::threads::{Divide, share};
+
+/// Elements along a dense summed axis that are worked on together, in the cache nearest to the core.
+const LONG: usize = 256;
+/// Elements that may be worked on together.
+const PIECE: usize = 8192;
+/// Elements along the summed axis above which all of them are one piece.
+const LONGEST: usize = 1024;
+
+/// How matrices are cut into pieces: whole tiles, and whole blocks of a format.
+pub(super) struct PiecePlan {
+    pub(super) side: Side,
+    /// Whether the summed axis is the dense one.
+    pub(super) rows: bool,
+    /// Number of matrices, and the lengths of their free and summed axes.
+    lengths: [usize; 3],
+    /// Elements of a piece along the summed axis, a multiple of a tile's, or all of them.
+    summed: usize,
+    /// Elements of a piece along the free axis, a multiple of a tile's.
+    free: usize,
+    /// Matrices of a piece: several ones only if they are whole.
+    together: usize,
+}
+
+/// A part of a matrix, or several whole ones.
+pub(super) struct Piece {
+    pub(super) matrices: Range<usize>,
+    pub(super) free: Range<usize>,
+    pub(super) summed: Range<usize>,
+}
+
+/// A source of pieces.
+pub(super) trait PieceSource: Sync {
+    /// Writes a piece into its tiles. `values` are room for a copy.
+    fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError>;
+}
+
+impl PiecePlan {
+    /// Pieces of matrices with elements, whose lengths along the free and the summed axis are multiples of the units, or
+    /// all there is.
+    pub(super) fn new(
+        side: Side,
+        rows: bool,
+        lengths: [usize; 3],
+        [free_unit, unit]: [usize; 2],
+    ) -> Self {
+        let [_, free, summed] = lengths;
+        let step = unit / gcd(unit, SUMMED) * SUMMED;
+        let wanted = if rows { LONG } else { SUMMED };
+        let piece = match step > LONGEST {
+            true => summed,
+            false => (step * (wanted / step).max(1)).min(summed),
+        };
+        let free_step = free_unit / gcd(free_unit, FREE);
+        let all_tiles = free.div_ceil(FREE);
+        let tiles = match free_step * FREE > LONGEST {
+            true => all_tiles,
+            false => free_step * (PIECE / (FREE * free_step * piece)).max(1),
+        };
+        let tiles = tiles.min(all_tiles);
+        let is_whole = tiles * FREE >= free && piece == summed;
+        let together = match is_whole {
+            true => (PIECE / (free * summed)).max(1),
+            false => 1,
+        };
+        Self {
+            side,
+            rows,
+            lengths,
+            summed: piece,
+            free: tiles * FREE,
+            together,
+        }
+    }
+
+    /// Number of pieces along the free and the summed axis.
+    fn per_matrix(&self) -> [usize; 2] {
+        let [_, free, summed] = self.lengths;
+        [free.div_ceil(self.free), summed.div_ceil(self.summed)]
+    }
+
+    /// All pieces.
+    pub(super) fn all(&self) -> Pieces<'_> {
+        let [free, summed] = self.per_matrix();
+        let range = 0..self.lengths[0].div_ceil(self.together) * free * summed;
+        Pieces { plan: self, range }
+    }
+
+    /// A piece by its number, from 0 on: neighbours in memory have neighbouring numbers.
+    fn piece(&self, number: usize) -> Piece {
+        let [free_pieces, summed_pieces] = self.per_matrix();
+        let per_matrix = free_pieces * summed_pieces;
+        let (matrices, number) = (number / per_matrix, number % per_matrix);
+        let (free, summed) = match self.rows {
+            true => (number / summed_pieces, number % summed_pieces),
+            false => (number % free_pieces, number / free_pieces),
+        };
+        let range = |piece: usize, step: usize, length: usize| {
+            let start = piece * step;
+            start..length.min(start + step)
+        };
+        let [all, free_length, summed_length] = self.lengths;
+        Piece {
+            matrices: range(matrices, self.together, all),
+            free: range(free, self.free, free_length),
+            summed: range(summed, self.summed, summed_length),
+        }
+    }
+}
+
+/// Some pieces, which neighbour each other.
+pub(super) struct Pieces<'a> {
+    pub(super) plan: &'a PiecePlan,
+    range: Range<usize>,
+}
+
+impl Pieces<'_> {
+    pub(super) fn each(&self) -> impl Iterator<Item = Piece> {
+        self.range.clone().map(|number| self.plan.piece(number))
+    }
+}
+
+impl Divide for Pieces<'_> {
+    fn elements(&self) -> usize {
+        let plan = self.plan;
+        self.range.len() * plan.together * plan.free * plan.summed
+    }
+
+    fn halves(self) -> Result<[Self; 2], Self> {
+        let Range { start, end } = self.range;
+        let middle = start + (end - start) / 2;
+        if middle == start {
+            return Err(self);
+        }
+        Ok([start..middle, middle..end].map(|range| Self { range, ..self }))
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Values in memory, and the steps that they go through.
+pub(super) struct Quantized<'a> {
+    matrices: Matrices<'a>,
+    quantization: OperandQuantization,
+    /// Where the format has one.
+    pub(super) tensor_scale: Option<f32>,
+    rows: bool,
+    /// After how many elements blocks begin anew in a piece; `None` if its blocks are all whole.
+    group: Option<usize>,
+    /// The blocks and the rounding of [`TileBlocks`].
+    of_tiles: Option<(PowerBlocks, Rounding)>,
+    /// The transform, and the factors of the elements of a group.
+    transform: Option<(RandomHadamard, Vec<f32>)>,
+}
+
+impl<'a> Quantized<'a> {
+    /// With the pieces that go with it.
+    ///
+    /// # Errors
+    /// [`PanelsError::TensorScale`] if the tensor scale is NaN, Inf, or so small that dividing by it changes the
+    /// elements.
+    pub(super) fn of(
+        side: Side,
+        matrices: Matrices<'a>,
+        quantization: OperandQuantization,
+    ) -> Result<(PiecePlan, Self), PanelsError> {
+        let Matrices {
+            free,
+            summed,
+            group,
+            ..
+        } = matrices;
+        // Along which axis a copy takes long stretches of memory.
+        let rows = summed.is_dense() && !(free.is_dense() && group < summed.length);
+        let format = quantization.blocks.map(|(format, _)| format);
+        // Blocks as long as the axis are as long as a group.
+        let block = match format.map(|format| format.group_size()) {
+            None => Some(1),
+            Some(0) => None,
+            Some(block) => Some(block),
+        };
+        let (hadamard, factor) = (quantization.hadamard, quantization.factor);
+        // A piece has blocks of both.
+        let block = match (block, hadamard) {
+            (Some(block), Some((RandomHadamard { block_size }, _))) => {
+                Some(block / gcd(block, block_size) * block_size)
+            }
+            _ => block,
+        };
+        // A piece's place in its group decides about signs.
+        let whole_blocks = group == summed.length
+            || hadamard.is_none() && block.is_some_and(|block| group.is_multiple_of(block));
+        let unit = match block {
+            Some(block) if whole_blocks => block.min(group),
+            _ => group,
+        };
+        let is_square = format.is_some_and(|format| format.square);
+        if is_square && group < summed.length {
+            return Err(PanelsError::SquareGroups {
+                group,
+                summed: summed.length,
+            });
+        }
+        let free_unit = match block {
+            Some(block) if is_square => block.min(free.length),
+            _ => 1,
+        };
+        let of_tiles = quantization.blocks.and_then(|(format, rounding)| {
+            let blocks = tile_blocks(&format).filter(|_| whole_blocks && !is_square)?;
+            Some((blocks, rounding))
+        });
+        let lengths = [matrices.starts.len(), free.length, summed.length];
+        let plan = PiecePlan::new(side, rows, lengths, [free_unit, unit]);
+        let mut source = Self {
+            matrices,
+            quantization,
+            tensor_scale: None,
+            rows,
+            group: (!whole_blocks).then_some(group),
+            of_tiles,
+            transform: hadamard
+                .map(|(transform, signs)| (transform, transform.signed_factors(group, signs))),
+        };
+        let amax = || match hadamard.is_some() || factor.is_some() {
+            true => share(plan.all(), &|pieces| source.largest(pieces), &u32::max),
+            false => {
+                let amax = f32::from_bits(matrices.largest(rows));
+                let rounded = quantization
+                    .elementwise
+                    .map(|(format, rounding)| format.round(amax, rounding, 0));
+                rounded.unwrap_or(amax).to_bits()
+            }
+        };
+        let tensor_scale = format.and_then(|format| format.tensor_scale(amax));
+        if let Some(tensor_scale) = tensor_scale
+            && !(tensor_scale.is_finite() && is_large(tensor_scale))
+        {
+            return Err(PanelsError::TensorScale { tensor_scale });
+        }
+        source.tensor_scale = tensor_scale;
+        Ok((plan, source))
+    }
+
+    /// The largest magnitude of some pieces before they are quantized in blocks, as a pattern.
+    fn largest(&self, pieces: Pieces<'_>) -> u32 {
+        let mut values = Vec::new();
+        let of_piece = |piece| {
+            self.prepare(&piece, &mut values);
+            largest(&values)
+        };
+        pieces.each().map(of_piece).max().unwrap_or(0)
+    }
+
+    /// Copies a piece as it lies in memory, and does all steps with the copy that come before its quantization in blocks.
+    fn prepare(&self, piece: &Piece, values: &mut Vec<f32>) {
+        let Matrices {
+            data,
+            starts,
+            free,
+            summed,
+            ..
+        } = self.matrices;
+        let (outer, inner, stride) = match self.rows {
+            true => (piece.free.clone(), piece.summed.clone(), free.stride),
+            false => (piece.summed.clone(), piece.free.clone(), summed.stride),
+        };
+        values.clear();
+        for start in &starts[piece.matrices.clone()] {
+            for i in outer.clone() {
+                let start = start + i * stride + inner.start;
+                values.extend_from_slice(&data[start..start + inner.len()]);
+            }
+        }
+        if let Some((format, rounding)) = self.quantization.elementwise {
+            format.round_slice(values, rounding.with(NO_STREAM));
+        }
+        if let Some((transform, factors)) = &self.transform {
+            let factors = match self.group {
+                // All of them.
+                Some(_) => factors,
+                None => &factors[piece.summed.clone()],
+            };
+            let inner = if self.rows { 1 } else { inner.len() };
+            transform.transform_part(values, inner, factors);
+        }
+        if let Some(factor) = self.quantization.factor {
+            dispatch(Multiply { values, factor });
+        }
+    }
+}
+
+/// Multiplies all values by a number.
+struct Multiply<'a> {
+    values: &'a mut [f32],
+    factor: f32,
+}
+
+impl Kernel for Multiply<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for x in self.values {
+            *x *= self.factor;
+        }
+    }
+}
+
+/// No rounding draws any number.
+const NO_STREAM: RandomStream = RandomStream::new(0, 0);
+
+impl Quantized<'_> {
+    /// Whether anything comes before the quantization in blocks.
+    fn is_prepared(&self) -> bool {
+        let OperandQuantization {
+            elementwise,
+            hadamard,
+            factor,
+            ..
+        } = self.quantization;
+        elementwise.is_some() || hadamard.is_some() || factor.is_some()
+    }
+
+    /// Writes [`TileBlocks`] of a piece, from its copy if there is one. Returns whether all of the piece is written.
+    fn write_tile_blocks(&self, target: &mut Target<'_>, copy: Option<&[f32]>) -> bool {
+        let piece = target.piece;
+        let (free, summed) = (piece.free.len(), piece.summed.len());
+        let is_whole = free.is_multiple_of(FREE) && summed.is_multiple_of(SUMMED);
+        let Some((blocks, rounding)) = self.of_tiles.filter(|_| is_whole) else {
+            return false;
+        };
+        let Matrices { data, starts, .. } = self.matrices;
+        let [free_stride, summed_stride] = match (copy, self.rows) {
+            (None, _) => [self.matrices.free.stride, self.matrices.summed.stride],
+            (Some(_), true) => [summed, 1],
+            (Some(_), false) => [1, free],
+        };
+        let starts: Vec<usize> = match copy {
+            None => {
+                let first = piece.free.start * free_stride + piece.summed.start * summed_stride;
+                let starts = starts[piece.matrices.clone()].iter();
+                starts.map(|start| start + first).collect()
+            }
+            Some(_) => {
+                let matrices = 0..piece.matrices.len();
+                matrices.map(|matrix| matrix * free * summed).collect()
+            }
+        };
+        let mut done = false;
+        with_rule!(rounding, R => dispatch(TileBlocks {
+            blocks,
+            rounding: R,
+            data: copy.unwrap_or(data),
+            starts: &starts,
+            stride: if self.rows { free_stride } else { summed_stride },
+            plan: target.plan,
+            piece,
+            tiles: target.tiles,
+            seen: target.seen,
+            done: &mut done,
+        }));
+        done
+    }
+
+    /// Quantizes the copy of a piece in blocks.
+    fn quantize(&self, piece: &Piece, values: &mut [f32]) -> Result<(), QuantizeError> {
+        let Some((format, rounding)) = self.quantization.blocks else {
+            return Ok(());
+        };
+        let group = self.group.unwrap_or(piece.summed.len());
+        let groups = piece.summed.len() / group;
+        let (count, free) = (piece.matrices.len(), piece.free.len());
+        let shape = match (self.rows, format.square) {
+            // Their two axes are the second and the third one.
+            (true, true) => [count, free, piece.summed.len(), 1],
+            (false, true) => [count, piece.summed.len(), free, 1],
+            (true, false) => [count * free, groups, group, 1],
+            (false, false) => [count, groups, group, free],
+        };
+        let rounder = rounding.with(NO_STREAM);
+        match self.tensor_scale {
+            Some(scale) => format.quantize_in_units_of(scale, values, &shape, 2, rounder),
+            None => format.quantize(values, &shape, 2, rounder),
+        }
+    }
+}
+
+impl PieceSource for Quantized<'_> {
+    /// Quantizes a piece in a copy of what lies in memory, unless its blocks are quantized on their way into the tiles.
+    fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+        let piece = target.piece;
+        let is_prepared = self.is_prepared();
+        if is_prepared {
+            self.prepare(piece, values);
+        }
+        if self.write_tile_blocks(target, is_prepared.then_some(&values[..])) {
+            return Ok(());
+        }
+        if !is_prepared {
+            self.prepare(piece, values);
+        }
+        self.quantize(piece, values)?;
+        target.convert(values);
+        Ok(())
+    }
+}
+
+/// Values that a function writes, line by line along the dense axis.
+pub(super) struct Written<F> {
+    pub(super) rows: bool,
+    pub(super) write: F,
+}
+
+impl<F: Fn(Line, &mut [f32]) + Sync> PieceSource for Written<F> {
+    fn write(&self, target: &mut Target<'_>, values: &mut Vec<f32>) -> Result<(), QuantizeError> {
+        let piece = target.piece;
+        let (outer, inner) = match self.rows {
+            true => (piece.free.clone(), piece.summed.clone()),
+            false => (piece.summed.clone(), piece.free.clone()),
+        };
+        values.clear();
+        values.resize(piece.matrices.len() * outer.len() * inner.len(), 0.0);
+        let mut lines = values.chunks_exact_mut(inner.len());
+        for matrix in piece.matrices.clone() {
+            for (index, values) in outer.clone().zip(&mut lines) {
+                let start = inner.start;
+                let line = Line {
+                    matrix,
+                    index,
+                    start,
+                };
+                (self.write)(line, values);
+            }
+        }
+        target.convert(values);
+        Ok(())
+    }
+}
+
+/// A part of a line along the dense axis of a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// Number of the matrix.
+    pub matrix: usize,
+    /// Which line it is: its position along the other axis.
+    pub index: usize,
+    /// Where along the line it begins.
+    pub start: usize,
+}

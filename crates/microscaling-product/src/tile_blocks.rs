@@ -1,0 +1,284 @@
+//! Blocks that lie in a tile as they are: from the operand, or a copy of a piece, into the tile in one go.
+
+use super::fill::{KnownElements, Room, Tiles};
+use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
+use super::pieces::{Piece, PiecePlan};
+use super::transpose::transpose;
+use core::mem::MaybeUninit;
+use microscaling::BlockFormat;
+use microscaling::internal::bits::ABS;
+use microscaling::internal::{PowerBlocks, RoundingRule, TOGETHER, largest_of_block};
+use microscaling_processor::instruction_set::Kernel;
+use microscaling_processor::prefetch;
+
+const _: () = assert!(FREE == TOGETHER);
+
+/// Quantizes whole tiles, each of 16 blocks of 32 elements whose scales are powers of two. The work ends at a block that is not
+/// tame.
+pub(super) struct TileBlocks<'a, R> {
+    pub(super) blocks: PowerBlocks,
+    pub(super) rounding: R,
+    /// The elements, line by line along the dense axis.
+    pub(super) data: &'a [f32],
+    /// Where the piece's part of each matrix begins.
+    pub(super) starts: &'a [usize],
+    /// How far apart lines begin.
+    pub(super) stride: usize,
+    pub(super) plan: &'a PiecePlan,
+    pub(super) piece: &'a Piece,
+    pub(super) tiles: Tiles,
+    pub(super) seen: &'a mut KnownElements,
+    /// Set if all of the piece was worked on.
+    pub(super) done: &'a mut bool,
+}
+
+/// The blocks of a format, if bfloat16 holds all numbers of the tame ones and a tile has whole ones.
+pub(super) fn tile_blocks(format: &BlockFormat) -> Option<PowerBlocks> {
+    let blocks = PowerBlocks::of(format)?;
+    (format.group_size() == SUMMED && blocks.mantissa_bits() <= 7).then_some(blocks)
+}
+
+impl<R: RoundingRule> Kernel for TileBlocks<'_, R> {
+    #[inline(always)]
+    fn run(self) {
+        let (plan, piece) = (self.plan, self.piece);
+        // By value: loops without branches need what they look at in registers.
+        let power_blocks = self.blocks;
+        let blocks = BlockRounding {
+            blocks: &power_blocks,
+            rounding: self.rounding,
+        };
+        let mut bounds = Bounds {
+            least: [u32::MAX; TOGETHER],
+            most: [0; TOGETHER],
+        };
+        let (across, along) = (piece.free.len() / FREE, piece.summed.len() / SUMMED);
+        let room = |matrix, i, j| {
+            let (free, summed) = (piece.free.start / FREE + i, piece.summed.start / SUMMED + j);
+            // SAFETY: pieces begin at tiles' beginnings, so that the tile is in this piece alone; the panels outlive the work
+            // on them.
+            let tile = unsafe { self.tiles.room(matrix, free, summed) };
+            prefetch(tile.as_ptr().cast(), TILE);
+            tile
+        };
+        for (matrix, start) in piece.matrices.clone().zip(self.starts) {
+            let data = &self.data[*start..];
+            if plan.rows {
+                for (i, j) in (0..across).flat_map(|i| (0..along).map(move |j| (i, j))) {
+                    let data = &data[i * FREE * self.stride + j * SUMMED..];
+                    let lines = TileLines::new(data, self.stride);
+                    let Some(tile) = blocks.rows(lines, room(matrix, i, j), &mut bounds) else {
+                        return;
+                    };
+                    if plan.side == Side::Rhs {
+                        transpose(tile);
+                    }
+                }
+            } else {
+                let firsts = (0..across).step_by(ACROSS);
+                for (i, j) in (0..along).flat_map(|j| firsts.clone().map(move |i| (i, j))) {
+                    let data = &data[j * SUMMED * self.stride + i * FREE..];
+                    let mut maxima = [[0; TOGETHER]; ACROSS];
+                    let maxima = &mut maxima[..ACROSS.min(across - i)];
+                    let mut copies = Copies(MaybeUninit::uninit());
+                    let tiles = copies.gather(data, self.stride, maxima);
+                    for (k, (lines, maxima)) in tiles.iter().zip(maxima).enumerate() {
+                        let tile = room(matrix, i + k, j);
+                        let Some(tile) = blocks.columns(lines, *maxima, tile, &mut bounds) else {
+                            return;
+                        };
+                        if plan.side == Side::Lhs {
+                            transpose(tile);
+                        }
+                    }
+                }
+            }
+        }
+        bounds.add_to(self.seen);
+        *self.done = true;
+    }
+}
+
+/// How the blocks of a tile are quantized.
+struct BlockRounding<'a, R> {
+    blocks: &'a PowerBlocks,
+    rounding: R,
+}
+
+impl<R: RoundingRule> BlockRounding<'_, R> {
+    /// The scales of blocks with these largest magnitudes, if all are tame. The bounds then hold for these blocks, too.
+    #[inline(always)]
+    fn scales(&self, maxima: &[u32; TOGETHER], bounds: &mut Bounds) -> Option<[u32; TOGETHER]> {
+        let scales = self.blocks.scales(maxima)?;
+        for i in 0..TOGETHER {
+            let least = self.blocks.smallest(scales[i]);
+            let least = if maxima[i] == 0 { u32::MAX } else { least };
+            bounds.least[i] = bounds.least[i].min(least);
+            // Rounding keeps the order of magnitudes.
+            let most = self.round(f32::from_bits(maxima[i]), scales[i]);
+            bounds.most[i] = bounds.most[i].max(most);
+        }
+        Some(scales)
+    }
+
+    #[inline(always)]
+    fn round(&self, x: f32, scale: u32) -> u32 {
+        self.blocks.round(self.rounding, x, scale)
+    }
+
+    /// Blocks that are rows of the data. Returns the tile if all are tame.
+    #[inline(always)]
+    fn rows<'t>(
+        &self,
+        lines: TileLines<'_, FREE, SUMMED>,
+        tile: Room<'t>,
+        bounds: &mut Bounds,
+    ) -> Option<Tile<'t>> {
+        let mut maxima = [0; TOGETHER];
+        for (i, amax) in maxima.iter_mut().enumerate() {
+            *amax = largest_of_block(lines.line(i));
+        }
+        let scales = self.scales(&maxima, bounds)?;
+        Some(written(
+            tile,
+            #[inline(always)]
+            |i| {
+                let row = lines.line(i);
+                let mut bits = [0; SUMMED];
+                for j in 0..SUMMED {
+                    bits[j] = self.round(row[j], scales[i]);
+                }
+                let mut words = [0; LINE];
+                for p in 0..LINE {
+                    words[p] = word(bits[2 * p], bits[2 * p + 1]);
+                }
+                words
+            },
+        ))
+    }
+
+    /// Blocks that are columns of the data. Returns the tile if all are tame.
+    #[inline(always)]
+    fn columns<'t>(
+        &self,
+        lines: &[[f32; FREE]; SUMMED],
+        maxima: [u32; TOGETHER],
+        tile: Room<'t>,
+        bounds: &mut Bounds,
+    ) -> Option<Tile<'t>> {
+        let scales = self.scales(&maxima, bounds)?;
+        Some(written(
+            tile,
+            #[inline(always)]
+            |p| {
+                let [even, odd] = [&lines[2 * p], &lines[2 * p + 1]];
+                let mut bits = [[0; FREE]; 2];
+                for j in 0..FREE {
+                    bits[0][j] = self.round(even[j], scales[j]);
+                }
+                for j in 0..FREE {
+                    bits[1][j] = self.round(odd[j], scales[j]);
+                }
+                let mut words = [0; LINE];
+                for j in 0..FREE {
+                    words[j] = word(bits[0][j], bits[1][j]);
+                }
+                words
+            },
+        ))
+    }
+}
+
+/// Tiles that are copied together: as many as lie next to each other in a piece.
+const ACROSS: usize = 16;
+/// Rows that are copied together.
+const ROWS: usize = 8;
+
+/// Room for copies of tiles whose blocks are columns.
+#[repr(align(64))]
+struct Copies(MaybeUninit<[[[f32; FREE]; SUMMED]; ACROSS]>);
+
+impl Copies {
+    /// Copies as many tiles as there are maxima, which are of zeros before, and of the tiles' blocks afterwards. Rows that are far apart
+    /// push each other out of the nearest cache, so that all are read once, in stretches as long as possible.
+    #[inline(always)]
+    fn gather(
+        &mut self,
+        data: &[f32],
+        stride: usize,
+        maxima: &mut [[u32; TOGETHER]],
+    ) -> &[[[f32; FREE]; SUMMED]] {
+        assert!(maxima.len() <= ACROSS);
+        let copies: *mut [[f32; FREE]; SUMMED] = self.0.as_mut_ptr().cast();
+        for first in (0..SUMMED).step_by(ROWS) {
+            for (i, maxima) in maxima.iter_mut().enumerate() {
+                let rows = TileLines::<ROWS, FREE>::new(&data[first * stride + i * FREE..], stride);
+                // In registers, as a copy.
+                let mut most = *maxima;
+                for k in 0..ROWS {
+                    let row = *rows.line(k);
+                    // SAFETY: there is room for this tile, and a tile has this line.
+                    unsafe { (&raw mut (*copies.add(i))[first + k]).write(row) };
+                    for j in 0..FREE {
+                        most[j] = most[j].max(row[j].to_bits() & ABS);
+                    }
+                }
+                *maxima = most;
+            }
+        }
+        // SAFETY: all lines of these tiles are written.
+        unsafe { core::slice::from_raw_parts(copies, maxima.len()) }
+    }
+}
+
+type Tile<'a> = &'a mut [u32; TILE];
+
+/// A tile with the words of 16 lines.
+#[inline(always)]
+fn written(tile: Room<'_>, line: impl Fn(usize) -> [u32; LINE]) -> Tile<'_> {
+    for (i, room) in tile.iter_mut().enumerate() {
+        room.write(line(i));
+    }
+    // SAFETY: all lines are written.
+    unsafe { &mut *tile.as_mut_ptr().cast() }
+}
+
+/// C lines of N elements.
+struct TileLines<'a, const C: usize, const N: usize> {
+    data: &'a [f32],
+    /// How far apart they begin.
+    stride: usize,
+}
+
+impl<'a, const C: usize, const N: usize> TileLines<'a, C, N> {
+    #[inline(always)]
+    fn new(data: &'a [f32], stride: usize) -> Self {
+        assert!((C - 1) * stride + N <= data.len(), "a tile is whole");
+        Self { data, stride }
+    }
+
+    #[inline(always)]
+    fn line(&self, i: usize) -> &'a [f32; N] {
+        assert!(i < C);
+        // SAFETY: the last line ends where the data does, or before.
+        unsafe { &*self.data.as_ptr().add(i * self.stride).cast() }
+    }
+}
+
+/// Bounds of the quantized elements' magnitudes, as patterns, lane by lane.
+struct Bounds {
+    /// No more than the smallest one but zero.
+    least: [u32; TOGETHER],
+    /// The largest one.
+    most: [u32; TOGETHER],
+}
+
+impl Bounds {
+    #[inline(always)]
+    fn add_to(self, seen: &mut KnownElements) {
+        for i in 0..TOGETHER {
+            seen.least = seen.least.min(self.least[i].wrapping_sub(1));
+            seen.most = seen.most.max(self.most[i]);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The steps of quantizing an operand.
+
+use super::{RandomHadamard, Signs};
+use crate::format::{BlockFormat, FloatFormat};
+use crate::round::mode::Rounding;
+
+/// The steps that the elements of an operand go through on the way. No rounding is stochastic: stochastically rounded
+/// operands are quantized before.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct OperandQuantization {
+    /// Rounding to a float format, which comes first.
+    pub elementwise: Option<(FloatFormat, Rounding)>,
+    /// A random Hadamard transform along the summed axis, which comes second. Both operands of a product need the same one.
+    pub hadamard: Option<(RandomHadamard, Signs)>,
+    /// A number by which all elements are multiplied then: the reciprocal of a headroom. The product has this factor, too.
+    pub factor: Option<f32>,
+    /// Rounding to a block format, in blocks along the summed axis. Square blocks lie along the free axis, too.
+    pub blocks: Option<(BlockFormat, Rounding)>,
+}

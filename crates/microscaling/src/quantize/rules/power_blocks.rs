@@ -1,0 +1,55 @@
+//! Blocks whose scales are powers of two, many at a time: for those who write them elsewhere than in place.
+
+use super::{BlockRule, ElementRule, TOGETHER, UnitElement};
+use crate::format::BlockFormat;
+use crate::round::RoundingRule;
+
+/// Blocks of one length without sub-blocks, whose scales are powers of two and follow from the largest magnitude alone.
+#[derive(Clone, Copy)]
+pub struct PowerBlocks {
+    rule: BlockRule,
+    element: UnitElement,
+}
+
+impl PowerBlocks {
+    /// The blocks of a format, if they are such.
+    pub fn of(format: &BlockFormat) -> Option<Self> {
+        let rule = BlockRule::of(format, None);
+        let has = rule.has_powers_of_two()
+            && !rule.has_sub_blocks(format.group_size())
+            && !rule.looks_twice();
+        has.then(|| Self {
+            rule,
+            element: rule.unit_element(),
+        })
+    }
+
+    /// Explicit mantissa bits of an element.
+    pub fn mantissa_bits(&self) -> i32 {
+        self.element.mantissa_bits
+    }
+
+    /// The scales of blocks with these largest magnitudes, as patterns, if all blocks are [tame](BlockRule::tame).
+    #[inline(always)]
+    pub fn scales(&self, maxima: &[u32; TOGETHER]) -> Option<[u32; TOGETHER]> {
+        if !self.rule.are_tame(maxima) {
+            return None;
+        }
+        let mut pairs = [[0; TOGETHER]; 2];
+        let words = pairs.each_mut().map(|words| &mut words[..]);
+        self.rule.tame_pairs(maxima, maxima, words);
+        Some(pairs[0])
+    }
+
+    /// The smallest magnitude but zero of a block with this scale, as a pattern.
+    #[inline(always)]
+    pub fn smallest(&self, scale: u32) -> u32 {
+        self.element.smallest(scale)
+    }
+
+    /// An element of a tame block with this scale, rounded by `R`, as a pattern.
+    #[inline(always)]
+    pub fn round<R: RoundingRule>(&self, rule: R, x: f32, scale: u32) -> u32 {
+        rule.tame_unscaled(&self.element, scale, x, 0).to_bits()
+    }
+}
