@@ -2,7 +2,8 @@
 
 use alloc::{vec, vec::Vec};
 
-use crate::{Axis, Matrices, OperandQuantization, Panels, ProductPath, Side};
+use crate::{Axis, Matrices, Panels, ProductPath, Side};
+use microscaling::OperandQuantization;
 use microscaling::RandomStream;
 
 /// The product of two matrices, [m, k] and [n, k], of lengths [m, n, k].
