@@ -10,8 +10,8 @@ use crate::{Function, MxKernels};
 /// Functions beside Burn's ops, which models and losses call. The defaults are plain arithmetic. A `Change` is one of a tensor's
 /// role in an emulation.
 ///
-/// The trait stands beside [`MxKernels`]: Rust admits an implementation for every backend with kernels and one for burn's
-/// `Autodiff` of it only in the crate of [`MxKernels`].
+/// The trait stands beside [`MxKernels`]: only the crate of [`MxKernels`] may implement a trait both for every backend with
+/// kernels and for burn's `Autodiff` of every such backend.
 pub trait ModelOps<Change>: Backend {
     /// The tensor with a changed role or exemption in the emulation. Without emulation, this is the tensor.
     fn change(tensor: FloatTensor<Self>, change: Change) -> FloatTensor<Self> {

@@ -50,7 +50,7 @@ pub trait Kernel {
     }
 }
 
-/// A loop without a type of its own. Mark the closure `#[inline(always)]`.
+/// A closure as a kernel. Mark the closure `#[inline(always)]`.
 impl<F: FnOnce()> Kernel for F {
     #[inline(always)]
     fn run(self) {

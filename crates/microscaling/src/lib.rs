@@ -38,7 +38,7 @@ pub use round::random::RandomStream;
 #[cfg(feature = "std")]
 pub use statistics::{Comparison, PartStatistics, Statistics, StatisticsParts};
 
-/// What the crate of products uses of the inside.
+/// Items for the crate of products.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::format::text::parameters::Parameters;

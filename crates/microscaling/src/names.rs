@@ -107,7 +107,7 @@ pub(crate) use impl_serde_by_text;
 /// Reads a value from a string, borrowed or not.
 #[cfg(feature = "serde")]
 pub struct TextVisitor<T> {
-    /// What a message says was expected.
+    /// The kind of value that a message names.
     pub expected: &'static str,
     /// The type of the value.
     pub value: core::marker::PhantomData<T>,

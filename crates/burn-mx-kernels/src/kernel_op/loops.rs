@@ -140,12 +140,12 @@ impl<A: Slices, B: Slices> Slices for (A, B) {
 }
 
 /// Slices of whole rows.
-struct Rows<S> {
+struct RowSlices<S> {
     slices: S,
     length: usize,
 }
 
-impl<S: Slices> Divide for Rows<S> {
+impl<S: Slices> Divide for RowSlices<S> {
     fn elements(&self) -> usize {
         self.slices.elements()
     }
@@ -163,14 +163,16 @@ impl<S: Slices> Divide for Rows<S> {
 
 /// Calls `work` on parts of whole rows that together are all of `slices`.
 pub(super) fn in_parts<S: Slices>(slices: S, length: usize, work: impl Fn(S) + Sync) {
-    share_all(Rows { slices, length }, &|rows: Rows<S>| work(rows.slices));
+    share_all(RowSlices { slices, length }, &|rows: RowSlices<S>| {
+        work(rows.slices)
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// So many elements are shared among threads.
+    /// Threads share this number of elements.
     const LARGE: usize = 1 << 17;
 
     #[test]

@@ -199,8 +199,8 @@ impl BlockFormat {
         self.shifts.is_some() || matches!(self.non_finite, NonFinite::Kept)
     }
 
-    /// Whether every number is an element times the scale of its block, times a tensor scale if there is one: no sub-scales, shifts
-    /// or outer scales, no scale of its own for each element, and no table of elements.
+    /// Whether every number is an element times the scale of its block, beside a tensor scale. Sub-scales, shifts, outer scales, a
+    /// scale for each element, and elements by tables are not such formats.
     pub fn is_element_times_scale(&self) -> bool {
         let is_shared = self.shared_exp_method == SharedExpMethod::Max;
         let is_alone = self.sub_scales.is_none() && self.outer.is_none();
