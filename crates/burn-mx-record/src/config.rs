@@ -1,6 +1,6 @@
 //! The configuration of a recorder.
 
-use microscaling_product::Accumulation;
+use microscaling_product::{Accumulation, ParseAccumulatorError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RecordError;
@@ -126,8 +126,8 @@ impl RecorderConfig {
         for name in &self.what_if_accumulators {
             let error = |allowed: &str| error("what_if_accumulators", name.clone(), allowed);
             let accumulation = name.parse();
-            let accumulation = accumulation
-                .map_err(|reason: microscaling::ParseFormatError| error(&reason.to_string()))?;
+            let accumulation =
+                accumulation.map_err(|reason: ParseAccumulatorError| error(&reason.to_string()))?;
             if accumulators.contains(&accumulation) {
                 return Err(error("allowed: each accumulator once"));
             }

@@ -14,7 +14,7 @@ pub use accumulator::accumulation::Accumulation;
 pub use accumulator::chip::Chip;
 pub use accumulator::output::SumFormat;
 pub use accumulator::{Accumulator, Order, Overflow, ScaleAt};
-pub use error::AccumulateError;
+pub use error::{AccumulateError, AccumulatorError, ParseAccumulatorError};
 pub use operand::AccumulatorOperand;
 pub use operand::kind::{OperandKind, OperandType, ScaleType};
 pub use operand::matrix::AccumulatorMatrix;

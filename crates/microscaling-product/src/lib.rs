@@ -26,8 +26,9 @@ mod transpose;
 #[cfg(feature = "std")]
 pub use accumulate::SumStatistics;
 pub use accumulate::{
-    AccumulateError, Accumulation, Accumulator, AccumulatorMatrix, AccumulatorOperand, Chip,
-    OperandKind, OperandType, Order, Overflow, ScaleAt, ScaleType, SumFormat,
+    AccumulateError, Accumulation, Accumulator, AccumulatorError, AccumulatorMatrix,
+    AccumulatorOperand, Chip, OperandKind, OperandType, Order, Overflow, ParseAccumulatorError,
+    ScaleAt, ScaleType, SumFormat,
 };
 pub use epilogue::Epilogue;
 pub use error::PanelsError;

@@ -5,7 +5,7 @@ pub(super) mod chip;
 pub(super) mod output;
 mod text;
 
-use microscaling::FormatError;
+use crate::accumulate::error::AccumulatorError;
 use microscaling::internal::impl_by_name;
 use output::SumFormat;
 
@@ -30,7 +30,7 @@ use output::SumFormat;
 /// );
 /// let Order::Joint { floor_exponent, .. } = promoted.order else { unreachable!() };
 /// assert_eq!(floor_exponent, -133);
-/// # Ok::<(), microscaling::ParseFormatError>(())
+/// # Ok::<(), microscaling_product::ParseAccumulatorError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Accumulator {
@@ -186,14 +186,14 @@ impl Accumulator {
     /// That all fields are in range.
     ///
     /// # Errors
-    /// [`FormatError::Accumulator`] names the field, its value and its range; [`FormatError::AccumulatorField`] names a
+    /// [`AccumulatorError::Range`] names the field, its value and its range; [`AccumulatorError::Field`] names a
     /// field that contradicts the others.
-    pub fn validate(&self) -> Result<(), FormatError> {
+    pub fn validate(&self) -> Result<(), AccumulatorError> {
         let check = |field, got: i64, (min, max): (i64, i64)| {
             if got >= min && got <= max {
                 return Ok(());
             }
-            Err(FormatError::Accumulator {
+            Err(AccumulatorError::Range {
                 order: self.order.name(),
                 field,
                 min,
@@ -202,7 +202,7 @@ impl Accumulator {
             })
         };
         let wrong = |field, got: i64, allowed| {
-            Err(FormatError::AccumulatorField {
+            Err(AccumulatorError::Field {
                 order: self.order.name(),
                 field,
                 got,
@@ -245,7 +245,7 @@ impl Accumulator {
             return wrong("promote_every", 0, "at least 1 with scale_at promotion");
         }
         if self.scale_at == ScaleAt::Product && integer {
-            return Err(FormatError::IntegerScale);
+            return Err(AccumulatorError::IntegerScale);
         }
         Ok(())
     }

@@ -1,11 +1,69 @@
-//! Operands that an accumulator does not take.
+//! Fields and texts that are no accumulator, and operands that an accumulator does not take.
 
 use super::{Chip, OperandType, ScaleType};
 use crate::{Axis, Side};
 use alloc::{string::String, vec::Vec};
-use microscaling::PackError;
-use microscaling::{BlockFormat, ElementFormat, FormatError};
+use microscaling::{BlockFormat, ElementFormat, NameError, PackError, ParseFormatError, Rounding};
 use thiserror::Error;
+
+/// Fields that make up no accumulator.
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AccumulatorError {
+    /// A field is out of range.
+    #[error("accumulator of order {order}: {field} is {got}, expected {min} to {max}")]
+    Range {
+        /// The order, for example "joint", or "output".
+        order: &'static str,
+        /// The field, for example "fraction_bits".
+        field: &'static str,
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+        /// The given value.
+        got: i64,
+    },
+    /// A field contradicts the others.
+    #[error("accumulator of order {order}: {field} is {got}, expected {allowed}")]
+    Field {
+        /// The order, for example "joint", or a chip.
+        order: &'static str,
+        /// The field, for example "group".
+        field: &'static str,
+        /// The given value.
+        got: i64,
+        /// The allowed values.
+        allowed: &'static str,
+    },
+    /// A running sum is not rounded in this way.
+    #[error("accumulator: the rounding of output is {got}, expected floor (rz) or even (rne)")]
+    SumRounding {
+        /// The given rounding.
+        got: Rounding,
+    },
+    /// Integers have no place for scales but the promotion.
+    #[error("accumulator of order integer: scale_at is product, expected promotion")]
+    IntegerScale,
+}
+
+/// A text that is no accumulator.
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ParseAccumulatorError {
+    /// Neither a name nor fields in brackets.
+    #[error(transparent)]
+    Text(#[from] ParseFormatError),
+    /// The fields make up no accumulator.
+    #[error(transparent)]
+    Accumulator(#[from] AccumulatorError),
+}
+
+impl From<NameError> for ParseAccumulatorError {
+    fn from(error: NameError) -> Self {
+        Self::Text(error.into())
+    }
+}
 
 /// Operands that an accumulator does not take. The result is untouched then.
 #[derive(Clone, PartialEq, Error)]
@@ -13,7 +71,7 @@ use thiserror::Error;
 pub enum AccumulateError {
     /// The accumulator is not valid.
     #[error(transparent)]
-    Format(#[from] FormatError),
+    Accumulator(#[from] AccumulatorError),
     /// The chip has no matrix unit for operands of these kinds.
     #[error("{chip} has no matrix unit for {lhs} times {rhs}: expected {}", .allowed.join("; "))]
     Chip {
@@ -137,4 +195,4 @@ pub enum AccumulateError {
     },
 }
 
-microscaling::debug_is_display!(AccumulateError);
+microscaling::debug_is_display!(AccumulateError, AccumulatorError, ParseAccumulatorError);

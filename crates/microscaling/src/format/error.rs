@@ -2,7 +2,6 @@
 
 use crate::format::{ElementFormat, Headroom, OuterScale, ScaleMode, SubScales};
 use crate::names::NameError;
-use crate::round::mode::Rounding;
 use alloc::format;
 use alloc::string::String;
 use thiserror::Error;
@@ -121,41 +120,6 @@ pub enum FormatError {
         /// The given element format.
         got: ElementFormat,
     },
-    /// A field of an accumulator is out of range.
-    #[error("accumulator of order {order}: {field} is {got}, expected {min} to {max}")]
-    Accumulator {
-        /// The order, for example "joint", or "output".
-        order: &'static str,
-        /// The field, for example "fraction_bits".
-        field: &'static str,
-        /// Least value.
-        min: i64,
-        /// Greatest value.
-        max: i64,
-        /// The given value.
-        got: i64,
-    },
-    /// A field of an accumulator contradicts the others.
-    #[error("accumulator of order {order}: {field} is {got}, expected {allowed}")]
-    AccumulatorField {
-        /// The order, for example "joint", or a chip.
-        order: &'static str,
-        /// The field, for example "group".
-        field: &'static str,
-        /// The given value.
-        got: i64,
-        /// The allowed values.
-        allowed: &'static str,
-    },
-    /// A running sum is not rounded in this way.
-    #[error("accumulator: the rounding of output is {got}, expected floor (rz) or even (rne)")]
-    SumRounding {
-        /// The given rounding.
-        got: Rounding,
-    },
-    /// Integers have no place for scales but the promotion.
-    #[error("accumulator of order integer: scale_at is product, expected promotion")]
-    IntegerScale,
     /// A headroom that is not a fraction of at least 1/2 and less than 2.
     #[error("headroom is {numerator}/{denominator}, expected at least 1/2 and less than 2")]
     Headroom {

@@ -1,13 +1,13 @@
 //! A choice of an accumulator: by a chip's name, or by its fields.
 
 use super::text::{promotion_text, take_promotion};
+use crate::accumulate::error::{AccumulatorError, ParseAccumulatorError};
 use crate::accumulate::operand::kind::OperandKind;
 use crate::accumulate::{AccumulateError, Accumulator, Chip, ScaleAt};
 use alloc::{format, vec::Vec};
 use core::fmt;
 use core::str::FromStr;
 use microscaling::internal::Parameters;
-use microscaling::{FormatError, ParseFormatError};
 use microscaling::{NameError, internal::impl_serde_by_text};
 
 /// A choice of an accumulator: a chip, whose operands select the accumulator, or one accumulator for all operands.
@@ -124,7 +124,7 @@ impl fmt::Display for Accumulation {
 }
 
 impl FromStr for Accumulation {
-    type Err = ParseFormatError;
+    type Err = ParseAccumulatorError;
 
     /// The choice that the text says, spelled exactly.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -140,12 +140,14 @@ impl FromStr for Accumulation {
             let (promote_every, scale_at) = take_promotion(&mut parameters, ScaleAt::Product)?;
             parameters.finish()?;
             if scale_at == ScaleAt::Promotion && promote_every == 0 {
-                return Err(ParseFormatError::Format(FormatError::AccumulatorField {
-                    order: chip.name(),
-                    field: "promote_every",
-                    got: 0,
-                    allowed: "at least 1 with scale_at promotion",
-                }));
+                return Err(ParseAccumulatorError::Accumulator(
+                    AccumulatorError::Field {
+                        order: chip.name(),
+                        field: "promote_every",
+                        got: 0,
+                        allowed: "at least 1 with scale_at promotion",
+                    },
+                ));
             }
             return Ok(Self::Chip {
                 chip,
@@ -155,7 +157,7 @@ impl FromStr for Accumulation {
         }
         match text.starts_with("accumulator") {
             true => Ok(Self::Accumulator(text.parse()?)),
-            false => Err(ParseFormatError::Unknown(NameError::new(
+            false => Err(ParseAccumulatorError::from(NameError::new(
                 "accumulator",
                 text,
                 Self::expected(),

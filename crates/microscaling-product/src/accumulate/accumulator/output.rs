@@ -1,10 +1,10 @@
 //! The format of a running sum.
 
+use crate::accumulate::error::{AccumulatorError, ParseAccumulatorError};
 use alloc::{format, string::ToString, vec};
 use core::fmt;
 use core::str::FromStr;
 use microscaling::Rounding;
-use microscaling::{FormatError, ParseFormatError};
 use microscaling::{NameError, internal::impl_serde_by_text};
 
 /// The float format of a running sum, and how a sum is rounded to it.
@@ -43,13 +43,13 @@ impl SumFormat {
     /// A format of 2 to 8 exponent bits and 1 to 23 mantissa bits.
     ///
     /// # Errors
-    /// [`FormatError::Accumulator`] names the argument that is out of range, [`FormatError::SumRounding`] a rounding that is
+    /// [`AccumulatorError::Range`] names the argument that is out of range, [`AccumulatorError::SumRounding`] a rounding that is
     /// neither [`TowardZero`](Rounding::TowardZero) nor [`NearestEven`](Rounding::NearestEven).
     pub const fn new(
         exponent_bits: u32,
         mantissa_bits: u32,
         rounding: Rounding,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self, AccumulatorError> {
         if exponent_bits < 2 || exponent_bits > 8 {
             return Err(out_of_range("exponent_bits", exponent_bits, 2, 8));
         }
@@ -60,7 +60,7 @@ impl SumFormat {
             Rounding::TowardZero | Rounding::NearestEven => {
                 Ok(Self::of(exponent_bits, mantissa_bits, rounding))
             }
-            got => Err(FormatError::SumRounding { got }),
+            got => Err(AccumulatorError::SumRounding { got }),
         }
     }
 
@@ -95,8 +95,8 @@ impl SumFormat {
     }
 }
 
-const fn out_of_range(field: &'static str, got: u32, min: i64, max: i64) -> FormatError {
-    FormatError::Accumulator {
+const fn out_of_range(field: &'static str, got: u32, min: i64, max: i64) -> AccumulatorError {
+    AccumulatorError::Range {
         order: "output",
         field,
         min,
@@ -120,11 +120,11 @@ impl fmt::Display for SumFormat {
 pub(super) const EXPECTED: &str = "a format, f32, f16, bf16 or e…m… of 2 to 8 exponent and 1 to 23 mantissa bits, then _rz or _rne, as e8m13_rz";
 
 impl FromStr for SumFormat {
-    type Err = ParseFormatError;
+    type Err = ParseAccumulatorError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let unknown = || {
-            ParseFormatError::Unknown(NameError::new(
+            ParseAccumulatorError::from(NameError::new(
                 "format of a sum",
                 text.to_string(),
                 vec![

@@ -4,6 +4,7 @@ use super::output::EXPECTED;
 use super::{
     FLOOR_EXPONENT, FLOOR_EXPONENTS, FRACTION_BITS, INTEGER_BITS, LATE_FRACTION_BITS, TERMS,
 };
+use crate::accumulate::error::ParseAccumulatorError;
 use crate::accumulate::{Accumulator, Order, Overflow, ScaleAt, SumFormat};
 use alloc::{
     format,
@@ -256,12 +257,12 @@ fn parse(parameters: &mut Parameters<'_>) -> Result<Accumulator, ParseFormatErro
 }
 
 impl FromStr for Accumulator {
-    type Err = ParseFormatError;
+    type Err = ParseAccumulatorError;
 
     /// The accumulator that the text says, spelled exactly.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let Some(parameters) = Parameters::of(text, FAMILY, &["order"]) else {
-            return Err(ParseFormatError::Unknown(NameError::new(
+            return Err(ParseAccumulatorError::from(NameError::new(
                 "accumulator",
                 text,
                 vec!["accumulator(…)"],
