@@ -1,4 +1,4 @@
-//! Fields and texts that are no accumulator, and operands that an accumulator does not take.
+//! The errors of accumulators: their fields, their texts and their operands.
 
 use super::{Chip, OperandType, ScaleType};
 use crate::{Axis, Side};
@@ -6,7 +6,7 @@ use alloc::{string::String, vec::Vec};
 use microscaling::{BlockFormat, ElementFormat, NameError, PackError, ParseFormatError, Rounding};
 use thiserror::Error;
 
-/// Fields that make up no accumulator.
+/// Fields that contradict each other, or are out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AccumulatorError {
@@ -47,7 +47,7 @@ pub enum AccumulatorError {
     IntegerScale,
 }
 
-/// A text that is no accumulator.
+/// A text that describes an accumulator wrongly.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseAccumulatorError {
