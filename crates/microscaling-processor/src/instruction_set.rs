@@ -51,9 +51,12 @@ pub trait Kernel {
 }
 
 /// A closure as a kernel. Mark the closure `#[inline(always)]`.
-impl<F: FnOnce()> Kernel for F {
+///
+/// Not `FnOnce`: the compiler calls most closures by a function in between then, which is not inlined, and so is compiled for the
+/// baseline.
+impl<F: FnMut()> Kernel for F {
     #[inline(always)]
-    fn run(self) {
+    fn run(mut self) {
         self();
     }
 }

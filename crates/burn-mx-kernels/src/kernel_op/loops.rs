@@ -12,7 +12,7 @@ pub(super) fn map_in_place(data: &mut [f32], function: impl Fn(f32) -> f32 + Cop
         dispatch(
             #[inline(always)]
             || {
-                for x in data {
+                for x in data.iter_mut() {
                     *x = function(*x);
                 }
             },

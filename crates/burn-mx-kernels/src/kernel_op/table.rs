@@ -98,7 +98,7 @@ impl Table {
                 dispatch(
                     #[inline(always)]
                     || {
-                        for (g, factor) in grad.iter_mut().zip(factors) {
+                        for (g, factor) in grad.iter_mut().zip(factors.iter()) {
                             *g = round(*factor * round(*g));
                         }
                     },
