@@ -18,7 +18,7 @@ use burn_mx_core::{MxSpecs, StaticInput};
 use microscaling::safetensors::CheckpointLayout;
 
 /// The key of [`Written`] in a file's metadata.
-pub(super) const KEY: &str = "burn_mx";
+pub(super) use microscaling::safetensors::DESCRIPTION_KEY as KEY;
 
 /// Metadata that the tensors do not contain: the layout, and the specs of the packed weights.
 #[derive(Debug, Default, Serialize, Deserialize)]

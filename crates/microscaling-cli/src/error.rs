@@ -78,12 +78,6 @@ pub(crate) enum Error {
         tensor: String,
         shape: Vec<usize>,
     },
-    #[error("{}: the metadata `{key}`: {reason}", .path.display())]
-    Metadata {
-        path: PathBuf,
-        key: &'static str,
-        reason: String,
-    },
     #[error("{}: the file has no packed weight in {looked_for}; see `inspect`", .path.display())]
     NothingPacked { path: PathBuf, looked_for: String },
     #[error("{}: there is no tensor to pack: {reason}", .path.display())]

@@ -6,20 +6,16 @@ use crate::error::Error;
 use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
 use burn_mx_files::{NewFile, put_all};
+use microscaling::Packed;
 use microscaling::safetensors::{
-    self, CheckpointLayout, HeaderEntry, METADATA_KEY, PackedFiles, header,
+    self, CheckpointLayout, DESCRIPTION_KEY, HeaderEntry, METADATA_KEY, PackedFiles, header,
 };
-use microscaling::{NameError, Packed};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-
-/// The key of the metadata in burn-mx's checkpoints, JSON: the layout, the specs and static scales of packed weights, and whose
-/// names tensors have.
-const BURN_MX_KEY: &str = "burn_mx";
 
 /// A packed weight, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
 pub(crate) type PackedWeight = (Packed, Option<f32>);
@@ -172,15 +168,17 @@ impl Output<'_> {
     ) -> Result<BTreeMap<String, String>, Error> {
         let file = &self.read.files()[number];
         let keys = file.metadata_keys().into_iter();
-        let keys = keys.filter(|key| ![METADATA_KEY, BURN_MX_KEY].contains(key));
+        let keys = keys.filter(|key| ![METADATA_KEY, DESCRIPTION_KEY].contains(key));
         let mut metadata: BTreeMap<String, String> = keys
             .filter_map(|key| Some((key.to_owned(), file.metadata(key)?.to_owned())))
             .collect();
         // Without packed weights the input's metadata say nothing of those that are written.
-        if let Some(text) = file.metadata(BURN_MX_KEY)
+        if let Some(text) = file.metadata(DESCRIPTION_KEY)
             && !self.read.weights().is_empty()
         {
-            metadata.insert(BURN_MX_KEY.to_owned(), self.burn_mx(number, text)?);
+            let text = self.layout.describe(text);
+            let text = text.map_err(|source| Error::file(&self.input.files[number], source))?;
+            metadata.insert(DESCRIPTION_KEY.to_owned(), text);
         }
         if self.layout == CheckpointLayout::Microscaling {
             let described = weights
@@ -194,30 +192,6 @@ impl Output<'_> {
             metadata.entry("format".into()).or_insert("pt".into());
         }
         Ok(metadata)
-    }
-
-    /// burn-mx's metadata for the same weights in this layout. The tensors keep their names and shapes.
-    fn burn_mx(&self, number: usize, text: &str) -> Result<String, Error> {
-        let fail = |reason: String| Error::Metadata {
-            path: self.input.files[number].clone(),
-            key: BURN_MX_KEY,
-            reason,
-        };
-        let mut written: Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| fail(error.to_string()))?;
-        let layout = written.get("layout").and_then(Value::as_str);
-        let layout: CheckpointLayout = layout
-            .ok_or_else(|| fail("has no text `layout`".into()))?
-            .parse()
-            .map_err(|error: NameError| fail(error.to_string()))?;
-        // Without the field the layout says whose names they are.
-        let names = match layout {
-            CheckpointLayout::Microscaling => "burn",
-            CheckpointLayout::Weights(_) => "pytorch",
-        };
-        written.entry("names").or_insert(names.into());
-        written.insert("layout".into(), self.layout.name().into());
-        Ok(Value::Object(written).to_string())
     }
 
     /// The `quantization_config` of a model's `config.json`, in a file beside, where the layout has one.

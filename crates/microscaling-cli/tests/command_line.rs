@@ -272,8 +272,11 @@ fn burn_mx_metadata_is_carried_over() {
     assert_eq!(burn_mx("there")["names"], "pytorch");
 
     for (text, parts) in [
-        ("[]", "the metadata `burn_mx`: invalid type"),
-        ("{}", "the metadata `burn_mx`: has no text `layout`"),
+        (
+            "[]",
+            "the description under `burn_mx` cannot be read: invalid type",
+        ),
+        ("{}", "the description under `burn_mx`: `layout` is missing"),
         (r#"{"layout": "x"}"#, "`x`"),
     ] {
         with_burn_mx(text);

@@ -4,17 +4,13 @@
 use std::{collections::HashMap, fmt::Display};
 
 use burn_mx::{Packed, WeightLayout};
-use microscaling::safetensors::{PackedFile, PackedFiles};
+use microscaling::safetensors::{CheckpointLayout, DESCRIPTION_KEY, PackedFile, PackedFiles};
 use microscaling::{PackedParts, StoredTensor, StoredType};
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use serde_json::Value;
 
 use crate::Error;
 
 const LAYOUT: WeightLayout = WeightLayout::Nvfp4PackQuantized;
-
-/// burn-mx's description of a checkpoint, in its metadata.
-const KEY: &str = "burn_mx";
 
 fn other(error: impl Display) -> Error {
     Error::Other(error.to_string())
@@ -24,7 +20,8 @@ fn other(error: impl Display) -> Error {
 /// packed.
 pub(super) fn with_divisors(checkpoint: &[u8]) -> Result<(Vec<u8>, Vec<String>), Error> {
     let file = PackedFile::read(checkpoint).map_err(other)?;
-    let metadata = file.metadata(KEY).map(described).transpose()?;
+    let described = |text| CheckpointLayout::from(LAYOUT).describe(text).map_err(other);
+    let metadata = file.metadata(DESCRIPTION_KEY).map(described).transpose()?;
     let read = PackedFiles::new(vec![file], None).map_err(other)?;
     let mut stored = Vec::new();
     for name in read.weights().keys() {
@@ -50,17 +47,12 @@ pub(super) fn with_divisors(checkpoint: &[u8]) -> Result<(Vec<u8>, Vec<String>),
         let view = TensorView::new(dtype, tensor.shape.clone(), &tensor.bytes);
         tensors.push((tensor.name.as_str(), view.map_err(other)?));
     }
-    let metadata = metadata.map(|text| (KEY.to_owned(), text)).into_iter();
+    let metadata = metadata
+        .map(|text| (DESCRIPTION_KEY.to_owned(), text))
+        .into_iter();
     let metadata: HashMap<_, _> = metadata.chain([("format".into(), "pt".into())]).collect();
     let file = serialize(tensors, Some(metadata)).map_err(other)?;
     Ok((file, ignored))
-}
-
-/// The description for the other layout.
-fn described(text: &str) -> Result<String, Error> {
-    let mut description: Value = serde_json::from_str(text).map_err(other)?;
-    description["layout"] = LAYOUT.name().into();
-    Ok(description.to_string())
 }
 
 /// The tensors of a weight.

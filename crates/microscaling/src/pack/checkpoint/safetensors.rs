@@ -33,7 +33,7 @@ pub use error::FileError;
 pub use files::PackedFiles;
 pub use folder::{CheckpointFiles, CheckpointFilesError};
 pub use header::{HeaderEntry, header};
-pub use layout::CheckpointLayout;
+pub use layout::{CheckpointLayout, DESCRIPTION_KEY};
 pub use scaled::ScaledWeight;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! Why a file is not written, or not read.
 
 use crate::format::ParseFormatError;
+use crate::names::NameError;
 use crate::pack::{PackError, WeightLayoutError};
 use ::safetensors::SafeTensorError;
 use alloc::{boxed::Box, string::String};
@@ -82,6 +83,12 @@ pub enum FileError {
         /// The name of the file.
         file: String,
     },
+    /// The description of a checkpoint of burn-mx does not name a layout.
+    #[error("packed tensors: the description under `burn_mx`: `layout` is missing")]
+    NoLayout,
+    /// A checkpoint of burn-mx names a layout that this version does not know.
+    #[error("packed tensors: the description under `burn_mx`: {0}")]
+    Description(NameError),
     /// The tensors of a weight are none in the layout that their names and types say.
     #[error("packed tensors: {0}")]
     Layout(Box<WeightLayoutError>),

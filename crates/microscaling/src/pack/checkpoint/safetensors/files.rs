@@ -1,6 +1,6 @@
 //! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
-use super::{CheckpointLayout, FileError, FileTensor, PackedFile, ScaledWeight};
+use super::{CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, PackedFile, ScaledWeight};
 use crate::pack::{Packed, StoredType, StoredView, WeightLayout};
 use alloc::{
     borrow::ToOwned,
@@ -211,7 +211,7 @@ impl<'a> PackedFiles<'a> {
             })
         };
         let packed = layout.load(weight, find);
-        let by_us = |file: usize| self.files[file].metadata(BURN_MX_KEY).is_some();
+        let by_us = |file: usize| self.files[file].metadata(DESCRIPTION_KEY).is_some();
         let divisor = parts.last().filter(|(part, _)| {
             layout == WeightLayout::Nvfp4PackQuantized && !self.file_of(part).is_some_and(by_us)
         });
@@ -224,9 +224,6 @@ impl<'a> PackedFiles<'a> {
         Some(packed.map_err(|error| FileError::Layout(Box::new(error))))
     }
 }
-
-/// The key of the metadata in burn-mx's checkpoints.
-const BURN_MX_KEY: &str = "burn_mx";
 
 /// The names of the tensors of a weight.
 fn parts_in(layout: WeightLayout, weight: &str) -> impl Iterator<Item = String> {
