@@ -1,6 +1,6 @@
 //! Products by the accumulators of chips, against the bfloat16 product.
 
-use super::{Args, Operands, Shape, median};
+use crate::{Args, Operands, Shape, median};
 use comfy_table::{Table, presets};
 use microscaling::{Accumulation, AccumulatorMatrix, ProductPath, RandomStream, Rounding};
 use serde::Serialize;

@@ -1,0 +1,1 @@
+../../../../../../microscaling/tests/suite/accumulator_files/cases.rs
