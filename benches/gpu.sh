@@ -20,7 +20,7 @@ build() {
     executables() { sed -n 's|.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*|\1 \2|p'; }
     {
         cargo test --release "${features[@]}" --test kernels --test host_round_trips --no-run
-        cargo build --release "${features[@]}" -p burn-mx-lab
+        cargo build --release "${features[@]}" --bin burn-mx-lab
         cargo bench "${features[@]}" --bench devices --bench train_step --no-run
     } | executables | while read -r name path; do
         strip -o "$folder/$name" "$path"

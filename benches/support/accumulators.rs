@@ -21,7 +21,7 @@ struct Figure {
 }
 
 /// Measures every accumulator with every shape and number of threads.
-pub(super) fn report(
+pub(crate) fn report(
     args: &Args,
     shapes: &[Shape],
     threads: &[u16],

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The examples that are tested.
 const EXAMPLES: [&str; 2] = ["ffn", "llama"];
 
-/// The program with subcommands, of the package of this name.
+/// The program with subcommands.
 pub(crate) const LAB: &str = "burn-mx-lab";
 
 /// The features that cargo builds these tests and the programs with. `default` is one: a build without it is another build.
@@ -36,14 +36,12 @@ fn build() -> HashMap<String, PathBuf> {
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["build", "--message-format", "json-render-diagnostics"])
-        .args(["--package", env!("CARGO_PKG_NAME")])
         .args(EXAMPLES.iter().flat_map(|example| ["--example", example]))
-        .args(["--package", LAB, "--bin", LAB])
+        .args(["--bin", LAB])
         .args(place())
         .arg("--no-default-features");
     for (feature, _) in FEATURES.iter().filter(|(_, enabled)| *enabled) {
-        let feature = format!("{}/{feature}", env!("CARGO_PKG_NAME"));
-        command.args(["--features", &feature]);
+        command.args(["--features", feature]);
     }
     let output = command
         .stderr(Stdio::inherit())

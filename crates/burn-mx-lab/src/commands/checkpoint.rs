@@ -2,10 +2,10 @@
 //! sizes. Shows what a checkpoint holds, and how two differ.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- checkpoint
-//! cargo run --release -p burn-mx-lab -- checkpoint train --preset nvfp4 --out out/nvfp4
-//! cargo run --release -p burn-mx-lab -- checkpoint inspect out/checkpoint/microscaling.safetensors
-//! cargo run --release -p burn-mx-lab -- checkpoint diff out/checkpoint/microscaling.safetensors out/checkpoint/gpt-oss.safetensors
+//! cargo run --release --bin burn-mx-lab -- checkpoint
+//! cargo run --release --bin burn-mx-lab -- checkpoint train --preset nvfp4 --out out/nvfp4
+//! cargo run --release --bin burn-mx-lab -- checkpoint inspect out/checkpoint/microscaling.safetensors
+//! cargo run --release --bin burn-mx-lab -- checkpoint diff out/checkpoint/microscaling.safetensors out/checkpoint/gpt-oss.safetensors
 //! ```
 
 use std::{

@@ -2,30 +2,24 @@
 //! Options choose the model, presets, specs for single layers, seeds and the backend. Runs can be resumed.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- compare --model cnn --preset mxfp8_e4m3 --preset mxfp4
-//! cargo run --release -p burn-mx-lab -- compare --model transformer --preset all --seed 0 --seed 1 --json runs.json
-//! cargo run --release -p burn-mx-lab -- compare --model lstm --preset mxfp4 --layer 'lstm.*.hidden_transform=fp32'
-//! cargo run --release -p burn-mx-lab -- compare --preset mxfp4 --first-last fp32 --save run --epochs 10
+//! cargo run --release --bin burn-mx-lab -- compare --model cnn --preset mxfp8_e4m3 --preset mxfp4
+//! cargo run --release --bin burn-mx-lab -- compare --model transformer --preset all --seed 0 --seed 1 --json runs.json
+//! cargo run --release --bin burn-mx-lab -- compare --model lstm --preset mxfp4 --layer 'lstm.*.hidden_transform=fp32'
+//! cargo run --release --bin burn-mx-lab -- compare --preset mxfp4 --first-last fp32 --save run --epochs 10
 //! ```
+//!
+//! The folder `training` has the models, their tasks, and what a run needs beside the learner.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `cli.rs`, `plan.rs` | the command line, checked into a `Plan` before any work starts |
-//! | `presets.rs`, `layers.rs` | names of presets; specs for single layers |
-//! | `models.rs`, `models/` | the models |
-//! | `tasks.rs`, `tasks/` | what they learn: 8×8 digits, sums as text |
+//! | `cli.rs`, `plan.rs` | the command line, checked into a `SweepPlan` before any work starts |
 //! | `sweep.rs` | FP32 first, then each MX format: the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>` |
-//! | `train.rs`, `trainee.rs` | one training run on one backend, by burn-train's learner |
+//! | `train.rs` | one training run on one backend, by burn-train's learner |
 //! | `found.rs` | recipes of a search, of which short runs show the best one |
-//! | `stages.rs` | specs that change between two steps |
-//! | `epochs.rs` | batches, in an order that depends on the seed and the epoch alone |
-//! | `history.rs` | loss and time of every step |
-//! | `saved.rs` | a folder that a run can be resumed from |
 //! | `recording.rs` | the options of the recorder |
 //! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
 //! | `cost.rs` | the products of a step, for models of their cost in hardware |
 //! | `report.rs`, `plot.rs`, `pareto.rs` | the table and the JSON; loss curves and scores over bits as SVG, losses for TensorBoard |
-//! | `output.rs` | files that are tried before the work and written after it |
 
 mod cli;
 mod cost;

@@ -1,10 +1,10 @@
 //! Checks the library against golden files, outputs of the reference implementations, through its public API.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- conformance                      # the files of tests/data/golden and tests/data/accumulators
-//! cargo run --release -p burn-mx-lab -- conformance DIR…              # those of other folders
-//! cargo run --release -p burn-mx-lab -- conformance --backend flex --file vector --case 3
-//! cargo run --release -p burn-mx-lab --features vulkan -- conformance  # also on a GPU
+//! cargo run --release --bin burn-mx-lab -- conformance                      # the files of tests/data/golden and tests/data/accumulators
+//! cargo run --release --bin burn-mx-lab -- conformance DIR…              # those of other folders
+//! cargo run --release --bin burn-mx-lab -- conformance --backend flex --file vector --case 3
+//! cargo run --release --bin burn-mx-lab --features vulkan -- conformance  # also on a GPU
 //! ```
 //!
 //! Prints one line for each golden file and backend, `NAME[backend]: P passed, F failed, S skipped`. Below it are the

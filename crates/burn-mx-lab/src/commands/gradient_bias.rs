@@ -1,8 +1,8 @@
 //! Are the gradients of a recipe biased? Each preset's quantized backward passes against exact ones, on models of `compare`.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- gradient-bias
-//! cargo run --release -p burn-mx-lab -- gradient-bias --model cnn --preset mxfp4 --preset mxfp4_sr_rht --passes 1024
+//! cargo run --release --bin burn-mx-lab -- gradient-bias
+//! cargo run --release --bin burn-mx-lab -- gradient-bias --model cnn --preset mxfp4 --preset mxfp4_sr_rht --passes 1024
 //! ```
 //!
 //! A model trains for some steps in full precision; then, on one batch, the gradients of many quantized backward passes are

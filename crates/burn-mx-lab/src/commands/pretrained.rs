@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! python3 crates/burn-mx-lab/python/fetch.py target/pretrained
-//! cargo run --release -p burn-mx-lab -- pretrained --config all
-//! cargo run --release -p burn-mx-lab -- pretrained --model minilm --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
+//! cargo run --release --bin burn-mx-lab -- pretrained --config all
+//! cargo run --release --bin burn-mx-lab -- pretrained --model minilm --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
 //! ```
 //!
 //! The script brings weights, photographs, sentences, and PyTorch's outputs for them. The float model here has to agree with

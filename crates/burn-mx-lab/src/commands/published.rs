@@ -1,7 +1,7 @@
 //! Published figures about block formats, computed again: what papers and other tools say of random numbers, and what the formats
 //! of this library give.
 //!
-//! `cargo run --release -p burn-mx-lab -- published [--json FILE] [--csv FILE] [--plot FILE]`
+//! `cargo run --release --bin burn-mx-lab -- published [--json FILE] [--csv FILE] [--plot FILE]`
 //!
 //! A row is a published figure, its tolerance, and ours. The picture shows the error of every named format over the bits that an
 //! element takes. The program fails if a figure is outside its tolerance.

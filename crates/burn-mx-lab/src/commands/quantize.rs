@@ -1,10 +1,10 @@
 //! Quantizes a trained model by named configurations and shows what that costs: size and accuracy, as a table and a chart.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- quantize --config all
-//! cargo run --release -p burn-mx-lab -- quantize --architecture transformer --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
-//! cargo run --release -p burn-mx-lab -- compare --model cnn --save run && \
-//!     cargo run --release -p burn-mx-lab -- quantize --model run/fp32/seed-0/model.mpk --config MX6
+//! cargo run --release --bin burn-mx-lab -- quantize --config all
+//! cargo run --release --bin burn-mx-lab -- quantize --architecture transformer --config MXFP4E2M1 --config MXFP4E2M1_ADAQUANT
+//! cargo run --release --bin burn-mx-lab -- compare --model cnn --save run && \
+//!     cargo run --release --bin burn-mx-lab -- quantize --model run/fp32/seed-0/model.mpk --config MX6
 //! ```
 //!
 //! Without `--model` it trains the model first, as `compare` does in FP32. Calibration data are training items. The table has

@@ -1,9 +1,9 @@
 //! Shows the records of several runs side by side, as a table and as a page.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- compare --model cnn --preset mxfp4 --record out/cnn --what-if mxfp8_rceil
-//! cargo run --release -p burn-mx-lab -- report out/cnn
-//! cargo run --release -p burn-mx-lab -- report out/cnn out/other --out out/both
+//! cargo run --release --bin burn-mx-lab -- compare --model cnn --preset mxfp4 --record out/cnn --what-if mxfp8_rceil
+//! cargo run --release --bin burn-mx-lab -- report out/cnn
+//! cargo run --release --bin burn-mx-lab -- report out/cnn out/other --out out/both
 //! ```
 
 use std::{error::Error, path::PathBuf};

@@ -1,11 +1,11 @@
 //! Finds a recipe under a budget: a format for every operand of every layer, from the records of a run.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- compare --model transformer --preset mxfp8_e4m3 --record out/seen \
+//! cargo run --release --bin burn-mx-lab -- compare --model transformer --preset mxfp8_e4m3 --record out/seen \
 //!     --what-if mxfp4 --what-if mxfp6_e2m3 --what-if mxfp8_e4m3
-//! cargo run --release -p burn-mx-lab -- search out/seen --bits 5 \
+//! cargo run --release --bin burn-mx-lab -- search out/seen --bits 5 \
 //!     --format mxfp4 --format mxfp6_e2m3 --format mxfp8_e4m3 --out found.json
-//! cargo run --release -p burn-mx-lab -- compare --model transformer --preset mxfp4 --recipe found.json
+//! cargo run --release --bin burn-mx-lab -- compare --model transformer --preset mxfp4 --recipe found.json
 //! ```
 
 use std::{

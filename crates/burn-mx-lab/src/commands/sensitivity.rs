@@ -3,8 +3,8 @@
 //! `search` chooses by are compared with the measured effects by the rank correlation.
 //!
 //! ```text
-//! cargo run --release -p burn-mx-lab -- sensitivity
-//! cargo run --release -p burn-mx-lab -- sensitivity --model cnn --format mxfp4 --format nvfp4 --batches 16
+//! cargo run --release --bin burn-mx-lab -- sensitivity
+//! cargo run --release --bin burn-mx-lab -- sensitivity --model cnn --format mxfp4 --format nvfp4 --batches 16
 //! ```
 
 mod chart;

@@ -77,7 +77,7 @@ fn usage_names_the_program_and_the_subcommand() {
             error.contains(&format!("Usage: burn-mx-lab {name}")),
             "{error}"
         );
-        assert!(error.contains(options[1]), "{error}");
+        assert!(error.contains(options[0]), "{error}");
     }
 }
 

@@ -135,11 +135,11 @@ impl OperandRows {
     }
 }
 
-/// What a case compares.
+/// The numbers that a case compares.
 pub(crate) enum CaseSums {
     /// c and d of the dot products of row i and row i.
     Dots([Vec<f32>; 2]),
-    /// The product of rows and columns. So many of its elements are other numbers than the exact sums, rounded.
+    /// The product of rows and columns. `differs_from_exact` elements differ from the exact sums, rounded.
     Product {
         y: Vec<f32>,
         differs_from_exact: usize,
@@ -148,10 +148,10 @@ pub(crate) enum CaseSums {
 
 /// A case of a file.
 pub(crate) struct Case {
-    /// What the file says of it.
+    /// The case as text, from the file.
     pub(crate) text: String,
     pub(crate) accumulator: Accumulator,
-    /// The accumulator of the chip that the case names, where it is the usual one.
+    /// The accumulator of the chip that the case names, unless the case has another one.
     pub(crate) preset: Option<Accumulator>,
     pub(crate) operands: [OperandRows; 2],
     pub(crate) sums: CaseSums,
