@@ -15,16 +15,15 @@ mod training;
 use std::{error::Error, fs, path::PathBuf};
 
 use burn_mx::{Accumulation, Accumulator, MxSpecs};
+use burn_mx_lab::{own_files, tables};
 use clap::builder::RangedU64ValueParser;
 use comfy_table::Table;
 use microscaling::SumFormat;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::training::models::ModelName;
-use burn_mx_lab::{own_files, tables};
-
 use super::Refusal;
+use crate::training::models::ModelName;
 
 /// Sweep the width of an accumulator
 #[derive(Debug, clap::Args)]
@@ -171,51 +170,51 @@ pub(crate) fn with(specs: &MxSpecs, accumulator: Option<Accumulation>) -> MxSpec
     }
 }
 
-pub(crate) fn run(cli: &AccumulatorSweepArgs) -> Result<(), Box<dyn Error>> {
-    let units = cli.units().map_err(Refusal)?;
-    let specs = cli.specs(&units).map_err(Refusal)?;
-    cli.try_files().map_err(Refusal)?;
-    sweep(cli, &units, &specs)
+pub(crate) fn run(args: &AccumulatorSweepArgs) -> Result<(), Box<dyn Error>> {
+    let units = args.units().map_err(Refusal)?;
+    let specs = args.specs(&units).map_err(Refusal)?;
+    args.try_files().map_err(Refusal)?;
+    sweep(args, &units, &specs)
 }
 
 fn sweep(
-    cli: &AccumulatorSweepArgs,
+    args: &AccumulatorSweepArgs,
     units: &[Unit],
     specs: &MxSpecs,
 ) -> Result<(), Box<dyn Error>> {
-    let sums = sums::errors(cli, units, specs)?;
+    let sums = sums::errors(args, units, specs)?;
     let show = |table: &Table, name: &str| -> Result<(), Box<dyn Error>> {
         println!("{table}");
-        Ok(own_files::write(&cli.out.join(name), tables::csv(table)?)?)
+        Ok(own_files::write(&args.out.join(name), tables::csv(table)?)?)
     };
     show(&sums::table(&sums), "accumulator_sums.csv")?;
-    let chart = cli.out.join("accumulator_sums.svg");
+    let chart = args.out.join("accumulator_sums.svg");
     own_files::write(&chart, chart::sums(&sums.swept)?)?;
     println!("{}\n", chart.display());
     let mut trained = serde_json::Map::new();
-    if !cli.sums {
-        for &model in &cli.models {
+    if !args.sums {
+        for &model in &args.models {
             let split = model.task().load()?;
-            let gradients = gradients::errors(cli, units, specs, model, &split)?;
+            let gradients = gradients::errors(args, units, specs, model, &split)?;
             println!("{}", model.title());
             let table = gradients::table(&gradients);
             show(
                 &table,
                 &format!("{}_accumulator_gradients.csv", model.name()),
             )?;
-            let runs = training::runs(cli, units, specs, model, &split)?;
+            let runs = training::runs(args, units, specs, model, &split)?;
             let table = training::table(model, &runs);
             show(&table, &format!("{}_accumulators.csv", model.name()))?;
-            let chart = cli.out.join(format!("{}_accumulators.svg", model.name()));
+            let chart = args.out.join(format!("{}_accumulators.svg", model.name()));
             own_files::write(&chart, chart::model(model, &gradients, &runs)?)?;
             println!("{}\n", chart.display());
             let figures = json!({"gradients": gradients, "runs": runs});
             trained.insert(model.name().to_owned(), figures);
         }
     }
-    let file = cli.out.join("accumulator_sweep.json");
+    let file = args.out.join("accumulator_sweep.json");
     let all = json!({
-        "preset": cli.preset,
+        "preset": args.preset,
         "sums": sums.swept,
         "named_sums": sums.named,
         "models": trained,

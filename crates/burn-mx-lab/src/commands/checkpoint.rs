@@ -30,18 +30,19 @@ use burn_mx::{
     BlockFormat, Dialect, MxDevice, MxSpecs, ResolvedSpecs, Slot, WeightLayout,
     checkpoint::{Checkpoint, CheckpointLayout, Loaded, Saved, difference, inspect},
 };
+use burn_mx_lab::{own_files, quantization::B, tables};
 use burn_store::{ModuleAdapter, TensorSnapshot};
 use clap::{Subcommand, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::training::epochs::Epochs;
-use crate::training::models::{Model, ModelName, Sizes};
-use crate::training::tasks::{Batch, Split};
-use crate::training::warm_up::Train;
-use burn_mx_lab::{own_files, quantization::B, tables};
-
 use super::Refusal;
+use crate::training::{
+    epochs::Epochs,
+    models::{Model, ModelName, Sizes},
+    tasks::{Batch, Split},
+    warm_up::Train,
+};
 
 /// Items in a batch of the training, as `compare` has it.
 const TRAIN_BATCH: usize = 64;

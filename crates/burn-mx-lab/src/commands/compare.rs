@@ -38,9 +38,8 @@ mod train;
 
 use std::error::Error;
 
-pub(crate) use cli::CompareArgs;
-
 use super::Refusal;
+pub(crate) use cli::CompareArgs;
 
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Box<dyn Error>> {
     sweep::run(args.plan().map_err(Refusal)?)

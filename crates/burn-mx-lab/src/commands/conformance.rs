@@ -26,8 +26,9 @@ use std::{
 };
 
 use burn_mx_lab::{backends::BackendName, own_files};
-use checks::FILES;
 use clap::{ValueEnum, builder::PossibleValuesParser};
+
+use checks::FILES;
 
 /// Check the library against golden files
 #[derive(Debug, clap::Args)]
@@ -71,33 +72,33 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
 }
 
 /// Whether everything agrees, or why nothing could be said.
-fn check(cli: &ConformanceArgs) -> Result<bool, String> {
-    let dirs = match cli.dirs.is_empty() {
+fn check(args: &ConformanceArgs) -> Result<bool, String> {
+    let dirs = match args.dirs.is_empty() {
         true => of_the_checkout()?,
-        false => cli.dirs.clone(),
+        false => args.dirs.clone(),
     };
-    if let Some(path) = &cli.json {
+    if let Some(path) = &args.json {
         let entries = dirs.iter().flat_map(fs::read_dir).flatten().flatten();
         own_files::not_an_input("--json", path, entries.map(|entry| entry.path()))?;
     }
     let known = FILES.concat();
     let mut backends = BackendName::value_variants().to_vec();
-    backends.retain(|backend| cli.backend.is_empty() || cli.backend.contains(backend));
+    backends.retain(|backend| args.backend.is_empty() || args.backend.contains(backend));
 
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let (mut unknown, mut found) = (Vec::new(), Vec::new());
-    for dir in dirs_with(&dirs, cli.file.as_deref()) {
-        for name in golden_files(dir, cli.file.as_deref())? {
-            let reports = checks::check(dir, name, &backends, cli.case.as_deref());
+    for dir in dirs_with(&dirs, args.file.as_deref()) {
+        for name in golden_files(dir, args.file.as_deref())? {
+            let reports = checks::check(dir, name, &backends, args.case.as_deref());
             for report in reports.map_err(|error| error.to_string())? {
-                println!("{}", report.text(cli.max_failures));
+                println!("{}", report.text(args.max_failures));
                 found.push(report.json());
                 passed += report.passed();
                 failed += report.failed();
                 skipped += report.skipped();
             }
         }
-        if cli.file.is_none() {
+        if args.file.is_none() {
             unknown.extend(listed(dir, checks::unknown_files(dir))?);
         }
     }
@@ -107,12 +108,12 @@ fn check(cli: &ConformanceArgs) -> Result<bool, String> {
             known.join(", ")
         );
     }
-    if let Some(path) = &cli.json {
+    if let Some(path) = &args.json {
         let all = serde_json::json!({ "reports": found, "unknown": unknown });
         fs::write(path, format!("{all:#}\n"))
             .map_err(|error| format!("--json '{}': {error}", path.display()))?;
     }
-    if let (Some(id), 0) = (&cli.case, passed + failed + skipped) {
+    if let (Some(id), 0) = (&args.case, passed + failed + skipped) {
         return Err(format!("no golden file here has a case `{id}`"));
     }
     if passed + failed == 0 {

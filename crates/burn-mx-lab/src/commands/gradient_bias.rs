@@ -21,18 +21,19 @@ use burn_mx::{
     diagnose::{Biases, GradientBias, chart, gradient_bias_with_progress},
     module::set_specs,
 };
+use burn_mx_lab::{output::OutputFile, own_files};
 use clap::builder::RangedU64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::training::layers::Layer;
-use crate::training::models::{Model, ModelName};
-use crate::training::presets::{self, Presets};
-use crate::training::tasks::Split;
-use crate::training::warm_up::{Train, items, trained};
-use burn_mx_lab::{output::OutputFile, own_files};
-
 use super::Refusal;
+use crate::training::{
+    layers::Layer,
+    models::{Model, ModelName},
+    presets::{self, Presets},
+    tasks::Split,
+    warm_up::{Train, items, trained},
+};
 
 /// Test whether the gradients of MX recipes are biased
 #[derive(Debug, clap::Args)]
@@ -110,18 +111,18 @@ impl GradientBiasArgs {
 
 /// The gradients of every model by every recipe.
 fn compare(
-    cli: &GradientBiasArgs,
+    args: &GradientBiasArgs,
     recipes: &[(&'static str, Recipe)],
     csv: Option<OutputFile>,
 ) -> Result<(), Box<dyn Error>> {
     let mut verdicts = csv::Writer::from_writer(Vec::new());
-    for &name in &cli.models {
+    for &name in &args.models {
         let split = name.task().load()?;
-        let model = trained(name, &split, cli.seed, cli.batch_size, cli.steps)?;
+        let model = trained(name, &split, args.seed, args.batch_size, args.steps)?;
         let mut found = Vec::new();
         for (preset, recipe) in recipes {
             let title = format!("{} {preset}", name.name());
-            let biases = biases(cli, name, &model, &split, recipe, &title)?;
+            let biases = biases(args, name, &model, &split, recipe, &title)?;
             let specs = recipe.specs.resolve()?;
             println!("{title} ({specs})\n{}\n", biases.table());
             for parameter in &biases.parameters {
@@ -140,7 +141,7 @@ fn compare(
             }
             found.push((*preset, biases));
         }
-        let (svg, json) = save(&cli.out, name, &found)?;
+        let (svg, json) = save(&args.out, name, &found)?;
         println!("{}\n{}\n", svg.display(), json.display());
     }
     if let Some(csv) = csv {
@@ -163,7 +164,7 @@ struct VerdictLine<'a> {
 }
 
 fn biases(
-    cli: &GradientBiasArgs,
+    args: &GradientBiasArgs,
     name: ModelName,
     model: &Model<Train>,
     split: &Split,
@@ -173,20 +174,21 @@ fn biases(
     let specs = recipe.specs.resolve()?;
     let device = MxDevice::new(FlexDevice, &specs)?;
     let exempt_specs = recipe.exempt_specs().resolve()?;
-    let batch = name
-        .task()
-        .batch::<Train>(&items(split, cli.seed, cli.batch_size, cli.steps), &device);
+    let batch = name.task().batch::<Train>(
+        &items(split, args.seed, args.batch_size, args.steps),
+        &device,
+    );
     let exempt = model.exempt_layers(recipe.exemptions, batch.clone())?;
     let exempt = exempt
         .into_iter()
         .map(|path| Layer::of(path, exempt_specs.clone()));
     let model = set_specs(model.clone(), &specs).with_layers(&exempt.collect::<Vec<_>>())?;
     let config = GradientBias {
-        backward_passes: cli.passes,
-        seed: cli.seed,
+        backward_passes: args.passes,
+        seed: args.seed,
         ..GradientBias::default()
     };
-    let bar = ProgressBar::new((config.products.len() * cli.passes) as u64);
+    let bar = ProgressBar::new((config.products.len() * args.passes) as u64);
     bar.set_style(ProgressStyle::with_template(
         "{prefix} {bar:30} {pos}/{len} passes, {eta}",
     )?);

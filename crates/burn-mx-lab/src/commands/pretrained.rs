@@ -25,17 +25,16 @@ use burn::{
     tensor::{DType, TensorData},
 };
 use burn_mx::MxDevice;
+use burn_mx_lab::quantization::{
+    B, Options, QuantizationPlan, Score, Subject, among_first, sqnr, unusable,
+};
 use burn_store::{KeyRemapper, ModuleSnapshot, PyTorchToBurnAdapter, SafetensorsStore};
 use clap::{ValueEnum, value_parser};
 use safetensors::{Dtype, SafeTensors};
 
-use burn_mx_lab::quantization::{
-    B, Options, QuantizationPlan, Score, Subject, among_first, sqnr, unusable,
-};
+use super::Refusal;
 use efficientnet::EfficientNet;
 use minilm::{MiniLm, Sentences};
-
-use super::Refusal;
 
 type Device = MxDevice<FlexDevice>;
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
@@ -95,8 +94,8 @@ impl PretrainedArgs {
     }
 }
 
-fn measure<N: Network>(cli: &PretrainedArgs, plan: QuantizationPlan) -> Result<()> {
-    let rows = plan.rows(&Items::<N>::read(cli)?)?;
+fn measure<N: Network>(args: &PretrainedArgs, plan: QuantizationPlan) -> Result<()> {
+    let rows = plan.rows(&Items::<N>::read(args)?)?;
     plan.report(N::TITLE, &rows)
 }
 
@@ -245,14 +244,14 @@ struct Items<N: Network> {
 }
 
 impl<N: Network> Items<N> {
-    fn read(cli: &PretrainedArgs) -> Result<Self> {
+    fn read(args: &PretrainedArgs) -> Result<Self> {
         let device = Device::new(FlexDevice, "none")?;
-        let inputs = InputFile::read(&cli.data.join(N::INPUTS))?;
+        let inputs = InputFile::read(&args.data.join(N::INPUTS))?;
         Ok(Self {
-            calibration: N::batches(&inputs, "calibration", cli.calibration, &device)?,
-            test: N::batches(&inputs, "test", cli.test, &device)?,
-            outputs: inputs.tensor(N::OUTPUTS, 2, cli.test)?,
-            model: load(&cli.data.join(N::WEIGHTS), &device)?,
+            calibration: N::batches(&inputs, "calibration", args.calibration, &device)?,
+            test: N::batches(&inputs, "test", args.test, &device)?,
+            outputs: inputs.tensor(N::OUTPUTS, 2, args.test)?,
+            model: load(&args.data.join(N::WEIGHTS), &device)?,
             device,
         })
     }

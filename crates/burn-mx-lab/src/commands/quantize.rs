@@ -30,19 +30,20 @@ use burn_mx::{
     cost::Cost,
     ptq::{PtqError, Quantizer, TunedLayer},
 };
-use clap::value_parser;
-use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::training::epochs::{Epochs, in_order};
-use crate::training::models::{Model, ModelName, Sizes};
-use crate::training::saved::FileRecorder;
-use crate::training::tasks::{Batch, Split, Task};
 use burn_mx_lab::quantization::{
     B, FLOAT, NamedConfig, Options, QuantizationPlan, QuantizedRow, Score, among_first, inference,
     progress, sqnr, unusable,
 };
+use clap::value_parser;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Refusal;
+use crate::training::{
+    epochs::{Epochs, in_order},
+    models::{Model, ModelName, Sizes},
+    saved::FileRecorder,
+    tasks::{Batch, Split, Task},
+};
 
 /// Items in a batch of the training, as `compare` has it.
 const TRAIN_BATCH: usize = 64;
@@ -85,15 +86,15 @@ impl QuantizeArgs {
     }
 }
 
-fn measure(cli: &QuantizeArgs, plan: QuantizationPlan) -> Result<(), Box<dyn Error>> {
-    let task = cli.architecture.task();
+fn measure(args: &QuantizeArgs, plan: QuantizationPlan) -> Result<(), Box<dyn Error>> {
+    let task = args.architecture.task();
     let split = task.load()?;
     // Everything outside of quantized layers is float32.
     let device = MxDevice::new(FlexDevice, "none")?;
-    let model = float_model(cli, &split, &device)?;
+    let model = float_model(args, &split, &device)?;
     let test = in_order::<B>(task, &split.test, TEST_BATCH, &device);
-    let calibration = calibration(cli, task, &split, &device);
-    let (model, bytes) = saved_and_loaded(cli, &plan, FLOAT, model, &device)?;
+    let calibration = calibration(args, task, &split, &device);
+    let (model, bytes) = saved_and_loaded(args, &plan, FLOAT, model, &device)?;
     let (float, wanted) = scores(task, &model, test.as_ref());
     let mut rows = vec![QuantizedRow {
         config: FLOAT.into(),
@@ -110,7 +111,7 @@ fn measure(cli: &QuantizeArgs, plan: QuantizationPlan) -> Result<(), Box<dyn Err
             bar.set_position(done as u64);
         })?;
         bar.finish_and_clear();
-        let (quantized, bytes) = saved_and_loaded(cli, &plan, name, quantized, &device)?;
+        let (quantized, bytes) = saved_and_loaded(args, &plan, name, quantized, &device)?;
         let (scores, logits) = scores(task, &quantized, test.as_ref());
         let cost = cost(&quantized, &calibration[0]);
         rows.push(QuantizedRow {
@@ -124,33 +125,33 @@ fn measure(cli: &QuantizeArgs, plan: QuantizationPlan) -> Result<(), Box<dyn Err
     }
     let title = format!(
         "Noise of the {}'s logits after quantization",
-        cli.architecture.name()
+        args.architecture.name()
     );
     plan.report(&title, &rows)
 }
 
 /// The model before it is quantized: from its record, or trained.
 fn float_model(
-    cli: &QuantizeArgs,
+    args: &QuantizeArgs,
     split: &Split,
     device: &MxDevice<FlexDevice>,
 ) -> Result<Model<B>, Box<dyn Error>> {
-    let architecture = cli.architecture.of(Sizes::default())?;
-    if let Some(file) = &cli.model {
+    let architecture = args.architecture.of(Sizes::default())?;
+    if let Some(file) = &args.model {
         return Ok(load(architecture.init(device), file, device)?);
     }
     type Train = Autodiff<Flex>;
-    Train::seed(&FlexDevice, cli.options.seed);
+    Train::seed(&FlexDevice, args.options.seed);
     let mut model = architecture.init::<Train>(&FlexDevice);
     let mut optimizer = AdamWConfig::new().init();
     let reseed = Arc::new(|seed| Train::seed(&FlexDevice, seed));
-    let epochs = cli.epochs.unwrap_or(cli.architecture.epochs() as u64);
-    let task = cli.architecture.task();
+    let epochs = args.epochs.unwrap_or(args.architecture.epochs() as u64);
+    let task = args.architecture.task();
     let loader = Epochs::<Train>::new(
         task,
         split.train.clone(),
         TRAIN_BATCH,
-        (cli.options.seed, 0),
+        (args.options.seed, 0),
         FlexDevice,
         reseed,
     );
@@ -162,7 +163,7 @@ fn float_model(
         for batch in loader.iter() {
             let loss = model.output(batch).loss;
             let grads = GradientsParams::from_grads(loss.backward(), &model);
-            model = optimizer.step(cli.architecture.learning_rate(), model, grads);
+            model = optimizer.step(args.architecture.learning_rate(), model, grads);
         }
     }
     bar.finish_and_clear();
@@ -174,13 +175,13 @@ fn float_model(
 
 /// The model out of the checkpoint that it was saved in, by its own paths, and the bytes of that file.
 fn saved_and_loaded(
-    cli: &QuantizeArgs,
+    args: &QuantizeArgs,
     plan: &QuantizationPlan,
     config: &str,
     model: Model<B>,
     device: &MxDevice<FlexDevice>,
 ) -> Result<(Model<B>, u64), Box<dyn Error>> {
-    let fresh = cli.architecture.of(Sizes::default())?.init::<B>(device);
+    let fresh = args.architecture.of(Sizes::default())?.init::<B>(device);
     macro_rules! each {
         ($($variant:ident)*) => {
             match (model, fresh) {
@@ -212,12 +213,12 @@ fn load(
 
 /// Batches of training items.
 fn calibration(
-    cli: &QuantizeArgs,
+    args: &QuantizeArgs,
     task: Task,
     split: &Split,
     device: &MxDevice<FlexDevice>,
 ) -> Vec<Batch<B>> {
-    let count = split.train.len().min(cli.calibration as usize);
+    let count = split.train.len().min(args.calibration as usize);
     let items: Vec<_> = (0..count).filter_map(|at| split.train.get(at)).collect();
     let batches = items.chunks(TRAIN_BATCH);
     batches.map(|items| task.batch(items, device)).collect()

@@ -8,11 +8,12 @@
 
 use std::{error::Error, path::PathBuf};
 
-use crate::costing::StepCost;
-use crate::costing::{CostArgs, Costing};
 use burn_mx::record::{REPORT_HTML, REPORT_JSON, RecordError, Report};
 use burn_mx_lab::own_files;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+
+use crate::costing::StepCost;
+use crate::costing::{CostArgs, Costing};
 
 /// Show the records of one run or of several runs, side by side
 #[derive(Debug, clap::Args)]
@@ -33,14 +34,14 @@ pub(crate) struct ReportArgs {
     cost: CostArgs,
 }
 
-pub(crate) fn run(cli: &ReportArgs) -> Result<(), Box<dyn Error>> {
-    let costing = cli.cost.plan()?;
-    if let Some(path) = &cli.csv {
-        own_files::not_an_input("--csv", path, own_files::records(&cli.records))?;
+pub(crate) fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
+    let costing = args.cost.plan()?;
+    if let Some(path) = &args.csv {
+        own_files::not_an_input("--csv", path, own_files::records(&args.records))?;
     }
-    let report = Report::read(&cli.records)?;
-    let out = cli.out.clone().unwrap_or_else(|| {
-        let first = &cli.records[0];
+    let report = Report::read(&args.records)?;
+    let out = args.out.clone().unwrap_or_else(|| {
+        let first = &args.records[0];
         match first.is_dir() {
             true => first.clone(),
             false => first.parent().unwrap_or("".as_ref()).to_owned(),
@@ -51,7 +52,7 @@ pub(crate) fn run(cli: &ReportArgs) -> Result<(), Box<dyn Error>> {
     if let Some(costs) = costs(&report, &costing) {
         println!("{costs}\n\n{}", costing.legend());
     }
-    if let Some(path) = &cli.csv {
+    if let Some(path) = &args.csv {
         std::fs::write(path, report.csv()).map_err(|error| RecordError::Io {
             path: path.clone(),
             error,

@@ -14,7 +14,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::costing::CostArgs;
 use burn_mx::{
     MxSpecs, Recipe, Slot,
     record::{Budget, FoundPlace, Report, Score, Search, Sensitivity},
@@ -22,6 +21,8 @@ use burn_mx::{
 use burn_mx_lab::own_files;
 use clap::Command;
 use serde_json::json;
+
+use crate::costing::CostArgs;
 
 /// Find a format for every operand of every layer under a budget of mean bits, energy or time
 #[derive(Debug, clap::Args)]
@@ -125,9 +126,9 @@ fn slot(text: &str) -> Result<Slot, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
-pub(crate) fn run(cli: &SearchArgs) -> Result<(), Box<dyn Error>> {
-    let costing = cli.cost.plan()?;
-    let budget = match (cli.energy, cli.time) {
+pub(crate) fn run(args: &SearchArgs) -> Result<(), Box<dyn Error>> {
+    let costing = args.cost.plan()?;
+    let budget = match (args.energy, args.time) {
         (Some(picojoules), _) => Budget::Energy {
             picojoules,
             operations: costing.tables().operations.clone(),
@@ -136,32 +137,32 @@ pub(crate) fn run(cli: &SearchArgs) -> Result<(), Box<dyn Error>> {
             microseconds,
             chip: costing.chip().clone(),
         },
-        (None, None) => Budget::Bits(cli.bits.expect("clap wants one of the three")),
+        (None, None) => Budget::Bits(args.bits.expect("clap wants one of the three")),
     };
     let search = Search {
-        formats: cli.formats.clone(),
+        formats: args.formats.clone(),
         budget,
-        specs: MxSpecs::preset(&cli.preset)?,
-        score: cli.score,
-        slots: cli.slots.clone(),
-        keep: cli.keep.clone(),
-        pairs: cli.pairs.clone(),
-        shared: cli.shared,
+        specs: MxSpecs::preset(&args.preset)?,
+        score: args.score,
+        slots: args.slots.clone(),
+        keep: args.keep.clone(),
+        pairs: args.pairs.clone(),
+        shared: args.shared,
     };
-    let outputs = outputs(cli)?;
-    let places = match &cli.scores {
-        None => Report::read(&cli.records)?.sensitivities(cli.score)?,
+    let outputs = outputs(args)?;
+    let places = match &args.scores {
+        None => Report::read(&args.records)?.sensitivities(args.score)?,
         Some(file) => {
             scores(file).map_err(|error| format!("--scores '{}': {error}", file.display()))?
         }
     };
     let found = search.find_by(places.clone())?;
-    write(&cli.out, &found.recipe)?;
+    write(&args.out, &found.recipe)?;
     println!("{}", found.table());
-    if cli.bits.is_none() {
+    if args.bits.is_none() {
         println!("\n{}", costing.legend());
     }
-    for (seed, path) in cli.random.iter().zip(&outputs.random) {
+    for (seed, path) in args.random.iter().zip(&outputs.random) {
         let random = search.random(places.clone(), *seed)?;
         write(path, &random.recipe)?;
         println!(
@@ -170,7 +171,7 @@ pub(crate) fn run(cli: &SearchArgs) -> Result<(), Box<dyn Error>> {
             path.display()
         );
     }
-    if let Some(path) = &cli.json {
+    if let Some(path) = &args.json {
         let all = json!({
             "bits": found.total.bits,
             "cost": found.total.cost,
@@ -180,7 +181,7 @@ pub(crate) fn run(cli: &SearchArgs) -> Result<(), Box<dyn Error>> {
         });
         fs::write(path, serde_json::to_string_pretty(&all)?)?;
     }
-    if let Some(path) = &cli.csv {
+    if let Some(path) = &args.csv {
         let mut csv = csv::Writer::from_path(path)?;
         csv.write_record([
             "layer", "product", "slot", "elements", "chosen", "format", "noise",
@@ -201,7 +202,7 @@ pub(crate) fn run(cli: &SearchArgs) -> Result<(), Box<dyn Error>> {
     }
     let map = outputs.map;
     own_files::write(&map, found.map()?)?;
-    println!("recipe: {}\nmap: {}", cli.out.display(), map.display());
+    println!("recipe: {}\nmap: {}", args.out.display(), map.display());
     Ok(())
 }
 
@@ -212,22 +213,25 @@ struct Outputs {
 }
 
 /// The outputs, none of which is an input or somebody else's file.
-fn outputs(cli: &SearchArgs) -> Result<Outputs, String> {
-    let stem = cli.out.file_stem().unwrap_or_default().to_string_lossy();
-    let random = |seed| cli.out.with_file_name(format!("{stem}_random_{seed}.json"));
-    let outputs = Outputs {
-        map: cli.out.with_extension("svg"),
-        random: cli.random.iter().map(random).collect(),
+fn outputs(args: &SearchArgs) -> Result<Outputs, String> {
+    let stem = args.out.file_stem().unwrap_or_default().to_string_lossy();
+    let random = |seed| {
+        args.out
+            .with_file_name(format!("{stem}_random_{seed}.json"))
     };
-    let inputs: Vec<PathBuf> = own_files::records(&cli.records)
-        .chain(cli.scores.clone())
+    let outputs = Outputs {
+        map: args.out.with_extension("svg"),
+        random: args.random.iter().map(random).collect(),
+    };
+    let inputs: Vec<PathBuf> = own_files::records(&args.records)
+        .chain(args.scores.clone())
         .collect();
-    for (option, path) in [("--json", &cli.json), ("--csv", &cli.csv)] {
+    for (option, path) in [("--json", &args.json), ("--csv", &args.csv)] {
         if let Some(path) = path {
             own_files::not_an_input(option, path, &inputs)?;
         }
     }
-    for path in outputs.random.iter().chain([&cli.out, &outputs.map]) {
+    for path in outputs.random.iter().chain([&args.out, &outputs.map]) {
         own_files::not_an_input("--out", path, &inputs)?;
         own_files::check(path).map_err(|error| format!("--out: {error}"))?;
     }

@@ -17,12 +17,12 @@ use burn_mx::{
     BlockFormat, MxSpecs, Slot,
     record::{Score, Sensitivity},
 };
+use burn_mx_lab::own_files;
 use clap::builder::RangedU64ValueParser;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use crate::training::models::ModelName;
-use burn_mx_lab::own_files;
 
 /// Quantize one operand at a time, and compare the effect with the scores of a search
 #[derive(Debug, clap::Args)]
@@ -100,20 +100,20 @@ const ENDINGS: [&str; 4] = [
     "scores.json",
 ];
 
-pub(crate) fn run(cli: &SensitivityArgs) -> Result<(), Box<dyn Error>> {
-    let specs = MxSpecs::preset(&cli.preset)?;
-    fs::create_dir_all(&cli.out)
-        .map_err(|error| format!("--out '{}': {error}", cli.out.display()))?;
-    let path = |name: ModelName, ending: &str| cli.out.join(format!("{}_{ending}", name.name()));
-    for &name in &cli.models {
+pub(crate) fn run(args: &SensitivityArgs) -> Result<(), Box<dyn Error>> {
+    let specs = MxSpecs::preset(&args.preset)?;
+    fs::create_dir_all(&args.out)
+        .map_err(|error| format!("--out '{}': {error}", args.out.display()))?;
+    let path = |name: ModelName, ending: &str| args.out.join(format!("{}_{ending}", name.name()));
+    for &name in &args.models {
         for ending in ENDINGS {
             own_files::check(&path(name, ending)).map_err(|error| format!("--out: {error}"))?;
         }
     }
-    for &name in &cli.models {
-        let (rows, outputs) = measured::rows(cli, &specs, name)?;
-        let mut correlations = correlations(cli, &rows);
-        correlations.extend(of_weights(cli, &rows, &outputs));
+    for &name in &args.models {
+        let (rows, outputs) = measured::rows(args, &specs, name)?;
+        let mut correlations = correlations(args, &rows);
+        correlations.extend(of_weights(args, &rows, &outputs));
         let (rows_table, summary) = (table(&rows), summary(&correlations));
         println!("{}\n{rows_table}\n\n{summary}\n", name.name());
         let json = serde_json::json!({"rows": rows, "correlations": correlations});
@@ -139,14 +139,14 @@ pub(crate) fn is_forward(row: &OperandRow) -> bool {
     row.place.product == burn_mx::record::ProductKind::Forward
 }
 
-fn correlations(cli: &SensitivityArgs, rows: &[OperandRow]) -> Vec<Correlation> {
+fn correlations(args: &SensitivityArgs, rows: &[OperandRow]) -> Vec<Correlation> {
     let mut correlations = Vec::new();
     for (forward, products) in GROUPS {
         let group = || rows.iter().filter(|row| is_forward(row) == forward);
         for (at, score) in Score::ALL.into_iter().enumerate() {
             let of_rows = group().map(|row| (row, row.scores[at]));
             correlations.push(correlation(
-                cli,
+                args,
                 [products, score.name()],
                 of_rows.collect(),
             ));
@@ -157,7 +157,7 @@ fn correlations(cli: &SensitivityArgs, rows: &[OperandRow]) -> Vec<Correlation> 
 
 /// The correlations for weights of forward products, with ModelOpt's scores beside the others.
 fn of_weights(
-    cli: &SensitivityArgs,
+    args: &SensitivityArgs,
     rows: &[OperandRow],
     outputs: &[Sensitivity],
 ) -> Vec<Correlation> {
@@ -175,15 +175,15 @@ fn of_weights(
     let mut correlations = Vec::new();
     for (at, score) in Score::ALL.into_iter().enumerate() {
         let same = scored.iter().map(|(row, _)| (*row, row.scores[at]));
-        correlations.push(correlation(cli, [PRODUCTS, score.name()], same.collect()));
+        correlations.push(correlation(args, [PRODUCTS, score.name()], same.collect()));
     }
-    correlations.push(correlation(cli, [PRODUCTS, "ModelOpt"], scored));
+    correlations.push(correlation(args, [PRODUCTS, "ModelOpt"], scored));
     correlations
 }
 
 /// The correlation of the scores of these rows with the effects.
 fn correlation(
-    cli: &SensitivityArgs,
+    args: &SensitivityArgs,
     [products, score]: [&'static str; 2],
     scored: Vec<(&OperandRow, f64)>,
 ) -> Correlation {
@@ -192,7 +192,7 @@ fn correlation(
         let pairs = pairs.map(|(row, score)| (*score, row.effect));
         ranks::correlation(&pairs.collect::<Vec<_>>())
     };
-    let by_format = cli.formats.iter().map(|format| {
+    let by_format = args.formats.iter().map(|format| {
         let name = format.to_string();
         of(&|row| row.format == name)
     });
@@ -200,7 +200,7 @@ fn correlation(
         products,
         score,
         all: of(&|_| true),
-        places: by_format.sum::<f64>() / cli.formats.len() as f64,
+        places: by_format.sum::<f64>() / args.formats.len() as f64,
     }
 }
 

@@ -16,10 +16,10 @@ use burn::train::{
         store::{EpochSummary, MetricsUpdate, Split},
     },
 };
+use burn_mx_lab::output;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{stages::Stages, trainee::Stopwatch};
-use burn_mx_lab::output;
 
 /// The steps of an epoch.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -16,10 +16,10 @@ use burn::{
     prelude::*,
     record::{FullPrecisionSettings, NamedMpkFileRecorder, Record, Recorder},
 };
+use burn_mx_lab::output;
 use serde_json::Value;
 
 use super::history::EpochHistory;
-use burn_mx_lab::output;
 
 /// Checkpoints that are kept: the one before the last, should the last be broken off.
 pub(crate) const KEEP: usize = 2;

@@ -2,12 +2,12 @@
 
 use std::error::Error;
 
+use burn_mx_lab::drawing::{legend, svg};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{Unit, gradients::GradientErrors, sums::SumError, training::Runs};
 use crate::training::models::ModelName;
-use burn_mx_lab::drawing::{legend, svg};
 
 const SIZE: (u32, u32) = (1280, 520);
 /// The smallest error that is drawn: of sums that are exact, too.

@@ -25,16 +25,16 @@ pub(crate) struct GradientErrors {
 
 /// The errors of every unit.
 pub(crate) fn errors(
-    cli: &AccumulatorSweepArgs,
+    args: &AccumulatorSweepArgs,
     units: &[Unit],
     specs: &MxSpecs,
     name: ModelName,
     split: &Split,
 ) -> Result<GradientErrors, Box<dyn Error>> {
     let architecture = name.of(Sizes::default())?;
-    let weights = training::after_an_epoch(cli, architecture, name, split)?;
-    let items = training::items(cli, split, 0);
-    let batch = &items[..cli.batch_size.min(items.len())];
+    let weights = training::after_an_epoch(args, architecture, name, split)?;
+    let items = training::items(args, split, 0);
+    let batch = &items[..args.batch_size.min(items.len())];
     let fp32 = {
         let model = weights.load::<Autodiff<Flex>>(architecture, &FlexDevice)?;
         gradient(&model, name.task().batch(batch, &FlexDevice))

@@ -37,17 +37,17 @@ pub(crate) struct SumErrors {
 
 /// The errors of the sweep's units, and of the units with names.
 pub(crate) fn errors(
-    cli: &AccumulatorSweepArgs,
+    args: &AccumulatorSweepArgs,
     units: &[Unit],
     specs: &MxSpecs,
 ) -> Result<SumErrors, Box<dyn Error>> {
     let resolved = specs.resolve()?;
     let formats = [Slot::A, Slot::W].map(|slot| resolved.block_format(slot));
     let [Some(of_x), Some(of_w)] = formats else {
-        return Err(format!("--preset '{}' has no block format", cli.preset).into());
+        return Err(format!("--preset '{}' has no block format", args.preset).into());
     };
     let mut all = SumErrors::default();
-    for &k in &cli.lengths {
+    for &k in &args.lengths {
         let operands = [false, true].map(|positive| RandomOperands::new([of_x, of_w], k, positive));
         let [signed, positive] = operands;
         let operands = [signed?, positive?];
@@ -62,7 +62,7 @@ pub(crate) fn errors(
                 relative_errors: relative_errors(unit.choice)?,
             });
         }
-        for &accumulator in &cli.accumulators {
+        for &accumulator in &args.accumulators {
             all.named.push(SumError {
                 k,
                 unit: NamedSum { accumulator },

@@ -69,8 +69,8 @@ impl Weights {
 }
 
 /// The training items in an order that depends on seed and epoch alone.
-pub(crate) fn items(cli: &AccumulatorSweepArgs, split: &Split, epoch: u64) -> Vec<Item> {
-    shuffled(split, cli.seeds[0], epoch)
+pub(crate) fn items(args: &AccumulatorSweepArgs, split: &Split, epoch: u64) -> Vec<Item> {
+    shuffled(split, args.seeds[0], epoch)
 }
 
 fn shuffled(split: &Split, seed: u64, epoch: u64) -> Vec<Item> {
@@ -104,21 +104,21 @@ fn epoch<B: AutodiffBackend>(
 
 /// The weights after an epoch in FP32.
 pub(crate) fn after_an_epoch(
-    cli: &AccumulatorSweepArgs,
+    args: &AccumulatorSweepArgs,
     architecture: Architecture,
     name: ModelName,
     split: &Split,
 ) -> Result<Weights, Box<dyn Error>> {
     type B = Autodiff<Flex>;
     let model =
-        Weights::initial(architecture, cli.seeds[0])?.load::<B>(architecture, &FlexDevice)?;
-    let items = items(cli, split, 0);
+        Weights::initial(architecture, args.seeds[0])?.load::<B>(architecture, &FlexDevice)?;
+    let items = items(args, split, 0);
     let mut optimizer = AdamWConfig::new().init();
     let (model, _) = epoch(
         model,
         &mut optimizer,
         name,
-        (&items, cli.batch_size),
+        (&items, args.batch_size),
         &FlexDevice,
     );
     Ok(Weights::of(model)?)
@@ -126,18 +126,18 @@ pub(crate) fn after_an_epoch(
 
 /// Trains by FP32, by float32 sums, by the named units, and by the sweep's units without promotion.
 pub(crate) fn runs(
-    cli: &AccumulatorSweepArgs,
+    args: &AccumulatorSweepArgs,
     units: &[Unit],
     specs: &MxSpecs,
     name: ModelName,
     split: &Split,
 ) -> Result<Vec<Runs>, Box<dyn Error>> {
     let architecture = name.of(Sizes::default())?;
-    let named = cli.accumulators.iter().map(|choice| (*choice, None));
+    let named = args.accumulators.iter().map(|choice| (*choice, None));
     let swept = units.iter().filter(|unit| unit.promote_every == 0);
     let swept = swept.map(|unit| (unit.choice, Some(unit.fraction_bits)));
-    let mut all = vec![Runs::new("fp32", None, cli, |seed| {
-        run::<Autodiff<Flex>>(cli, architecture, name, split, &FlexDevice, seed)
+    let mut all = vec![Runs::new("fp32", None, args, |seed| {
+        run::<Autodiff<Flex>>(args, architecture, name, split, &FlexDevice, seed)
     })?];
     let choices = named
         .chain(swept)
@@ -145,8 +145,8 @@ pub(crate) fn runs(
     for (choice, bits) in [(None, None)].into_iter().chain(choices) {
         let device = MxDevice::new(FlexDevice, &with(specs, choice).resolve()?)?;
         let text = choice.map_or("float32 sums".to_owned(), |choice| choice.to_string());
-        all.push(Runs::new(&text, bits, cli, |seed| {
-            run::<MxAutodiff<Flex>>(cli, architecture, name, split, &device, seed)
+        all.push(Runs::new(&text, bits, args, |seed| {
+            run::<MxAutodiff<Flex>>(args, architecture, name, split, &device, seed)
         })?);
     }
     Ok(all)
@@ -156,11 +156,11 @@ impl Runs {
     fn new(
         name: &str,
         fraction_bits: Option<u32>,
-        cli: &AccumulatorSweepArgs,
+        args: &AccumulatorSweepArgs,
         run: impl Fn(u64) -> Result<[f64; 2], Box<dyn Error>>,
     ) -> Result<Self, Box<dyn Error>> {
         let began = std::time::Instant::now();
-        let loss_and_score = cli.seeds.iter().map(|seed| run(*seed));
+        let loss_and_score = args.seeds.iter().map(|seed| run(*seed));
         let loss_and_score = loss_and_score.collect::<Result<_, _>>()?;
         eprintln!("{name}: {:.1} s", began.elapsed().as_secs_f64());
         Ok(Self {
@@ -173,7 +173,7 @@ impl Runs {
 
 /// Loss and score of a run.
 fn run<B: AutodiffBackend>(
-    cli: &AccumulatorSweepArgs,
+    args: &AccumulatorSweepArgs,
     architecture: Architecture,
     name: ModelName,
     split: &Split,
@@ -184,13 +184,13 @@ fn run<B: AutodiffBackend>(
     B::seed(device, seed);
     let mut optimizer = AdamWConfig::new().init();
     let mut loss = f64::NAN;
-    for at in 0..cli.epochs {
+    for at in 0..args.epochs {
         let items = shuffled(split, seed, at as u64);
         (model, loss) = epoch(
             model,
             &mut optimizer,
             name,
-            (&items, cli.batch_size),
+            (&items, args.batch_size),
             device,
         );
     }

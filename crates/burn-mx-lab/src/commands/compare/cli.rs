@@ -14,6 +14,7 @@ use std::{
 };
 
 use burn_mx::{Exemptions, MxArgs, MxSpecs, Recipe, module::Schedule};
+use burn_mx_lab::{backends::BackendName, output::OutputFile, own_files};
 use clap::builder::{ArgPredicate, RangedU64ValueParser};
 
 use super::{
@@ -31,7 +32,6 @@ use crate::training::{
     presets::{self, Presets},
     stages::SpecsStage,
 };
-use burn_mx_lab::{backends::BackendName, output::OutputFile, own_files};
 
 /// Train a model in FP32, then in Microscaling (MX) formats, and compare
 #[derive(Debug, clap::Args)]

@@ -6,11 +6,11 @@ use burn_mx::{
     MxSpecs, Recipe, SlotFormat,
     record::{Budget, Found, Report, Score, Search},
 };
+use burn_mx_lab::{output::OutputFile, own_files};
 use clap::Args;
 
 use super::report::{CompareRun, groups};
 use crate::training::models::ModelName;
-use burn_mx_lab::{output::OutputFile, own_files};
 
 /// The recipes to train.
 #[derive(Debug, Args)]

@@ -2,10 +2,10 @@
 
 use std::error::Error;
 
+use burn_mx_lab::drawing::{COLOURS, legend, svg};
 use plotters::prelude::*;
 
 use super::report::{CompareRun, groups};
-use burn_mx_lab::drawing::{COLOURS, legend, svg};
 
 const SIZE: (u32, u32) = (960, 560);
 const FRONT: RGBColor = COLOURS[1];

@@ -6,6 +6,7 @@ use burn_mx::{
     ResolvedSpecs,
     record::{Recorder, RecorderConfig},
 };
+use burn_mx_lab::{backends::BackendName, output::OutputFile};
 use serde_json::json;
 
 use super::{cost, found::Candidates, progress::ProgressKind, train::Hyperparameters};
@@ -17,7 +18,6 @@ use crate::training::{
     stages::SpecsStage,
     tasks::Split,
 };
-use burn_mx_lab::{backends::BackendName, output::OutputFile};
 
 /// The work that a command line asks for.
 pub(crate) struct SweepPlan {

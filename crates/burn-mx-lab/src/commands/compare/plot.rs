@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, error::Error};
 
-use plotters::prelude::*;
-
-use super::report::{CompareRun, SeedGroup, groups};
 use burn_mx_lab::{
     drawing::{COLOURS, legend, svg},
     logarithmic,
 };
+use plotters::prelude::*;
+
+use super::report::{CompareRun, SeedGroup, groups};
 
 const SIZE: (u32, u32) = (960, 600);
 /// A run's curve is averaged over one of this number of parts of its steps.

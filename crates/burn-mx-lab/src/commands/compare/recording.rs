@@ -3,13 +3,13 @@
 use std::{fs, path::PathBuf};
 
 use burn_mx::record::{RECORDS, REPORT_HTML, REPORT_JSON, RecorderConfig};
-use clap::{Args, builder::RangedU64ValueParser};
-
-use super::cli::unwritable;
 use burn_mx_lab::{
     output::{self, OutputFile},
     own_files,
 };
+use clap::{Args, builder::RangedU64ValueParser};
+
+use super::cli::unwritable;
 
 /// Options of the records of MX runs.
 #[derive(Debug, Args)]

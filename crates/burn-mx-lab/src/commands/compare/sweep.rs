@@ -12,8 +12,7 @@ use burn_mx::{
     module::{ExemptError, MxTensorOps},
     record::{RECORDS, REPORT_HTML, Report},
 };
-
-use burn_mx_lab::with_backend;
+use burn_mx_lab::{output, tables, with_backend};
 
 use super::{
     pareto,
@@ -29,7 +28,6 @@ use crate::training::{
     models::{Architecture, ModelName},
     stages::Staged,
 };
-use burn_mx_lab::{output, tables};
 
 /// Does what `plan` says and prints the results.
 pub(crate) fn run(plan: SweepPlan) -> Result<(), Box<dyn Error>> {

@@ -16,7 +16,6 @@ use burn::{
         metric::{AccuracyMetric, LossMetric},
     },
 };
-
 use burn_mx::record::{MxSaturation, MxSqnr, MxUnderflow, Recorder as MxRecorder, Recording};
 
 use super::progress::Monitor;

@@ -32,13 +32,11 @@ mod vector;
 
 use std::{fs, io, path::Path};
 
+use burn_mx_lab::{backends::BackendName, with_backend};
+
 pub(crate) use golden::GoldenError;
-pub(crate) use report::CheckReport;
-
 use golden::{Golden, Specs};
-
-use burn_mx_lab::backends::BackendName;
-use burn_mx_lab::with_backend;
+pub(crate) use report::CheckReport;
 
 /// The golden files that are known, without `.safetensors`: outputs of reference implementations, and sums of matrix units.
 pub(crate) const FILES: [&[&str]; 2] = [&OF_IMPLEMENTATIONS, &accumulators::FILES];

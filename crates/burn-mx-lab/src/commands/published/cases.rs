@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use Tolerance::{Absolute, AtLeast, Relative};
 use burn::{
     backend::Flex,
     tensor::{Tensor, TensorData},
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use super::random::{
     Distribution, RandomNumbers, error, error_and_shrinkage, mean_decibels, quantized,
 };
-use Tolerance::{Absolute, AtLeast, Relative};
 
 /// How far ours may be from the published figure.
 #[derive(Clone, Copy)]

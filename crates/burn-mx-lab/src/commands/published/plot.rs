@@ -2,11 +2,11 @@
 
 use std::{error::Error, ops::Range};
 
+use burn_mx_lab::drawing::{COLOURS, legend, svg};
 use microscaling::{BlockFormat, Rounding};
 use plotters::{coord::Shift, prelude::*};
 
 use super::random::{Distribution, RandomNumbers, decibels, error, quantized};
-use burn_mx_lab::drawing::{COLOURS, legend, svg};
 
 const SIZE: (u32, u32) = (1100, 720);
 const SAMPLES: usize = 1 << 17;

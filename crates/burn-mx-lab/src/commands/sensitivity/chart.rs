@@ -3,14 +3,14 @@
 use std::{error::Error, ops::Range};
 
 use burn_mx::record::Score;
-use plotters::prelude::*;
-
-use super::{GROUPS, OperandRow, is_forward};
-use crate::training::models::ModelName;
 use burn_mx_lab::{
     drawing::{COLOURS, legend, svg},
     logarithmic,
 };
+use plotters::prelude::*;
+
+use super::{GROUPS, OperandRow, is_forward};
+use crate::training::models::ModelName;
 
 const SIZE: (u32, u32) = (1120, 840);
 pub(crate) fn scatter(name: ModelName, rows: &[OperandRow]) -> Result<String, Box<dyn Error>> {

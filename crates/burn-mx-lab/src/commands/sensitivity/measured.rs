@@ -23,14 +23,14 @@ use crate::training::{
 
 /// Every operand of every layer in every format; and the scores of ModelOpt's `auto_quantize` for weights.
 pub(crate) fn rows(
-    cli: &SensitivityArgs,
+    args: &SensitivityArgs,
     specs: &MxSpecs,
     name: ModelName,
 ) -> Result<(Vec<OperandRow>, Vec<Sensitivity>), Box<dyn Error>> {
     let split = name.task().load()?;
-    let model = trained(name, &split, cli.seed, cli.batch_size, cli.steps)?;
-    let places = recorded(cli, specs, name, &model, &split)?;
-    let batches = batches(cli, name, &split, &MxDevice::new(FlexDevice, "none")?);
+    let model = trained(name, &split, args.seed, args.batch_size, args.steps)?;
+    let places = recorded(args, specs, name, &model, &split)?;
+    let batches = batches(args, name, &split, &MxDevice::new(FlexDevice, "none")?);
     let losses = |model: &Model<Train>| -> Vec<f64> {
         let loss = |batch: &Batch<Train>| model.output(batch.clone()).loss.into_scalar().elem();
         batches.iter().map(loss).collect()
@@ -41,14 +41,14 @@ pub(crate) fn rows(
     };
     let (exact_losses, exact_gradients) = (losses(&model), gradients(&model));
 
-    let bar = ProgressBar::new((places[0].len() * cli.formats.len()) as u64);
+    let bar = ProgressBar::new((places[0].len() * args.formats.len()) as u64);
     bar.set_style(ProgressStyle::with_template(
         "{prefix} {bar:30} {pos}/{len} operands, {eta}",
     )?);
     bar.set_prefix(name.name());
     let mut rows = Vec::new();
     for (at, place) in places[0].iter().enumerate() {
-        for &format in &cli.formats {
+        for &format in &args.formats {
             let text = format.to_string();
             let layer = Layer::of(
                 place.layer.clone(),
@@ -81,21 +81,21 @@ pub(crate) fn rows(
         }
     }
     bar.finish_and_clear();
-    Ok((rows, outputs(cli, name, &model, &split)?))
+    Ok((rows, outputs(args, name, &model, &split)?))
 }
 
 /// ModelOpt's scores, on the batches of the measurement.
 fn outputs(
-    cli: &SensitivityArgs,
+    args: &SensitivityArgs,
     name: ModelName,
     model: &Model<Train>,
     split: &Split,
 ) -> Result<Vec<Sensitivity>, Box<dyn Error>> {
     let device = MxDevice::new(FlexDevice, "none")?;
-    let formats: Vec<String> = cli.formats.iter().map(BlockFormat::to_string).collect();
-    let steps = cli.steps..cli.steps + cli.batches;
+    let formats: Vec<String> = args.formats.iter().map(BlockFormat::to_string).collect();
+    let steps = args.steps..args.steps + args.batches;
     let batches: Vec<Vec<Item>> = steps
-        .map(|step| items(split, cli.seed, cli.batch_size, step))
+        .map(|step| items(split, args.seed, args.batch_size, step))
         .collect();
     macro_rules! each {
         ($($variant:ident)*) => {
@@ -122,7 +122,7 @@ fn outputs(
 
 /// The places with their weights, score by score.
 fn recorded(
-    cli: &SensitivityArgs,
+    args: &SensitivityArgs,
     specs: &MxSpecs,
     name: ModelName,
     model: &Model<Train>,
@@ -132,10 +132,10 @@ fn recorded(
     let device = MxDevice::new(FlexDevice, &specs)?;
     let model = set_specs(model.clone(), &specs).labelled();
     let folder = tempfile::tempdir()?;
-    let formats = cli.formats.iter().map(BlockFormat::to_string);
+    let formats = args.formats.iter().map(BlockFormat::to_string);
     let config = RecorderConfig::default().what_if(formats);
     let recording = Recorder::new(config).on_this_thread().start(&folder)?;
-    for batch in batches(cli, name, split, &device) {
+    for batch in batches(args, name, split, &device) {
         drop(model.output(batch).loss.backward());
     }
     let report: Report = recording.finish()?;
@@ -145,13 +145,13 @@ fn recorded(
 
 /// Batches that follow the batches of the training.
 fn batches(
-    cli: &SensitivityArgs,
+    args: &SensitivityArgs,
     name: ModelName,
     split: &Split,
     device: &MxDevice<FlexDevice>,
 ) -> Vec<Batch<Train>> {
-    let steps = cli.steps..cli.steps + cli.batches;
-    let items = steps.map(|step| items(split, cli.seed, cli.batch_size, step));
+    let steps = args.steps..args.steps + args.batches;
+    let items = steps.map(|step| items(split, args.seed, args.batch_size, step));
     items
         .map(|items| name.task().batch(&items, device))
         .collect()

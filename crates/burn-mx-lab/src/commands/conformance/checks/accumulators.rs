@@ -5,14 +5,14 @@ use std::{fs, path::Path};
 
 use burn::tensor::{Tensor, TensorData};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
+use burn_mx_lab::{backends::BackendName, with_backend};
 use microscaling::{AccumulatorMatrix, BlockFormat, OperandKind, Rounder};
 
 use super::compare::Mismatch;
 use super::golden::GoldenError;
 use super::report::{CheckReport, Outcome};
-use burn_mx_lab::backends::BackendName;
-use burn_mx_lab::with_backend;
 
+// A link to the file of microscaling's tests, which read the same files.
 #[allow(dead_code, reason = "microscaling's tests check more of a case")]
 mod cases;
 
