@@ -1,4 +1,4 @@
-//! What width does an accumulator need? The example measures sums of random operands, gradients and training runs of `compare`'s
+//! What width does an accumulator need? The command measures sums of random operands, gradients and training runs of `compare`'s
 //! models. The sweep covers the fraction bits of a matrix unit that aligns products (`joint`), the length of the sums, and the
 //! elements between promotions to float32.
 //!

@@ -27,7 +27,7 @@ const WHITE: f32 = 16.0;
 const TRAIN_DIGITS: usize = 1437;
 const SPLIT_SEED: u64 = 1797;
 
-// In the binary, so that the example runs from any folder.
+// In the binary, so that the program runs from any folder.
 static FILE: &[u8] = include_bytes!("../../../data/digits.csv.gz");
 
 /// One handwritten digit.
