@@ -7,10 +7,9 @@
 //! layer quantizes its operands on the way. Its peers are plain products of float32 tensors and, if the device has them,
 //! of bfloat16 tensors. Peers alternate in one process; a figure is the median of the ratios.
 
-#[path = "../examples/support/backends.rs"]
-mod backends;
-#[path = "support/seconds.rs"]
-mod seconds;
+mod support {
+    pub(crate) mod seconds;
+}
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -27,7 +26,7 @@ use clap::Parser;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use backends::BackendName;
+use burn_mx_lab::{backends::BackendName, with_backend};
 
 #[derive(Parser)]
 struct Args {
@@ -45,7 +44,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u16).range(1..))]
     size: u16,
     /// Seconds to measure each figure for
-    #[arg(long, default_value = "1", value_parser = seconds::seconds)]
+    #[arg(long, default_value = "1", value_parser = support::seconds::seconds)]
     seconds: Duration,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]

@@ -20,7 +20,7 @@ build() {
     executables() { sed -n 's|.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*|\1 \2|p'; }
     {
         cargo test --release "${features[@]}" --test kernels --test host_round_trips --no-run
-        cargo build --release "${features[@]}" --example conformance --example compare
+        cargo build --release "${features[@]}" --bin burn-mx-lab
         cargo bench "${features[@]}" --bench devices --bench train_step --no-run
     } | executables | while read -r name path; do
         strip -o "$folder/$name" "$path"
@@ -55,7 +55,7 @@ run() {
         step "${test//::/.}" 120 "$folder/kernels" --exact "$test" --nocapture </dev/null &
     done < <("$folder/kernels" --list | sed -n 's/: test$//p')
     for file in vector layers reuse ffn; do
-        step "conformance.$file" 120 "$folder/conformance" tests/data/golden --backend "$backend" --file "$file" &
+        step "conformance.$file" 120 "$folder/burn-mx-lab" conformance tests/data/golden --backend "$backend" --file "$file" &
     done
     step host_round_trips 120 "$folder/host_round_trips" --nocapture &
     wait
@@ -64,7 +64,7 @@ run() {
     step train_step_bfloat16 80 "$folder/train_step" --bench --backend "$backend" \
         --model transformer2048 --peer bfloat16 --json "$out/train_step_bfloat16.json"
     step devices 120 "$folder/devices" --bench --backend "$backend" --seconds 0.3 --json "$out/devices.json"
-    step transformer 100 "$folder/compare" --model transformer --backend "$backend" --epochs 2 \
+    step transformer 100 "$folder/burn-mx-lab" compare --model transformer --backend "$backend" --epochs 2 \
         --preset mxfp8_e4m3 --out "$out/transformer" --json "$out/transformer.json"
     file() { if [[ -s $1 ]]; then cat "$1"; else echo null; fi; }
     {

@@ -5,9 +5,9 @@
 //! The peak counts everything of the model that is alive at once: parameters, activations, gradients, quantized
 //! operands and kept weights.
 
-#[path = "../examples/support/backends.rs"]
-mod backends;
-mod support;
+mod support {
+    pub(crate) mod training;
+}
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use clap::Parser;
 use peak_alloc::PeakAlloc;
 use serde::Serialize;
 
-use support::{Bench, Common, Trainer, Workload};
+use support::training::{Bench, Common, Trainer, Workload};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;

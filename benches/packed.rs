@@ -7,10 +7,10 @@
 //! multiplied. *Kept*: the weight was decoded before, and takes four bytes a number. All three multiply by the crate `gemm` in
 //! float32, in turn, on the same threads.
 
-#[path = "support/seconds.rs"]
-mod seconds;
-#[path = "support/shape.rs"]
-mod shape;
+mod support {
+    pub(crate) mod seconds;
+    pub(crate) mod shape;
+}
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use microscaling::{BlockFormat, Packed, PackedView, RandomStream, Rounder};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use shape::Shape;
+use support::shape::Shape;
 
 #[derive(Parser)]
 struct Args {
@@ -36,7 +36,7 @@ struct Args {
     #[arg(long, value_name = "N", default_values = ["1", "2"], value_parser = clap::value_parser!(u16).range(1..))]
     threads: Vec<u16>,
     /// Seconds to measure each figure for
-    #[arg(long, default_value = "1", value_parser = seconds::seconds)]
+    #[arg(long, default_value = "1", value_parser = support::seconds::seconds)]
     seconds: Duration,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]

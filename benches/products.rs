@@ -11,12 +11,11 @@
 //! With `--accumulator` the accumulator of a chip multiplies operands that are quantized already. The peer is the bfloat16 product,
 //! which quantizes its operands.
 
-#[path = "support/accumulators.rs"]
-mod accumulators;
-#[path = "support/seconds.rs"]
-mod seconds;
-#[path = "support/shape.rs"]
-mod shape;
+mod support {
+    pub(crate) mod accumulators;
+    pub(crate) mod seconds;
+    pub(crate) mod shape;
+}
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -29,7 +28,7 @@ use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
 use microscaling_product::{Accumulation, Axis, Matrices, Panels, ProductPath, Side};
 use serde::Serialize;
 
-use shape::Shape;
+use support::shape::Shape;
 
 #[derive(Parser)]
 struct Args {
@@ -49,7 +48,7 @@ struct Args {
     #[arg(long = "accumulator", value_name = "NAME")]
     accumulators: Vec<Accumulation>,
     /// Seconds to measure each figure for
-    #[arg(long, default_value = "1", value_parser = seconds::seconds)]
+    #[arg(long, default_value = "1", value_parser = support::seconds::seconds)]
     seconds: Duration,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]
@@ -361,7 +360,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
 
     if !args.accumulators.is_empty() {
-        return accumulators::report(&args, &shapes, &threads, json);
+        return support::accumulators::report(&args, &shapes, &threads, json);
     }
     let style = ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}")?;
     let count = shapes.len() * paths.len() * threads.len();

@@ -12,8 +12,9 @@
 //! `--work unpack-f32`, `unpack-bf16` and `unpack-f16` compare with a copy of their output: each thread decodes its own
 //! rows. Packed codes and scales do not count as bytes.
 
-#[path = "support/seconds.rs"]
-mod seconds;
+mod support {
+    pub(crate) mod seconds;
+}
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -67,7 +68,7 @@ struct Args {
     #[arg(long, default_value_t)]
     rounding: Rounding,
     /// Seconds to measure each figure for
-    #[arg(long, default_value = "1", value_parser = seconds::seconds)]
+    #[arg(long, default_value = "1", value_parser = support::seconds::seconds)]
     seconds: Duration,
     /// Also writes the figures as JSON
     #[arg(long, value_name = "FILE")]

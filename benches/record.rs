@@ -6,22 +6,20 @@
 //! records one of `--every` steps: alone, with two further formats, or with the roundings of elementwise ops. `waiting` is a
 //! recorder that records no step, an upper bound for the cost of the recorder's hooks.
 
-#[path = "../examples/support/backends.rs"]
-mod backends;
-#[path = "support/pairs.rs"]
-mod pairs;
-#[path = "support/seconds.rs"]
-mod seconds;
-#[expect(dead_code, reason = "no inference is measured")]
-mod support;
+mod support {
+    pub(crate) mod pairs;
+    pub(crate) mod seconds;
+    #[expect(dead_code, reason = "no inference is measured")]
+    pub(crate) mod training;
+}
 
 use burn::tensor::backend::AutodiffBackend;
 use burn_mx::record::{Recorder, RecorderConfig};
 use clap::Parser;
 use tempfile::TempDir;
 
-use pairs::{Time, Times};
-use support::{Bench, Common, Trainer, Workload};
+use support::pairs::{Time, Times};
+use support::training::{Bench, Common, Trainer, Workload};
 
 #[derive(Parser)]
 struct Args {

@@ -7,13 +7,11 @@
 //! median of the pairs' ratios. A step ends when the device has computed it. Inference uses one model again and again, as an evaluation does: its weights are
 //! quantized once and kept.
 
-#[path = "../examples/support/backends.rs"]
-mod backends;
-#[path = "support/pairs.rs"]
-mod pairs;
-#[path = "support/seconds.rs"]
-mod seconds;
-mod support;
+mod support {
+    pub(crate) mod pairs;
+    pub(crate) mod seconds;
+    pub(crate) mod training;
+}
 
 use std::fmt;
 
@@ -23,8 +21,8 @@ use burn_mx::process::host_round_trips;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use pairs::{Time, Times};
-use support::{Bench, Common, Trainer, Workload};
+use support::pairs::{Time, Times};
+use support::training::{Bench, Common, Trainer, Workload};
 
 #[derive(Parser)]
 struct Args {

@@ -1,24 +1,14 @@
 //! An unmodified Burn model learns to read handwritten digits: in FP32, then in MX formats, from the same weights on the
-//! same batches. Only the backend's type and its device change: look for "the swap" in `main`.
+//! same batches. Only the backend's type and its device change: look for "the swap" in `main`. `burn_mx_lab` has the backends by name,
+//! and draws and writes the chart.
 //! ```text
 //! cargo run --release --example ffn
 //! cargo run --release --example ffn -- --preset mxfp4 --preset mxint8 --no-quantize-backprop --epochs 30
 //! cargo run --release --example ffn --features cuda -- --backend cuda
 //! ```
 
-#[path = "support/backends.rs"]
-mod backends;
-#[path = "support/drawing.rs"]
-mod drawing;
-#[path = "support/logarithmic.rs"]
-mod logarithmic;
-#[allow(dead_code, reason = "each program needs a part")]
-#[path = "support/own_files.rs"]
-mod own_files;
-
 use std::{error::Error, fmt, fs, path::PathBuf, time::Instant};
 
-use backends::BackendName;
 use burn::backend::{Autodiff, Flex, flex::FlexDevice};
 use burn::nn::transformer::{PositionWiseFeedForward, PositionWiseFeedForwardConfig};
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig, loss::CrossEntropyLossConfig};
@@ -26,8 +16,9 @@ use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::{module::AutodiffModule, prelude::*, tensor::backend::AutodiffBackend};
 use burn_mx::{MxArgs, MxAutodiff, MxDevice, MxSpecs};
+use burn_mx_lab::drawing::{COLOURS, legend, svg};
+use burn_mx_lab::{backends::BackendName, logarithmic, own_files, with_backend};
 use clap::{CommandFactory, Parser, error::ErrorKind, value_parser};
-use drawing::{COLOURS, legend, svg};
 use plotters::prelude::*;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 

@@ -1,6 +1,6 @@
 //! Products by the accumulators of chips, against the bfloat16 product.
 
-use super::{Args, Operands, Shape, median};
+use crate::{Args, Operands, Shape, median};
 use comfy_table::{Table, presets};
 use microscaling::{RandomStream, Rounding};
 use microscaling_product::{Accumulation, AccumulatorMatrix, ProductPath};
@@ -22,7 +22,7 @@ struct Figure {
 }
 
 /// Measures every accumulator with every shape and number of threads.
-pub(super) fn report(
+pub(crate) fn report(
     args: &Args,
     shapes: &[Shape],
     threads: &[u16],

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::seconds::seconds;
+use super::seconds::seconds;
 
 /// How long to measure.
 #[derive(clap::Args)]

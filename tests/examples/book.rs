@@ -1,10 +1,10 @@
-//! Each command of the README and of the book that starts an example is one that the example accepts.
+//! Each command of the README and of the book that starts an example or burn-mx-lab is accepted by the program.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-use super::program::program;
+use super::program::{LAB, program};
 
 /// A command's words, with the page and without comments.
 struct Line {
@@ -70,32 +70,42 @@ fn lines() -> Vec<Line> {
     lines
 }
 
+/// The program that a command starts, an example or burn-mx-lab, and its options. `None` for any other command.
+fn started(words: &[String]) -> Option<(&str, &[String])> {
+    let after = |word: &str| {
+        let at = words.iter().position(|it| it == word)? + 1;
+        Some(&words[at..])
+    };
+    if words.first()? == LAB {
+        return Some((LAB, &words[1..]));
+    }
+    let name = after("--example").or_else(|| after("--bin"))?;
+    Some((&name[0], after("--").unwrap_or_default()))
+}
+
 #[test]
 fn every_command_of_the_book_is_accepted() {
-    let mut tried = 0;
+    let mut tried = [0, 0];
     for Line { page, words } in lines() {
-        let Some(at) = words.iter().position(|word| word == "--example") else {
+        let Some((name, options)) = started(&words) else {
             continue;
         };
         // Features bring backends that these programs do not have.
         if words.iter().any(|word| word == "--features") {
             continue;
         }
-        let program = program(&words[at + 1]);
-        tried += 1;
-        let mut options = words.iter().skip_while(|word| *word != "--").skip(1);
-        let Some(first) = options.next() else {
-            continue;
-        };
+        tried[usize::from(name == LAB)] += 1;
         // Asked for help, a program refuses an unknown option or value before it, and does no work.
-        let output = Command::new(program)
-            .arg(first)
+        if options.is_empty() {
+            continue;
+        }
+        let output = Command::new(program(name))
             .args(options)
             .arg("--help")
             .output()
-            .expect("the example starts");
+            .expect("the program starts");
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{page}: {words:?}: {error}");
     }
-    assert!(tried > 30, "{tried}");
+    assert!(tried[0] > 3 && tried[1] > 40, "{tried:?}");
 }

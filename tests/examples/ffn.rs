@@ -112,3 +112,21 @@ fn what_cannot_be_is_refused_before_any_work() {
     let left = std::fs::read_dir(place.0.path()).expect("the place is there");
     assert_eq!(left.count(), 0);
 }
+
+#[test]
+fn a_plot_of_somebody_else_stays() {
+    let place = Place::new();
+    let options = ["--epochs", "1", "--preset", "none"];
+    place.mine("out/ffn_loss.svg");
+    let refusal = place.refusal("ffn", &options);
+    assert!(refusal.contains("out/ffn_loss.svg' is there"), "{refusal}");
+    place.is_mine("out/ffn_loss.svg");
+    std::fs::remove_file(place.path("out/ffn_loss.svg")).expect("it is there");
+    for _ in 0..2 {
+        place.run("ffn", &options);
+    }
+    // Changed since then.
+    place.mine("out/ffn_loss.svg");
+    place.refusal("ffn", &options);
+    place.is_mine("out/ffn_loss.svg");
+}

@@ -1,4 +1,4 @@
-//! The programs of the examples, as they are now.
+//! The programs, as they are now.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,37 +7,26 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// The programs that are tested.
-const EXAMPLES: [&str; 13] = [
-    "ffn",
-    "llama",
-    "compare",
-    "conformance",
-    "report",
-    "accumulator_sweep",
-    "gradient_bias",
-    "search",
-    "sensitivity",
-    "quantize",
-    "checkpoint",
-    "pretrained",
-    "published",
-];
+/// The examples that are tested.
+const EXAMPLES: [&str; 2] = ["ffn", "llama"];
 
-/// What cargo has features of these tests and of the examples for. `default` is one: a build without it is another build.
+/// The program with subcommands.
+pub(crate) const LAB: &str = "burn-mx-lab";
+
+/// The features that cargo builds these tests and the programs with. `default` is one: a build without it is another build.
 const FEATURES: [(&str, bool); 3] = [
     ("default", cfg!(feature = "default")),
     ("ndarray", cfg!(feature = "ndarray")),
     ("tui", cfg!(feature = "tui")),
 ];
 
-/// The program of `example`.
+/// The program of an example, or [`LAB`].
 ///
 /// Cargo builds it, if it is not built yet from the sources that lie there now: `cargo test` does so before any test
 /// runs, but not `cargo test --test examples`, after which a program of older sources may lie about.
-pub(crate) fn program(example: &str) -> &'static Path {
+pub(crate) fn program(name: &str) -> &'static Path {
     static PROGRAMS: LazyLock<HashMap<String, PathBuf>> = LazyLock::new(build);
-    &PROGRAMS[example]
+    &PROGRAMS[name]
 }
 
 /// Builds the programs as this test was built: with its profile and features, in its target folder.
@@ -48,6 +37,7 @@ fn build() -> HashMap<String, PathBuf> {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["build", "--message-format", "json-render-diagnostics"])
         .args(EXAMPLES.iter().flat_map(|example| ["--example", example]))
+        .args(["--bin", LAB])
         .args(place())
         .arg("--no-default-features");
     for (feature, _) in FEATURES.iter().filter(|(_, enabled)| *enabled) {

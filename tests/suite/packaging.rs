@@ -49,12 +49,13 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
     "burn-mx-cost",
     "burn-mx-files",
+    "burn-mx-lab",
     "burn-mx-module",
     "burn-mx-onnx",
     "burn-mx-ptq",
@@ -71,6 +72,7 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
             "burn-mx",
             "burn-mx-checkpoint",
             "burn-mx-core",
+            "burn-mx-lab",
             "burn-mx-ptq",
             "burn-mx-record",
         ];
@@ -86,8 +88,10 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
         if with_tests {
             files(&of_crate, of_crate.join("tests"), &mut expected);
         }
-        if package == "burn-mx-onnx" {
-            files(&of_crate, of_crate.join("python"), &mut expected);
+        for folder in ["data", "python"].map(|folder| of_crate.join(folder)) {
+            if folder.exists() {
+                files(&of_crate, folder, &mut expected);
+            }
         }
         let made_by_cargo = [".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"];
         let mut list = packaged(package);

@@ -1,18 +1,11 @@
 //! The command line.
 
-#[path = "../../support/drawing.rs"]
-mod drawing;
 mod evaluate;
 mod export;
 mod generate;
 mod model;
-#[allow(dead_code, reason = "each program needs a part")]
-#[path = "../../support/own_files.rs"]
-mod own_files;
 mod plot;
 mod quantize;
-#[path = "../../support/recipe_option.rs"]
-mod recipe_option;
 mod record;
 mod time;
 mod train;

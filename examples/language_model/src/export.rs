@@ -11,7 +11,8 @@ use burn_mx::{MxBackend, WeightLayout};
 use microscaling::safetensors::CheckpointLayout;
 use safetensors::SafeTensors;
 
-use crate::{Decoder, DecoderConfig, Error, Folder, folder, own_files};
+use crate::{Decoder, DecoderConfig, Error, Folder, folder};
+use burn_mx_lab::own_files;
 pub(crate) use special::COMPANIONS;
 
 type B = MxBackend<Flex>;

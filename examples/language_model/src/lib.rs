@@ -6,9 +6,6 @@ pub mod export;
 pub mod folder;
 pub mod generate;
 mod model;
-#[allow(dead_code, reason = "each program needs a part")]
-#[path = "../../support/own_files.rs"]
-mod own_files;
 pub mod quantize;
 pub mod text;
 pub mod train;

@@ -9,15 +9,6 @@
 //! Folding and tuning change parameters. The changed ones go into `digits_cnn-CONFIG-tuned.safetensors`, by their names in the ONNX
 //! file; `quantize_onnx --tuned` reads them.
 
-#[path = "../../compare/output.rs"]
-#[allow(dead_code, reason = "what is shared with `compare` is needed in part")]
-mod output;
-#[path = "../../support/quantization.rs"]
-#[allow(dead_code, reason = "what `quantize` does is not done here")]
-mod quantization;
-#[path = "../../support/tables.rs"]
-#[allow(dead_code, reason = "only `compare` and `quantize` write CSV")]
-mod tables;
 mod tuned;
 
 #[allow(
@@ -35,11 +26,11 @@ use std::{error::Error, path::Path, process::ExitCode};
 
 use burn::{backend::flex::FlexDevice, prelude::*, tensor::TensorData};
 use burn_mx::MxDevice;
-use clap::Parser;
+use clap::{CommandFactory, Parser, error::ErrorKind};
 use safetensors::SafeTensors;
 
+use burn_mx_lab::quantization::{B, Options, QuantizationPlan, Score, Subject, among_first, sqnr};
 use digits_cnn::Model;
-use quantization::{B, Options, Score, Subject, among_first, sqnr};
 
 type Device = MxDevice<FlexDevice>;
 
@@ -59,10 +50,22 @@ struct Cli {
 
 fn main() -> ExitCode {
     let plan = Cli::parse().options.plan("digits_cnn", 1e-5);
-    quantization::run::<Cli>(plan, |plan| {
-        let rows = plan.rows(&Digits::read()?)?;
-        plan.report("Noise of the logits after quantization", &rows)
-    })
+    let plan = plan.unwrap_or_else(|message| {
+        let error = Cli::command().error(ErrorKind::ValueValidation, message);
+        error.exit()
+    });
+    match run(plan) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(plan: QuantizationPlan) -> Result<(), Box<dyn Error>> {
+    let rows = plan.rows(&Digits::read()?)?;
+    plan.report("Noise of the logits after quantization", &rows)
 }
 
 /// The network and its data.

@@ -9,7 +9,7 @@ use burn::{
 use burn_mx_onnx::{Initializer, initializers};
 use safetensors::{Dtype, serialize_to_file, tensor::TensorView};
 
-use super::quantization::B;
+use burn_mx_lab::quantization::B;
 
 /// Writes the parameters of `tuned` that differ from `float`. burn-onnx does not keep names: an initializer belongs to the parameter
 /// that has its values, as they are or transposed.

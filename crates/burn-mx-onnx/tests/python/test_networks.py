@@ -2,7 +2,7 @@
 
 The network of `examples/onnx` is always there. More networks are tested where they are:
 
-    python3 examples/pretrained/fetch.py                     # EfficientNet-Lite0, in target/pretrained
+    python3 crates/burn-mx-lab/python/fetch.py                     # EfficientNet-Lite0, in target/pretrained
     pip install --no-deps rapidocr-onnxruntime==1.4.4        # PP-OCRv4: text detection and recognition, and the angle of texts
 """
 
@@ -30,7 +30,7 @@ def digits(_):
 def efficientnet(_):
     folder = ROOT / "target/pretrained"
     if not (folder / "efficientnet-lite0.onnx").exists():
-        pytest.skip("examples/pretrained/fetch.py did not run")
+        pytest.skip("crates/burn-mx-lab/python/fetch.py did not run")
     return folder / "efficientnet-lite0.onnx", load_file(folder / "photos.safetensors")["test"][:2]
 
 

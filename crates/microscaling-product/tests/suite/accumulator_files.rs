@@ -2,7 +2,7 @@
 
 mod cases;
 
-use cases::{Case, FILES, Sums};
+use cases::{Case, CaseSums, FILES};
 use microscaling_product::{Accumulator, Order, ScaleAt, SumFormat};
 use std::path::PathBuf;
 
@@ -49,8 +49,8 @@ fn silicon() {
     let cases = checked("silicon");
     assert_eq!(cases.len(), 32);
     let dots = |case: &Case| match &case.sums {
-        Sums::Dots([c, _]) => c.len(),
-        Sums::Product { .. } => 0,
+        CaseSums::Dots([c, _]) => c.len(),
+        CaseSums::Product { .. } => 0,
     };
     assert_eq!(cases.iter().map(dots).sum::<usize>(), 7040);
 }
@@ -60,7 +60,7 @@ fn products() {
     let cases = checked("products");
     assert_eq!(cases.len(), 20);
     for case in cases {
-        let Sums::Product {
+        let CaseSums::Product {
             y,
             differs_from_exact,
         } = &case.sums

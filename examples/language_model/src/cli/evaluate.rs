@@ -15,7 +15,7 @@ use language_model::{
     train::Format,
 };
 
-use super::own_files;
+use burn_mx_lab::own_files;
 
 pub(super) type B = MxBackend<Flex>;
 

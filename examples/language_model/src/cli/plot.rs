@@ -4,7 +4,7 @@ use std::error::Error;
 
 use plotters::prelude::*;
 
-use crate::cli::drawing::{COLOURS, legend, svg};
+use burn_mx_lab::drawing::{COLOURS, legend, svg};
 
 /// A name and its losses, by the number of steps.
 pub(super) type Named<'a> = (&'a str, &'a [(usize, f32)]);

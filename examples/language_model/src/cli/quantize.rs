@@ -4,6 +4,7 @@ use std::{error::Error, fs, path::PathBuf};
 
 use burn::prelude::*;
 use burn_mx::ptq::{QuantConfig, Quantizer};
+use burn_mx_lab::{own_files, recipe_option};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use language_model::{
@@ -16,10 +17,7 @@ use language_model::{
 };
 use serde_json::json;
 
-use super::{
-    evaluate::{B, CacheOptions, validation},
-    own_files, recipe_option,
-};
+use super::evaluate::{B, CacheOptions, validation};
 
 /// Quantize a trained model by named configurations, and measure the results
 #[derive(Debug, clap::Args)]

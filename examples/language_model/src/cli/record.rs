@@ -9,7 +9,7 @@ use burn_mx::record::{REPORT_HTML, REPORT_JSON, Recorder, RecorderConfig, output
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
 use language_model::{Decoder, Folder, text, text::Tokens};
 
-use super::own_files;
+use burn_mx_lab::own_files;
 
 type Train = MxAutodiff<Flex>;
 

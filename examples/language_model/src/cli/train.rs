@@ -9,7 +9,8 @@ use language_model::{
     train::{Curve, Format, Training},
 };
 
-use super::{model::Model, own_files, plot};
+use super::{model::Model, plot};
+use burn_mx_lab::own_files;
 
 /// Train a model in one or more formats, from the same weights on the same batches
 #[derive(Debug, clap::Args)]

@@ -16,7 +16,8 @@ use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use tokenizers::Tokenizer;
 
 use super::special::Special;
-use crate::{DecoderConfig, Error, Folder, RotaryScaling, own_files};
+use crate::{DecoderConfig, Error, Folder, RotaryScaling};
+use burn_mx_lab::own_files;
 
 const ALIGNMENT: usize = 32;
 

@@ -1,5 +1,5 @@
-//! The cases of the files of sums that chips' matrix units make, see the repository's `tests/data`. Tests of this crate and the
-//! repository's example `conformance` read them.
+//! The cases of the files of sums that chips' matrix units make, see the repository's `tests/data`. Tests of
+//! microscaling and the program `burn-mx-lab conformance` read them.
 
 use microscaling::ScaleFormat;
 use microscaling_product::{
@@ -98,14 +98,14 @@ fn preset(chip: &str, lhs: OperandKind, rhs: OperandKind) -> Accumulator {
 }
 
 /// Rows of elements, and the scales of their blocks.
-pub(crate) struct Rows {
+pub(crate) struct OperandRows {
     pub(crate) kind: OperandKind,
     pub(crate) elements: Vec<f32>,
     pub(crate) shape: [usize; 2],
     pub(crate) scales: Vec<f32>,
 }
 
-impl Rows {
+impl OperandRows {
     fn read(tensors: &SafeTensors<'_>, name: &str, scale: &str, kind: OperandKind) -> Self {
         let (elements, shape) = floats(tensors, name);
         let scales = match kind.scale {
@@ -136,11 +136,11 @@ impl Rows {
     }
 }
 
-/// What a case compares.
-pub(crate) enum Sums {
+/// The numbers that a case compares.
+pub(crate) enum CaseSums {
     /// c and d of the dot products of row i and row i.
     Dots([Vec<f32>; 2]),
-    /// The product of rows and columns. So many of its elements are other numbers than the exact sums, rounded.
+    /// The product of rows and columns. `differs_from_exact` elements differ from the exact sums, rounded.
     Product {
         y: Vec<f32>,
         differs_from_exact: usize,
@@ -149,21 +149,21 @@ pub(crate) enum Sums {
 
 /// A case of a file.
 pub(crate) struct Case {
-    /// What the file says of it.
+    /// The case as text, from the file.
     pub(crate) text: String,
     pub(crate) accumulator: Accumulator,
-    /// The accumulator of the chip that the case names, where it is the usual one.
+    /// The accumulator of the chip that the case names, unless the case has another one.
     pub(crate) preset: Option<Accumulator>,
-    pub(crate) operands: [Rows; 2],
-    pub(crate) sums: Sums,
+    pub(crate) operands: [OperandRows; 2],
+    pub(crate) sums: CaseSums,
 }
 
 impl Case {
     pub(crate) fn operands(&self) -> [AccumulatorOperand<'_>; 2] {
         let [lhs, rhs] = &self.operands;
         let rhs = match self.sums {
-            Sums::Dots(_) => rhs.operand(1),
-            Sums::Product { .. } => rhs.operand(0),
+            CaseSums::Dots(_) => rhs.operand(1),
+            CaseSums::Product { .. } => rhs.operand(0),
         };
         [lhs.operand(1), rhs]
     }
@@ -173,11 +173,11 @@ impl Case {
         let [lhs, rhs] = self.operands();
         let dot = |row, column, c| self.accumulator.dot(&lhs, row, &rhs, column, c).unwrap();
         match &self.sums {
-            Sums::Dots([c, d]) => {
+            CaseSums::Dots([c, d]) => {
                 let sums = c.iter().enumerate().map(|(i, c)| dot(i, i, *c));
                 first_wrong(sums, d)
             }
-            Sums::Product { y, .. } => {
+            CaseSums::Product { y, .. } => {
                 let columns = rhs.free.length;
                 let sums = (0..y.len()).map(|i| dot(i / columns, i % columns, 0.0));
                 first_wrong(sums, y)
@@ -191,14 +191,14 @@ impl Case {
         let n = rhs.free.length;
         let mut product = vec![0.0; lhs.free.length * n];
         match &self.sums {
-            Sums::Dots([c, d]) => {
+            CaseSums::Dots([c, d]) => {
                 (0..n).for_each(|i| product[i * n + i] = c[i]);
                 self.accumulator
                     .multiply_add(&lhs, &rhs, &mut product)
                     .unwrap();
                 first_wrong((0..n).map(|i| product[i * n + i]), d)
             }
-            Sums::Product { y, .. } => {
+            CaseSums::Product { y, .. } => {
                 product.fill(f32::NAN);
                 self.accumulator.multiply(&lhs, &rhs, &mut product).unwrap();
                 first_wrong(product.into_iter(), y)
@@ -317,7 +317,7 @@ fn dot_case(case: DotCase, tensors: &SafeTensors<'_>) -> Case {
     let usual = case.key != "bf16_old" && set != "mx_e2m1";
     let read = |x: &str, s: &str, kind| {
         let name = |x: &str| format!("in/{set}/{k}/{x}");
-        let rows = Rows::read(tensors, &name(x), &name(s), kind);
+        let rows = OperandRows::read(tensors, &name(x), &name(s), kind);
         assert_eq!(rows.shape, [case.n, *k]);
         rows
     };
@@ -331,7 +331,7 @@ fn dot_case(case: DotCase, tensors: &SafeTensors<'_>) -> Case {
         text: format!("{case:?}"),
         accumulator,
         operands,
-        sums: Sums::Dots([c, d]),
+        sums: CaseSums::Dots([c, d]),
     }
 }
 
@@ -345,7 +345,7 @@ fn silicon_case(case: SiliconCase, tensors: &SafeTensors<'_>) -> Case {
     };
     assert_eq!(case.matched, "5000 of 5000 in the full file");
     let read = |x: &str| {
-        let rows = Rows::read(tensors, &format!("in/{set}/{x}"), "", kind);
+        let rows = OperandRows::read(tensors, &format!("in/{set}/{x}"), "", kind);
         assert_eq!(rows.shape, [case.n, case.k]);
         rows
     };
@@ -358,7 +358,7 @@ fn silicon_case(case: SiliconCase, tensors: &SafeTensors<'_>) -> Case {
             ..preset(chip, kind, kind)
         }),
         operands: [read("a"), read("b")],
-        sums: Sums::Dots(sums),
+        sums: CaseSums::Dots(sums),
     }
 }
 
@@ -366,7 +366,7 @@ fn product_case(case: ProductCase, tensors: &SafeTensors<'_>) -> Case {
     let ProductCase { set, chip, .. } = &case;
     let kinds = [&case.x, &case.w].map(|t| kind(t, case.scale.as_deref(), case.block));
     let read = |name: &str, kind| {
-        Rows::read(
+        OperandRows::read(
             tensors,
             &format!("{set}/{name}"),
             &format!("{set}/{name}_scale"),
@@ -385,7 +385,7 @@ fn product_case(case: ProductCase, tensors: &SafeTensors<'_>) -> Case {
         accumulator: case.accumulator.accumulator(),
         preset: Some(preset(chip, kinds[0], kinds[1])),
         operands,
-        sums: Sums::Product {
+        sums: CaseSums::Product {
             y,
             differs_from_exact: case.differs_from_exact_rounded,
         },

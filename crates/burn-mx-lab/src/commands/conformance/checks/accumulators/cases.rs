@@ -1,0 +1,1 @@
+../../../../../../microscaling-product/tests/suite/accumulator_files/cases.rs
