@@ -102,10 +102,13 @@ class Api:
         return name + where + (" { .. }" if has_private else "")
 
     def impl(self, impl):
-        """The line of a trait's impl, under its type, or under the trait if the type is another crate's."""
+        """The line of a trait's impl, under its type, or under the trait if the type is another crate's. None of a hidden type."""
         if not impl["trait"] or impl["is_synthetic"] or impl["blanket_impl"] or impl["trait"]["path"] == "StructuralPartialEq":
             return None
         ids = [impl["for"].get("resolved_path", {}).get("id"), impl["trait"]["id"]]
+        hidden = self.index.get(str(ids[0]), {}).get("crate_id") == 0 and ids[0] not in self.paths
+        if hidden:
+            return None
         path = next((self.paths[id] for id in ids if id in self.paths), "")
         generics, where = self.generics(impl["generics"])
         return path, 1, f"impl{generics} {self.path(impl['trait'])} for {self.type(impl['for'])}{where}"

@@ -5,8 +5,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[doc(hidden)]
-pub mod arithmetic;
+mod arithmetic;
 #[cfg(feature = "cube")]
 mod cube;
 mod dense;
@@ -15,8 +14,7 @@ mod fusion;
 #[cfg(feature = "host")]
 mod host;
 mod kernel_op;
-#[doc(hidden)]
-pub mod plain;
+mod plain;
 mod portable;
 #[doc(hidden)]
 pub mod product;
@@ -25,6 +23,7 @@ mod statistics;
 pub use arithmetic::Function;
 #[cfg(feature = "cube")]
 pub use cube::reproducible_products;
+pub use plain::ModelOps;
 pub use portable::host_round_trips;
 
 // What crosses to the crates above.
@@ -46,6 +45,13 @@ pub use product::{
 };
 #[doc(hidden)]
 pub use statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
+
+/// The formulas of emulated functions, and the same functions by Burn's ops.
+#[doc(hidden)]
+pub mod formulas {
+    pub use crate::arithmetic::{Arithmetic, LOG2_E, Rows, activation, norm, softmax};
+    pub use crate::plain::{as_row, plain_function, plain_rms_norm};
+}
 
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};

@@ -23,8 +23,8 @@ use crate::hooks;
 use crate::semantics::activation;
 use crate::semantics::elementwise::{emulation, powi_scalar};
 use crate::tensor::{OpContext, Rule};
+use burn_mx_kernels::Function;
 use burn_mx_kernels::MxKernels;
-use burn_mx_kernels::arithmetic::Function;
 
 /// Ops on one tensor with a step of our own. A reduction says how it takes the tensor.
 macro_rules! unary_backward {

@@ -25,7 +25,7 @@ use crate::hooks;
 use crate::semantics::{self, activation, attention};
 use crate::specs::ProductOp;
 use crate::tensor::OpContext;
-use burn_mx_kernels::arithmetic::Function;
+use burn_mx_kernels::Function;
 use burn_mx_kernels::{MxKernels, Norm};
 
 /// The context of a layer's op. The argument's place makes a tensor the weight, and `x` has the role of an activation.

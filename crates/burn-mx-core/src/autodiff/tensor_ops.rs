@@ -12,7 +12,8 @@ use crate::backend::MxBackend;
 use crate::backend::tensor_ops::{MxTensorOps, Packing, TensorChange, sealed};
 use crate::semantics::activation;
 use crate::specs::ResolvedSpecs;
-use burn_mx_kernels::plain::{self, ModelOps};
+use burn_mx_kernels::ModelOps;
+use burn_mx_kernels::formulas::{plain_function, plain_rms_norm};
 use burn_mx_kernels::{Function, MxKernels, Norm};
 
 impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
@@ -36,7 +37,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModelOps<TensorChange> for MxAutodiff<
     fn apply(tensor: FloatTensor<Self>, function: Function) -> FloatTensor<Self> {
         match activation::is_composed::<B>(&tensor.primitive) {
             true => elementwise::unary::<B, C>(tensor, UnaryRule::Function(function)),
-            false => plain::plain_function::<Self>(function, tensor),
+            false => plain_function::<Self>(function, tensor),
         }
     }
 
@@ -47,7 +48,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModelOps<TensorChange> for MxAutodiff<
         epsilon: f64,
     ) -> FloatTensor<Self> {
         backward::norm::forward_or::<B, C>(Norm::Rms, x, gamma, beta, epsilon, |x, gamma, beta| {
-            plain::plain_rms_norm::<Self>(x, gamma, beta, epsilon)
+            plain_rms_norm::<Self>(x, gamma, beta, epsilon)
         })
     }
 

@@ -15,7 +15,7 @@ use crate::specs::ResolvedSpecs;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
 use crate::tensor::{Meta, MxTensor, Rule};
-use burn_mx_kernels::plain::ModelOps;
+use burn_mx_kernels::ModelOps;
 use burn_mx_kernels::{Function, MxKernels, Norm, to_f32};
 
 pub(crate) mod sealed {

@@ -6,8 +6,9 @@ use burn_backend::{Scalar, TensorMetadata, get_device_settings};
 use super::elementwise::{Passes, TensorArithmetic, binary, composed, emulation, selection, unary};
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, MxTensor, OpContext};
-use burn_mx_kernels::arithmetic::{Arithmetic, Function, activation as formula};
-use burn_mx_kernels::plain::plain_function;
+use burn_mx_kernels::Function;
+use burn_mx_kernels::formulas::plain_function;
+use burn_mx_kernels::formulas::{Arithmetic, activation as formula};
 use burn_mx_kernels::{FunctionRounding, KernelOp, MxKernels, to_f32};
 
 /// Whether a composed function is to be computed by its formula.

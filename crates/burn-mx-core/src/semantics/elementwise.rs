@@ -17,7 +17,7 @@ use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, MxTensor, OpContext};
 pub(crate) use arithmetic::TensorArithmetic;
-use burn_mx_kernels::arithmetic::Arithmetic;
+use burn_mx_kernels::formulas::Arithmetic;
 use burn_mx_kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32};
 pub(crate) use passes::{GradientOf, Passes};
 pub(super) use rounder::OpRounder;

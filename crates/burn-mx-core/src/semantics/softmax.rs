@@ -8,7 +8,7 @@ use super::elementwise::{TensorArithmetic, composed, emulation};
 use super::rows::TensorRows;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, OpContext};
-use burn_mx_kernels::arithmetic::softmax;
+use burn_mx_kernels::formulas::softmax;
 use burn_mx_kernels::{FunctionRounding, KernelOp, LogSoftmax, MxKernels, Softmax, to_f32};
 
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.

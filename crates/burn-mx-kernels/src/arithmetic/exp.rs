@@ -5,7 +5,7 @@
 ///
 /// NaN gives NaN, Inf Inf and -Inf 0; above 88.72 the result is Inf, subnormals are kept.
 #[inline(always)]
-pub fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     /// ln 2 in two parts; n times the first is exact for all n that occur.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -17,7 +17,7 @@ pub fn exp(x: f32) -> f32 {
 
 /// 2^x, as [`exp`].
 #[inline(always)]
-pub fn exp2(x: f32) -> f32 {
+pub(crate) fn exp2(x: f32) -> f32 {
     let bounded = bound(x, -151.0, 129.0);
     let (n, exponent) = round_to_integer(bounded);
     scale(

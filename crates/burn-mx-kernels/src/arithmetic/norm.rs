@@ -23,6 +23,7 @@ impl Norm {
 
 /// Normalized rows and their statistics.
 pub struct Normalized<R: Rows> {
+    /// The normalized row.
     pub values: R::Row,
     /// Mean square of the deviations plus ε.
     variance: R::Value,

@@ -9,6 +9,7 @@ use super::Arithmetic;
 /// For slices a row is a run of memory and a value one number. For tensors both are tensors, a value has length 1
 /// along the axis and broadcasts, and a closure is called once for all rows.
 pub trait Rows {
+    /// A number, or one for each row.
     type Value: Clone;
     /// A row that is ours to overwrite.
     type Row;
@@ -17,6 +18,7 @@ pub trait Rows {
     /// Where a new row goes: memory of its length, or nothing where there is more.
     type Room;
 
+    /// The row, to be read.
     fn view(row: &Self::Row) -> &Self::View;
 
     /// Replaces every element.
@@ -83,14 +85,8 @@ pub trait Rows {
 }
 
 /// Rows that are slices of memory.
-pub struct SliceRows<'a>(PhantomData<&'a mut [f32]>);
-
-impl SliceRows<'_> {
-    #[inline(always)]
-    pub fn new() -> Self {
-        Self(PhantomData)
-    }
-}
+#[derive(Default)]
+pub(crate) struct SliceRows<'a>(PhantomData<&'a mut [f32]>);
 
 impl<'a> Rows for SliceRows<'a> {
     type Value = f32;

@@ -5,14 +5,14 @@ use super::{Arithmetic, LOG2_E};
 /// Arithmetic of single numbers, rounded by `R`; exponentials are powers of 2 with `EXP2`, a constant, since a
 /// vectorized loop would compute both.
 #[derive(Clone, Copy)]
-pub struct ScalarArithmetic<R, const EXP2: bool> {
+pub(crate) struct ScalarArithmetic<R, const EXP2: bool> {
     round: R,
     reciprocal: bool,
 }
 
 impl<R: Fn(f32) -> f32, const EXP2: bool> ScalarArithmetic<R, EXP2> {
     /// `reciprocal` is what [`Arithmetic::divides_by_reciprocal`] returns.
-    pub fn new(round: R, reciprocal: bool) -> Self {
+    pub(crate) fn new(round: R, reciprocal: bool) -> Self {
         Self { round, reciprocal }
     }
 }

@@ -36,7 +36,7 @@ impl Normalization {
                 gamma.len(),
                 #[inline(always)]
                 |row| {
-                    let rows = SliceRows::new();
+                    let rows = SliceRows::default();
                     let x = round_each(&arith, row);
                     let normalized = norm::normalize(&rows, &arith, norm, x, epsilon);
                     norm::scale_and_shift(&rows, &arith, normalized.values, gamma, beta);
@@ -57,7 +57,7 @@ impl Normalization {
                 gamma.len(),
                 #[inline(always)]
                 |g, x, spare| {
-                    let rows = SliceRows::new();
+                    let rows = SliceRows::default();
                     for (copy, x) in spare.iter_mut().zip(x.iter()) {
                         *copy = forward.round(*x);
                     }

@@ -24,7 +24,7 @@ impl Softmax {
             #[inline(always)]
             |row| {
                 let x = round_each(&arith, row);
-                softmax::softmax(&SliceRows::new(), &arith, x, base2);
+                softmax::softmax(&SliceRows::default(), &arith, x, base2);
             },
         ));
     }
@@ -41,7 +41,7 @@ impl Softmax {
                     #[inline(always)]
                     |g| {
                         let g = round_each(&arith, g);
-                        softmax::softmax_backward(&SliceRows::new(), &arith, y, g, base2);
+                        softmax::softmax_backward(&SliceRows::default(), &arith, y, g, base2);
                     },
                 );
             }
@@ -65,7 +65,7 @@ impl LogSoftmax {
             #[inline(always)]
             |row| {
                 let x = round_each(&arith, row);
-                softmax::log_softmax(&SliceRows::new(), &arith, x);
+                softmax::log_softmax(&SliceRows::default(), &arith, x);
             },
         ));
     }
@@ -80,7 +80,7 @@ impl LogSoftmax {
             #[inline(always)]
             |g, x, _| {
                 let (x, g) = (round_each(&forward, x), round_each(&arith, g));
-                softmax::log_softmax_backward(&SliceRows::new(), &forward, &arith, x, g);
+                softmax::log_softmax_backward(&SliceRows::default(), &forward, &arith, x, g);
             },
         ));
     }

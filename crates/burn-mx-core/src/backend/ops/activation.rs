@@ -8,8 +8,8 @@ use crate::backend::MxBackend;
 use crate::backend::delegate::{Unwrap, Wrap};
 use crate::semantics::{activation, softmax};
 use crate::tensor::{Meta, MxTensor, Rule};
+use burn_mx_kernels::Function;
 use burn_mx_kernels::MxKernels;
-use burn_mx_kernels::arithmetic::Function;
 
 /// Burn's default compositions, through the ops of either side of the decorator.
 pub(crate) struct Composition;

@@ -14,7 +14,7 @@ use crate::backend::delegate::tables::{
 };
 use crate::semantics::{activation, elementwise, matmul};
 use crate::tensor::{Meta, MxTensor, Rule};
-use burn_mx_kernels::arithmetic::Function;
+use burn_mx_kernels::Function;
 use burn_mx_kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
 
 /// Ops on one tensor: round, compute by `B`, round. A reduction says how it takes the tensor.

@@ -12,7 +12,8 @@ use crate::semantics::stored;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
-use burn_mx_kernels::arithmetic::{Arithmetic, Function, LOG2_E};
+use burn_mx_kernels::Function;
+use burn_mx_kernels::formulas::{Arithmetic, LOG2_E};
 use burn_mx_kernels::{
     BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32,
 };

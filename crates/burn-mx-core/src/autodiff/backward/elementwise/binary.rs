@@ -8,7 +8,7 @@ use crate::semantics::activation;
 use crate::semantics::elementwise::{self, Passes};
 use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
-use burn_mx_kernels::arithmetic::Arithmetic;
+use burn_mx_kernels::formulas::Arithmetic;
 use burn_mx_kernels::{BinaryOp, MxKernels, to_f32};
 
 /// An op on two tensors of the same rank, which broadcast, and its gradients.

@@ -7,7 +7,8 @@ use crate::semantics::elementwise::{self, Passes};
 use crate::semantics::{activation, softmax};
 use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
-use burn_mx_kernels::arithmetic::{Arithmetic, Function};
+use burn_mx_kernels::Function;
+use burn_mx_kernels::formulas::Arithmetic;
 use burn_mx_kernels::{MxKernels, UnaryOp};
 
 /// An op on one tensor that has its own step, and its gradient.
