@@ -88,7 +88,7 @@ pub fn plain_rms_norm<B: Backend>(
     }
 }
 
-/// A parameter [D] as a tensor [1, .., 1, D].
+/// A parameter `[D]` as a tensor `[1, .., 1, D]`.
 pub fn as_row<B: Backend>(parameter: FloatTensor<B>, rank: usize) -> FloatTensor<B> {
     let mut dims = vec![1; rank];
     dims[rank - 1] = parameter.shape()[0];

@@ -1,5 +1,5 @@
 //! The processor, for every loop over memory of [microscaling](https://docs.rs/microscaling) and
-//! [burn-mx](https://docs.rs/burn-mx): its [instruction sets](instruction_set), its [threads](threads) and the
+//! [burn-mx](https://docs.rs/burn-mx): its [instruction sets](instruction_set), its [threads] and the
 //! [state of its float unit](float_state).
 //!
 //! The crate knows nothing of number formats. Its items change without notice.

@@ -16,9 +16,10 @@ use microscaling_processor::threads::share;
 impl Panels {
     /// Quantizes an operand into panels: one pass over memory, and one pass before it for a tensor scale. The threads of
     /// the current rayon pool share the work on large operands (feature `rayon`). The elements are rounded by
-    /// [`FloatFormat::round_slice`], transformed by [`RandomHadamard::transform`] with `group` as the length of the axis,
-    /// multiplied by the factor, and then quantized by [`BlockFormat::quantize`]. All matrices together have one tensor
-    /// scale, which stays beside them and multiplies the product.
+    /// [`round_slice`](microscaling::FloatFormat::round_slice), transformed by
+    /// [`RandomHadamard::transform`](microscaling::RandomHadamard::transform) with `group` as the length of the axis, multiplied by
+    /// the factor, and then quantized by [`BlockFormat::quantize`](microscaling::BlockFormat::quantize). All matrices together have
+    /// one tensor scale, which stays beside them and multiplies the product.
     ///
     /// # Errors
     /// See [`PanelsError`]. Whether every element is a bfloat16 number is known only after all of them are quantized.

@@ -1,11 +1,4 @@
-//! Matrix products of operands in the formats of [`microscaling`].
-//!
-//! * An operand whose numbers are exact in bfloat16 is quantized straight into [`Panels`]: bfloat16 numbers in the order in which
-//!   the kernels read them. [`Panels::multiply`] multiplies two panels. Its documentation has the rule of the sum, which every path
-//!   keeps to the bit.
-//! * An [`Accumulator`] sums as a chip's matrix unit does, from V100 to B200 and MI300, or as a unit that you describe: with its
-//!   alignment, its roundings and its promotions. [`Chip`] has the units of chips.
-
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 extern crate alloc;

@@ -50,7 +50,8 @@ pub(super) const LINE: usize = 16;
 /// new pages. The environment variables `MALLOC_TRIM_THRESHOLD_` and `MALLOC_MMAP_THRESHOLD_` still decide.
 ///
 /// ```
-/// use microscaling::{Axis, Matrices, OperandQuantization, Panels, Rounding, Side};
+/// use microscaling::{OperandQuantization, Rounding};
+/// use microscaling_product::{Axis, Matrices, Panels, Side};
 ///
 /// let mxfp8 = OperandQuantization {
 ///     blocks: Some(("mxfp8_e4m3".parse()?, Rounding::NearestEven)),

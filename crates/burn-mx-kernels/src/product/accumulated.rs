@@ -1,4 +1,4 @@
-//! Products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`]).
+//! Products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`](microscaling_product::Accumulation)).
 
 pub(crate) mod convolution;
 mod laid;

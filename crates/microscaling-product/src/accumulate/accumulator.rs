@@ -19,7 +19,7 @@ use output::SumFormat;
 /// out has its default.
 ///
 /// ```
-/// use microscaling::{Accumulator, Order, SumFormat};
+/// use microscaling_product::{Accumulator, Order, SumFormat};
 ///
 /// let hopper: Accumulator = "accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)".parse()?;
 /// assert_eq!(hopper, Accumulator::joint(32, 13, SumFormat::E8M13_RZ));
@@ -106,7 +106,7 @@ pub enum Order {
         /// The format of the sums; `f32_rne` if left out.
         output: SumFormat,
     },
-    /// `integer`: products of [fixed-point](crate::ElementFormat::fixed) elements are added one by one, as integers in two's
+    /// `integer`: products of [fixed-point](microscaling::ElementFormat::fixed) elements are added one by one, as integers in two's
     /// complement (MXINT8). The sum becomes a float at a promotion, or at the end, with one rounding.
     Integer {
         /// Bits of the sum, sign included, 2 to 62.

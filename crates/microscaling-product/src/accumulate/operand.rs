@@ -168,7 +168,7 @@ impl Accumulator {
     /// That the accumulator can take operands of these kinds.
     ///
     /// # Errors
-    /// * [`AccumulateError::Format`]: what [`validate`](Self::validate) refuses.
+    /// * [`AccumulateError::Accumulator`]: what [`validate`](Self::validate) refuses.
     /// * [`AccumulateError::Integer`]: integers are summed up, and the elements are floats.
     /// * [`AccumulateError::Table`]: the elements are numbers of a table.
     /// * [`AccumulateError::Block`]: a group, or a partial sum whose scales come in at promotion, would lie in two blocks.

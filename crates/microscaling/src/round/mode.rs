@@ -112,7 +112,7 @@ pub trait RoundingRule: Copy + Send + Sync {
     fn addend(significand: u32, shift: u32, draw: u32) -> u32;
 
     /// Corrects what rounding to nearest, half to even, made of a magnitude x: `even`, a multiple of
-    /// `step`. Exact float arithmetic, see [`round_normal`](super::round_normal). Never called if the rule wants draws.
+    /// `step`. Exact float arithmetic, see `round_normal`. Never called if the rule wants draws.
     fn from_even(x: f32, even: f32, step: f32) -> f32;
 }
 

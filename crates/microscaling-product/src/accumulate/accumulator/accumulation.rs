@@ -16,7 +16,8 @@ use microscaling::{NameError, internal::impl_serde_by_text};
 /// to float32 every 128 elements), `hopper(promote_every=32,scale_at=promotion)`, or an [`Accumulator`].
 ///
 /// ```
-/// use microscaling::{Accumulation, ElementFormat, OperandKind};
+/// use microscaling::ElementFormat;
+/// use microscaling_product::{Accumulation, OperandKind};
 ///
 /// let hopper: Accumulation = "hopper".parse()?;
 /// let fp8 = OperandKind::from(ElementFormat::FP8_E4M3);

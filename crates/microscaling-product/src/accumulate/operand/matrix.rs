@@ -10,7 +10,8 @@ use microscaling::{Packed, PackedView};
 /// A matrix quantized to a block format, with elements and scales apart, as an accumulator multiplies them.
 ///
 /// ```
-/// use microscaling::{Accumulation, AccumulatorMatrix, BlockFormat, Rounder};
+/// use microscaling::{BlockFormat, Rounder};
+/// use microscaling_product::{Accumulation, AccumulatorMatrix};
 ///
 /// let format: BlockFormat = "mxfp8_e4m3".parse()?;
 /// let quantized = |data: &[f32], shape, axis| {

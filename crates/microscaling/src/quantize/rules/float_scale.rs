@@ -26,7 +26,7 @@ const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
 const LARGE: u32 = 0x1780_0000;
 /// 2^−40: formats whose scales may be smaller have fewer tame blocks.
 const NARROW: u32 = 0x2b80_0000;
-/// Whether a tensor scale is so large that [`FloatScaleRule`] need not be exact.
+/// Whether a tensor scale is so large that the rule for floats as scales need not be exact.
 pub fn is_large(tensor_scale: f32) -> bool {
     tensor_scale.to_bits() >= LARGE
 }

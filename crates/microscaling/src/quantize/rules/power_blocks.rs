@@ -29,7 +29,7 @@ impl PowerBlocks {
         self.element.mantissa_bits
     }
 
-    /// The scales of blocks with these largest magnitudes, as patterns, if all blocks are [tame](BlockRule::tame).
+    /// The scales of blocks with these largest magnitudes, as patterns, if all blocks are tame.
     #[inline(always)]
     pub fn scales(&self, maxima: &[u32; TOGETHER]) -> Option<[u32; TOGETHER]> {
         if !self.rule.are_tame(maxima) {
