@@ -16,37 +16,30 @@ mod backend;
 #[path = "shared/emulation.rs"]
 #[expect(dead_code, reason = "squares need a part of it")]
 mod emulation;
+#[path = "shared/models.rs"]
+mod models;
 #[path = "shared/noise.rs"]
 mod noise;
 #[cfg(test_backend = "flex")]
 #[path = "shared/one_thread.rs"]
 mod one_thread;
+#[path = "shared/support.rs"]
+mod support;
 
 mod suite {
     // On any backend.
     mod accumulated_convolutions;
     mod accumulated_edges;
     mod accumulators;
-    mod checkpoints;
     mod convolution_geometries;
     mod digit_models;
     mod learner;
-    mod loading;
-    mod models;
     mod multi_device;
-    mod packing;
-    mod ptq;
-    mod ptq_adaround;
-    mod ptq_fold;
-    mod ptq_static;
-    mod recorder;
     mod reuse;
     mod roles;
-    mod saving;
     mod slots;
     mod staged_learner;
     mod stochastic;
-    mod support;
     mod training;
     mod transparency;
 
@@ -82,8 +75,6 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod formats;
     #[cfg(test_backend = "flex")]
-    mod gradient_bias;
-    #[cfg(test_backend = "flex")]
     mod indices_of_activations;
     #[cfg(test_backend = "flex")]
     mod instruction_sets;
@@ -116,10 +107,6 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod products;
     #[cfg(test_backend = "flex")]
-    mod ptq_recipe;
-    #[cfg(test_backend = "flex")]
-    mod ptq_resume;
-    #[cfg(test_backend = "flex")]
     mod random_gradients;
     #[cfg(test_backend = "flex")]
     mod random_scopes;
@@ -127,8 +114,6 @@ mod suite {
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;
-    #[cfg(test_backend = "flex")]
-    mod search;
     #[cfg(test_backend = "flex")]
     mod specs;
     #[cfg(test_backend = "flex")]

@@ -12,7 +12,7 @@ use microscaling_product::{Accumulator, AccumulatorOperand, Axis, OperandKind};
 
 use super::accumulators::specs;
 use super::convolution_geometries::{AxisCase, Case, Inputs, device};
-use super::support::*;
+use crate::support::*;
 
 /// A tensor quantized along an axis: the number that each element is, and its scale.
 struct Apart {

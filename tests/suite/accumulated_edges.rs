@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use burn_mx::{BlockFormat, MxSpecs, Rounder};
 
 use super::accumulators::specs;
-use super::support::*;
+use crate::support::*;
 
 /// Output and gradients of a linear layer whose weight's gradient sums over two axes, 2 and 8 long.
 fn linear(specs: &MxSpecs) -> Vec<Vec<f32>> {

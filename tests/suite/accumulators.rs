@@ -5,7 +5,7 @@ use burn::nn::LinearConfig;
 use burn_mx::{Accumulation, BlockFormat, MxSpecs, Packed, Rounder};
 use microscaling_product::{AccumulatorOperand, Axis, OperandKind};
 
-use super::support::*;
+use crate::support::*;
 
 /// Weights and activations in one format, summed by one unit.
 pub(super) fn specs(format: &str, accumulator: &str) -> MxSpecs {

@@ -6,7 +6,7 @@ use burn_mx::MxSpecs;
 use burn_mx::{BlockFormat, ElementFormat, RandomStream, Rounding};
 use half::bf16;
 
-use super::support::*;
+use crate::support::*;
 
 /// A dense array in row-major order.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use burn::tensor::{Bool, Tensor, backend::Backend};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use super::arrays::*;
-use super::support::*;
+use crate::support::*;
 
 const BATCH: usize = 2;
 const HEADS: usize = 3;

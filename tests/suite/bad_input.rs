@@ -13,7 +13,7 @@ use burn_mx::ElementFormat;
 use burn_mx::module::{MxTensorOps, as_activation, label_parameters};
 use burn_mx::{MxBackend, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 /// Output, dx, dw and db of a linear layer on these inputs; the gradient of the output is fed exactly.
 fn linear_results<B: Exact, const D: usize>(

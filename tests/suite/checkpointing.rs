@@ -10,9 +10,9 @@ use burn_mx::Rounding;
 use burn_mx::module::{as_weight, full_precision, with_specs};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
 
-use super::models::*;
-use super::support::*;
 use super::training::emulations;
+use crate::models::*;
+use crate::support::*;
 
 type Checkpointed = MxAutodiff<Flex, BalancedCheckpointing>;
 

@@ -12,7 +12,7 @@ use burn::tensor::{DType, Distribution, FloatDType, activation, module::conv1d, 
 use burn_mx::module::{emulated, set_specs};
 use burn_mx::{MxBackend, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type Inference = MxBackend<Flex>;
 

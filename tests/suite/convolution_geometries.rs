@@ -14,7 +14,7 @@ use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 use proptest::prelude::*;
 
-use super::support::*;
+use crate::support::*;
 
 /// A convolution and the lengths of its tensors, axis by axis.
 #[derive(Clone, Debug)]

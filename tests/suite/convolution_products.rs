@@ -13,7 +13,7 @@ use burn_mx::{MxKernels, MxSpecs};
 use burn_mx_kernels::{Convolution, ConvolutionProduct};
 use proptest::prelude::*;
 
-use super::support::{Mx, Plain, mx_device, values};
+use crate::support::{Mx, Plain, mx_device, values};
 
 /// Whole numbers from -4 to 4: sums of their products are exact, in whatever order.
 fn whole_numbers<B: Backend>(shape: &[usize], seed: usize) -> FloatTensor<B> {

@@ -15,7 +15,7 @@ use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 use crate::one_thread::on_one_thread;
 
 use super::arrays::*;
-use super::support::*;
+use crate::support::*;
 
 /// A convolution on R-dimensional tensors.
 trait Convolution<const R: usize> {

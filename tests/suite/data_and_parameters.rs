@@ -12,7 +12,7 @@ use burn::tensor::{activation, linalg};
 use burn_mx::module::as_activation;
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type Inference = MxBackend<Flex>;
 type Device = MxDevice<FlexDevice>;

@@ -14,8 +14,8 @@ use burn::tensor::backend::Backend;
 use burn_mx::module::{PathError, set_specs, set_specs_at, specs_of};
 use burn_mx::{MxBackend, MxDevice, MxSpecs, ResolvedSpecs};
 
-use super::models::*;
-use super::support::*;
+use crate::models::*;
+use crate::support::*;
 
 fn resolved(specs: MxSpecs) -> ResolvedSpecs {
     specs.resolve().expect("the specs are sound")

@@ -12,7 +12,7 @@ use burn_mx::Rounding;
 use burn_mx::{MxSpecs, module};
 use half::bf16;
 
-use super::support::*;
+use crate::support::*;
 
 const TABLE: &str = include_str!("../../docs/src/op-coverage.md");
 

@@ -17,7 +17,7 @@ use burn::tensor::quantization::{Calibration, QuantScheme};
 use burn_mx::ElementFormat;
 use burn_mx::MxSpecs;
 
-use super::support::*;
+use crate::support::*;
 
 pub(crate) const BATCH: usize = 64;
 

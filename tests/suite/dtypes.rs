@@ -15,7 +15,7 @@ use burn::tensor::{DType, IndexingUpdateOp, TensorData, TensorPrimitive, activat
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 use half::{bf16, f16};
 
-use super::support::*;
+use crate::support::*;
 
 /// [`noise`] that bfloat16 and float16 hold exactly.
 fn short_noise(count: usize, seed: u64) -> Vec<f32> {

@@ -10,7 +10,7 @@ use burn_mx::{ElementwiseScope, MxSpecs};
 use half::bf16;
 
 use super::data_and_parameters::preset;
-use super::support::*;
+use crate::support::*;
 
 /// Rounded to bfloat16, ties to even.
 fn rounded(values: &[f32]) -> Vec<f32> {

@@ -15,8 +15,8 @@ use burn::prelude::*;
 use burn_mx::module::{set_specs, set_specs_at};
 use burn_mx::{MxSpecs, module};
 
-use super::models::{Mlp, model};
-use super::support::*;
+use crate::models::{Mlp, model};
+use crate::support::*;
 
 /// Emulates whatever it can.
 fn device() -> burn_mx::MxDevice<burn::backend::flex::FlexDevice> {
@@ -249,7 +249,7 @@ fn a_layer_before_an_exempt_one_has_emulated_gradients() {
     let none = MxSpecs::none().resolve().expect("no specs are sound");
     let mlp = model::<Mlp, Mx>(&device);
     let mlp = set_specs_at(mlp, "norm", &none).expect("there is a norm");
-    let outputs = super::models::Forward::outputs(&mlp, &device);
+    let outputs = crate::models::Forward::outputs(&mlp, &device);
     let grad = noise_tensor::<Mx, 2>(outputs.dims(), 30, &device);
     let grads = Mx::loss_with_gradient(outputs, grad).backward();
     for (path, gradient) in named_gradients::<Mx, _>(&mlp, &grads) {

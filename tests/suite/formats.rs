@@ -8,7 +8,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_mx::{BlockFormat, RandomHadamard, Rounder, Rounding};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs, SlotFormat};
 
-use super::support::*;
+use crate::support::*;
 
 /// The gradients of two operands.
 type Pair = [Vec<f32>; 2];

@@ -11,7 +11,7 @@ use burn::tensor::{IndexingUpdateOp, TensorPrimitive};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
 use super::data_and_parameters::preset;
-use super::support::*;
+use crate::support::*;
 
 type Inference = MxBackend<Flex>;
 type Device = MxDevice<FlexDevice>;

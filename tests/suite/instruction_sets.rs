@@ -4,7 +4,7 @@ use burn_mx::{FloatFormat, Rounding};
 use burn_mx_kernels::{Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax};
 use microscaling_processor::instruction_set::{Level, with_level};
 
-use super::support::assert_same_bits;
+use crate::support::assert_same_bits;
 
 /// All bfloat16 patterns, in an order that mixes them; others in between from the second round on.
 fn numbers(count: usize, seed: u32) -> Vec<f32> {

@@ -12,7 +12,7 @@ use burn_mx::Rounding;
 use burn_mx::module::set_specs;
 use burn_mx::{MxBackend, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type Inference = MxBackend<Flex>;
 

@@ -14,7 +14,7 @@ use burn_mx::MxSpecs;
 use burn_mx::module::{label_of, label_parameters, set_specs_at};
 use log::{LevelFilter, Log, Metadata, Record};
 
-use super::support::{Mx, mx_device, noise_tensor, with_noise_weights};
+use crate::support::{Mx, mx_device, noise_tensor, with_noise_weights};
 
 thread_local! {
     /// The products of this thread, while they are listened for.

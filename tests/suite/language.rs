@@ -15,7 +15,7 @@ use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::activation::softmax;
 use burn_mx::{MxBackend, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type Inference = MxBackend<Flex>;
 

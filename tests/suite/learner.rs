@@ -24,8 +24,8 @@ use burn::train::{
 use burn_mx::module::{set_specs_at, specs_of};
 use burn_mx::{MxAutodiff, MxBackend, MxSpecs};
 
-use super::support::*;
 use crate::backend::Unfused;
+use crate::support::*;
 
 type Plain = Autodiff<Unfused>;
 type Mx = MxAutodiff<Unfused>;

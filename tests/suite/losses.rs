@@ -12,7 +12,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn_mx::MxSpecs;
 use burn_mx::module::full_precision;
 
-use super::support::*;
+use crate::support::*;
 
 /// The cross-entropy of logits, and their gradient, of leaves that pass for inputs.
 fn cross_entropy<B: Exact>(device: &B::Device) -> [Vec<f32>; 2] {

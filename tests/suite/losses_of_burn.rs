@@ -11,7 +11,7 @@ use burn::tensor::activation::{log_softmax, sigmoid, softmax};
 use burn_mx::module::full_precision;
 use burn_mx::{MxBackend, MxDevice};
 
-use super::support::*;
+use crate::support::*;
 
 const SHAPE: [usize; 2] = [8, 12];
 

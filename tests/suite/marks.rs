@@ -10,8 +10,8 @@ use burn::tensor::{Distribution, Int, Tensor};
 use burn_mx::module::full_precision;
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
-use super::models::*;
-use super::support::*;
+use crate::models::*;
+use crate::support::*;
 
 type Device = MxDevice<FlexDevice>;
 type Inference = MxBackend<Flex>;

@@ -8,7 +8,7 @@ use burn::prelude::*;
 use burn_mx::module::{lerp, master, set_specs_at, specs_of};
 use burn_mx::{MxBackend, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type Inference = MxBackend<Flex>;
 

@@ -13,7 +13,7 @@ use burn_mx::module::{set_specs_at, specs_of};
 use burn_mx::{MxDevice, MxSpecs, ResolvedSpecs};
 
 use super::learner::{Regressor, Silent, loader};
-use super::support::*;
+use crate::support::*;
 
 const LEARNING_RATE: f64 = 0.02;
 const EPOCHS: usize = 2;

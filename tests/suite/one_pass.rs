@@ -8,7 +8,7 @@ use burn_mx::module::emulated;
 use burn_mx::{BlockFormat, FloatFormat, Rounder, Rounding};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Portable};
 
-use super::support::*;
+use crate::support::*;
 
 /// Zeros, subnormals, the ends of the range, Inf, NaN, ties of bfloat16 and its neighbours.
 const SPECIALS: [f32; 18] = [

@@ -15,8 +15,8 @@ use burn_backend::TensorMetadata;
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 use half::bf16;
 
-use super::support::*;
 use crate::one_thread::on_one_thread;
+use crate::support::*;
 use calls::{Calls, Output, floats};
 
 const TABLE: &str = include_str!("../../docs/src/op-coverage.md");

@@ -17,7 +17,7 @@ use burn_mx::{MxDevice, MxSpecs};
 
 use super::op_coverage::calls::{Calls, floats};
 use super::op_coverage::{Row, difference, loss_of, panic_message, rows};
-use super::support::*;
+use crate::support::*;
 
 /// What an operand of an op is.
 #[derive(Clone, Copy, Debug, PartialEq)]

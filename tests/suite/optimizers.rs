@@ -19,7 +19,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_mx::{MxDevice, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 /// Parameters and nothing else.
 #[derive(Module, Debug)]

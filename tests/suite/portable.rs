@@ -11,8 +11,8 @@ use burn_mx::module::emulated;
 use burn_mx::process::host_round_trips;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, Portable};
 
-use super::models::*;
-use super::support::*;
+use crate::models::*;
+use crate::support::*;
 
 fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     let specs = specs.resolve().expect("the specs are sound");

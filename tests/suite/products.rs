@@ -8,7 +8,7 @@ use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, Random
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Portable};
 use burn_mx_kernels::{Operand, OperandForm, OperandLayout};
 
-use super::support::*;
+use crate::support::*;
 
 fn primitive<B: Backend, const D: usize>(shape: [usize; D], seed: u64) -> FloatTensor<B> {
     let tensor = noise_tensor::<B, D>(shape, seed, &B::Device::default());

@@ -8,7 +8,7 @@ use burn::prelude::*;
 use proptest::prelude::*;
 
 use super::random_scopes::{Origin, elementwise, rounded, runner};
-use super::support::*;
+use crate::support::*;
 
 const SHAPE: [usize; 2] = [2, 2];
 

@@ -11,7 +11,7 @@ use half::bf16;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::support::*;
+use crate::support::*;
 
 const SHAPE: [usize; 2] = [2, 2];
 

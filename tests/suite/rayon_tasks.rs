@@ -15,9 +15,9 @@ use burn_mx::ptq::{Activations, QuantConfig, Quantizer};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 use rayon::prelude::*;
 
-use super::models::*;
-use super::support::*;
 use super::training::{losses, phased_specs, trained};
+use crate::models::*;
+use crate::support::*;
 
 fn pool(threads: usize) -> rayon::ThreadPool {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();

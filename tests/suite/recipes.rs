@@ -10,7 +10,7 @@ use burn_mx::module::{exempt_layers, label_of, set_exemptions, set_exemptions_at
 use burn_mx::{BlockFormat, ElementFormat, Rounder, Rounding, ScaleMode};
 use burn_mx::{Exemptions, GradientOperands, Hadamard, HadamardSigns, MxSpecs, Recipe};
 
-use super::support::*;
+use crate::support::*;
 
 /// A matrix, row by row.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use burn_mx::Rounding;
 use burn_mx::module::{as_activation, as_weight, full_precision, rms_norm};
 use half::bf16;
 
-use super::support::*;
+use crate::support::*;
 
 type Device = burn_mx::MxDevice<TestDevice>;
 

@@ -9,7 +9,7 @@ use burn_mx::ElementFormat;
 use burn_mx::module::{MxTensorOps, as_activation, as_weight, rms_norm};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type Device = MxDevice<TestDevice>;
 type Inference = MxBackend<TestBackend>;

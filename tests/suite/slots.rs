@@ -11,7 +11,7 @@ use burn_mx::MxSpecs;
 use burn_mx::module::as_activation;
 use burn_mx::{ElementFormat, Rounding};
 
-use super::support::*;
+use crate::support::*;
 
 /// Output and gradients by name: `out`, `dx`, `dw`, `db`.
 type Results = Vec<(&'static str, Vec<f32>)>;

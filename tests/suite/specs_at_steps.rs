@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::optimizers::{decay, optimizers};
-use super::support::*;
+use crate::support::*;
 
 type Device = burn_mx::MxDevice<TestDevice>;
 

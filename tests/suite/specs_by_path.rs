@@ -10,8 +10,8 @@ use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn_mx::module::{PathError, clear_specs_at, set_specs, set_specs_at, specs_of};
 use burn_mx::{MxDevice, MxSpecs, ResolvedSpecs};
 
-use super::models::*;
-use super::support::*;
+use crate::models::*;
+use crate::support::*;
 
 type Device = MxDevice<FlexDevice>;
 

@@ -9,8 +9,8 @@ use burn_mx::Rounding;
 use burn_mx::module::as_activation;
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
-use super::support::*;
 use crate::emulation::{BFLOAT16, Emulation, FP16, Mode};
+use crate::support::*;
 
 const SHAPE: [usize; 2] = [20, 30];
 

@@ -11,8 +11,8 @@ use burn_mx::module::{Schedule, StagedBatcher, StagedOptimizer, Stages, set_spec
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
 
 use super::learner::{self, Regressor, Silent, Stack, loader_of};
-use super::support::*;
 use crate::backend::{TestDevice, Unfused};
+use crate::support::*;
 
 type Mx = MxAutodiff<Unfused>;
 

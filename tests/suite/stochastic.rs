@@ -14,7 +14,7 @@ use burn_mx::{ElementFormat, Rounding};
 use burn_mx::{MxSpecs, SlotFormat, module};
 
 use super::digit_models::{Classify, Cnn, digits};
-use super::support::*;
+use crate::support::*;
 
 type Device = burn_mx::MxDevice<TestDevice>;
 

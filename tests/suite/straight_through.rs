@@ -10,7 +10,7 @@ use burn_mx::{BlockFormat, GradientOperands, MxSpecs, Rounder, Rounding};
 use super::recipes::{
     K, M, Matrix, N, by_rms, hadamard, inverse_hadamard, kept_by_rms, layer, matrices, reproducible,
 };
-use super::support::*;
+use crate::support::*;
 
 /// A layer of two operands, and the axes along which its forward product sums.
 struct Layer<const D: usize> {

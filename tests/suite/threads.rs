@@ -9,7 +9,7 @@ use burn::tensor::{Tensor, activation, ops::ConvOptions};
 use burn_mx::MxSpecs;
 use burn_mx::module::{emulated, full_precision, rms_norm};
 
-use super::support::*;
+use crate::support::*;
 
 type Op = fn(Tensor<Mx, 2>) -> Tensor<Mx, 2>;
 

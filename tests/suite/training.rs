@@ -12,8 +12,8 @@ use burn::tensor::Tensor;
 use burn_mx::ElementFormat;
 use burn_mx::{MxBackend, MxSpecs};
 
-use super::models::*;
-use super::support::*;
+use crate::models::*;
+use crate::support::*;
 
 /// Emulation of all kinds: products and elementwise, either alone, and another elementwise format.
 pub(crate) fn emulations() -> [(&'static str, MxSpecs); 5] {

@@ -16,7 +16,7 @@ use burn_mx::ElementFormat;
 use burn_mx::MxSpecs;
 
 use super::digit_models::{BATCH, Classify, cosine, digits, loss};
-use super::support::*;
+use crate::support::*;
 
 /// A model of the columns of an image, `[batch, 8, 16]`, and its rows.
 macro_rules! readers {

@@ -7,8 +7,8 @@ use burn::tensor::Tensor;
 use burn_mx::module::{emulated, full_precision, with_specs};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
-use super::models::*;
-use super::support::*;
+use crate::models::*;
+use crate::support::*;
 
 fn assert_transparent<A: Architecture, B: MxKernels>() {
     let (expected, expected_grads) = training_pass::<A, Autodiff<B>>(&B::Device::default());

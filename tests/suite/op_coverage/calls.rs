@@ -15,7 +15,7 @@ use burn_backend::{
 };
 use half::bf16;
 
-use super::super::support::noise;
+use crate::support::noise;
 
 /// What an op gives.
 pub(crate) enum Output<B: Backend> {

@@ -8,7 +8,7 @@ use burn_mx::record::{Budget, Pass, Recorder, RecorderConfig, Report, Score, Sea
 use burn_mx::{MxSpecs, Recipe};
 
 use super::records;
-use crate::suite::support::*;
+use crate::support::*;
 
 #[derive(Module, Debug)]
 struct Adapted<B: Backend> {

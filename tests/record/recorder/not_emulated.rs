@@ -5,8 +5,8 @@ use burn_mx::module::{label_parameters, set_specs_at};
 use burn_mx::record::{RecorderConfig, Report};
 use burn_mx::{MxAutodiff, MxSpecs};
 
-use super::super::support::{TestBackend, mx_device, noise_tensor};
 use super::{folder, record_here, steps};
+use crate::support::{TestBackend, mx_device, noise_tensor};
 
 #[test]
 fn layers_without_emulation_are_named() {

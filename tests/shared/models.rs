@@ -18,7 +18,7 @@ use burn::prelude::*;
 use burn::tensor::activation;
 use burn::tensor::backend::AutodiffBackend;
 
-use super::support::*;
+use crate::support::*;
 
 /// A model with its own input.
 pub(crate) trait Forward<B: Backend>: Module<B> {

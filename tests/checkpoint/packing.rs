@@ -5,7 +5,7 @@ use burn_mx::module::{pack, unpack};
 use burn_mx::{BlockFormat, PackError, Packed, RandomStream, Rounder};
 use burn_mx::{MxBackend, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type Inference = MxBackend<TestBackend>;
 

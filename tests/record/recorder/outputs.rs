@@ -9,7 +9,7 @@ use burn_mx::module::{pack, unpack};
 use burn_mx::record::{Budget, Score, Search, SearchError, Sensitivity, output_sensitivities};
 use burn_mx::{MxAutodiff, MxBackend, MxSpecs, Slot};
 
-use crate::suite::support::*;
+use crate::support::*;
 
 type A = MxAutodiff<TestBackend>;
 type B = MxBackend<TestBackend>;

@@ -11,7 +11,7 @@ use burn::prelude::*;
 use burn_mx::ptq::{FastFinetune, OptimAlgorithm, PtqError, QuantConfig, Quantized, Quantizer};
 use burn_mx::{MxBackend, MxDevice};
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

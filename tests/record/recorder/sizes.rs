@@ -9,8 +9,8 @@ use burn_mx::module::label_parameters;
 use burn_mx::record::{Pass, ProductKind, RecorderConfig, Report, products};
 use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
 
-use super::super::support::{TestBackend, TestDevice, noise_tensor};
 use super::{folder, product, record_here, steps};
+use crate::support::{TestBackend, TestDevice, noise_tensor};
 
 #[derive(Module, Debug)]
 struct Model<B: Backend> {

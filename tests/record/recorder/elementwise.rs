@@ -9,10 +9,10 @@ use burn_mx::record::{ElementwiseRecord, Figures, Pass, Phase, RecorderConfig, S
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 use half::{bf16, f16};
 
-use super::super::support::{
+use super::{folder, record_here, steps};
+use crate::support::{
     Mx, TestBackend, bfloat16_only, mx_device, noise_tensor, values, with_noise_weights,
 };
-use super::{folder, record_here, steps};
 
 /// bfloat16 and nothing else, ties to even.
 fn specs() -> MxSpecs {
@@ -26,7 +26,7 @@ fn specs() -> MxSpecs {
 fn recorded(
     config: RecorderConfig,
     specs: &MxSpecs,
-    loss: impl FnOnce(&MxDevice<super::super::support::TestDevice>) -> Tensor<Mx, 1>,
+    loss: impl FnOnce(&MxDevice<crate::support::TestDevice>) -> Tensor<Mx, 1>,
 ) -> StepRecord {
     let device = mx_device(specs);
     let folder = folder();

@@ -7,7 +7,7 @@ use burn_mx::module::set_specs_at;
 use burn_mx::ptq::{PtqError, QuantConfig, Quantized, Quantizer};
 use burn_mx::{MxBackend, MxSpecs, Recipe};
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

@@ -15,7 +15,7 @@ use burn_mx::module::{load_checkpoint, save_checkpoint};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 use proptest::prelude::*;
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 
@@ -141,7 +141,7 @@ fn a_killed_save_leaves_a_whole_checkpoint() {
     for round in 0..12 {
         let _ = fs::remove_file(&started);
         let mut child = Command::new(current_exe().unwrap())
-            .args(["--exact", "suite::saving::saves_until_it_is_killed"])
+            .args(["--exact", "checkpoint::saving::saves_until_it_is_killed"])
             .env(FOLDER, folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

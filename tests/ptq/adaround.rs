@@ -7,7 +7,7 @@ use burn_mx::ptq::{FastFinetune, OptimAlgorithm, QuantConfig, Quantized, Quantiz
 use burn_mx::{BlockFormat, Rounder};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs, Slot};
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

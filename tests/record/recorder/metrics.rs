@@ -6,9 +6,9 @@ use burn_mx::MxSpecs;
 use burn_mx::module::label_parameters;
 use burn_mx::record::{MxSaturation, MxSqnr, MxUnderflow, RecorderConfig};
 
-use super::super::models::{Forward as _, Mlp, model};
-use super::super::support::{Mx, mx_device};
 use super::{folder, record_here};
+use crate::models::{Forward as _, Mlp, model};
+use crate::support::{Mx, mx_device};
 
 #[test]
 fn burn_train_sees_the_worst_and_the_mean() {

@@ -10,7 +10,7 @@ use burn_mx::module::{set_specs, specs_of};
 use burn_mx::ptq::{Activations, FastFinetune, PtqError, QuantConfig, Quantizer};
 use burn_mx::{MxBackend, MxDevice, MxKernels};
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

@@ -8,9 +8,9 @@ use burn_mx::process::keep_quantized_weights;
 use burn_mx::record::{Pass, ProductKind, RecorderConfig, Statistic};
 use burn_mx::{MxSpecs, Slot};
 
-use super::super::models::{Forward as _, Mlp, model};
-use super::super::support::{Mx, mx_device};
 use super::{folder, names, record_here, steps};
+use crate::models::{Forward as _, Mlp, model};
+use crate::support::{Mx, mx_device};
 
 #[test]
 fn steps_operands_and_statistics_are_chosen() {

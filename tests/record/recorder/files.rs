@@ -9,9 +9,9 @@ use burn_mx::record::{
     RECORDS, REPORT_HTML, REPORT_JSON, RecordError, Recorder, RecorderConfig, Report, TensorBoard,
 };
 
-use super::super::models::{Forward as _, Mlp, model};
-use super::super::support::{Mx, mx_device};
 use super::{folder, record_here, steps};
+use crate::models::{Forward as _, Mlp, model};
+use crate::support::{Mx, mx_device};
 
 #[test]
 fn a_run_that_dies_leaves_what_it_recorded() {

@@ -6,7 +6,7 @@ use burn_mx::record::{Pass, StepRecord, products};
 use burn_mx::{MxBackend, MxSpecs};
 use serde_json::json;
 
-use crate::suite::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

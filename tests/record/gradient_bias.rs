@@ -11,7 +11,7 @@ use burn_mx::module::{set_exemptions, set_specs_at};
 use burn_mx::{MxSpecs, Recipe};
 use burn_mx::{Rounding, ScaleMode};
 
-use super::support::*;
+use crate::support::*;
 
 #[derive(Module, Debug)]
 struct Mlp<B: Backend> {

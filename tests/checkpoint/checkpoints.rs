@@ -27,7 +27,7 @@ use microscaling::safetensors::PackedFile;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

@@ -10,8 +10,8 @@ use burn_mx::MxSpecs;
 use burn_mx::module::{label_parameters, scope};
 use burn_mx::record::{ProductKind, RecorderConfig};
 
-use super::super::support::{Mx, mx_device, noise_tensor, with_noise_weights};
 use super::{folder, product, record_here, steps};
+use crate::support::{Mx, mx_device, noise_tensor, with_noise_weights};
 
 /// Attention, grouped convolution, a weight that two layers share.
 #[derive(Module, Debug)]

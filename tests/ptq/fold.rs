@@ -8,7 +8,7 @@ use burn_mx::module::set_specs;
 use burn_mx::ptq::{BatchNormPair, FastFinetune, PtqError, QuantConfig, Quantized, Quantizer};
 use burn_mx::{MxBackend, MxDevice, MxKernels, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

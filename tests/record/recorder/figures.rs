@@ -9,11 +9,11 @@ use burn_mx::record::{OperandRecord, ProductKind, ProductRecord, RecorderConfig}
 use burn_mx::{BlockFormat, RandomStream, Rounding};
 use burn_mx::{MxSpecs, Slot};
 
-use super::super::support::{
+use super::{folder, operand, product, record_here, steps};
+use crate::support::{
     Mx, Plain, TestDevice, bfloat16_only, mx_device, mx_only, noise_tensor, values,
     with_noise_weights,
 };
-use super::{folder, operand, product, record_here, steps};
 
 /// The relative error of a sum: processors add in float64, devices in float32.
 pub(super) const CLOSE: f64 = if cfg!(any(

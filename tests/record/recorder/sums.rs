@@ -6,8 +6,8 @@ use burn_mx::module::label_parameters;
 use burn_mx::record::{ProductKind, ProductRecord, RecorderConfig, Report, SumFigures};
 use burn_mx::{BlockFormat, MxSpecs, RandomStream, Rounding};
 
-use super::super::support::{Mx, assert_same_bits, mx_device, noise_tensor, values};
 use super::{folder, product, record_here, steps};
+use crate::support::{Mx, assert_same_bits, mx_device, noise_tensor, values};
 
 /// Eight bits of 8 products: errors that show, and products that are cut to nothing.
 const NARROW: &str = "accumulator(order=joint,terms=8,fraction_bits=8,output=e8m8_rz)";

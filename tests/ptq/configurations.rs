@@ -16,7 +16,7 @@ use burn_mx::ptq::{FastFinetune, PtqError, QuantConfig, Quantized, Quantizer};
 use burn_mx::{BlockFormat, ElementFormat, Rounder, Rounding};
 use burn_mx::{MxBackend, MxDevice, MxSpecs};
 
-use super::support::*;
+use crate::support::*;
 
 type B = MxBackend<TestBackend>;
 

@@ -12,13 +12,13 @@ use burn_mx::module::{MxTensorOps, label_parameters};
 use burn_mx::record::{OperandRecord, RECORDS, RecorderConfig, StepRecord};
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
-use super::super::models::{
-    Architecture, Convolutions, Forward as _, Mlp, Recurrent, Transformer, Wide, model,
-};
-use super::super::support::{assert_all_same_bits, noise_tensor, values, weights};
 #[cfg(not(test_backend = "flex"))]
 use super::figures::CLOSE;
 use super::{folder, record_here, steps};
+use crate::models::{
+    Architecture, Convolutions, Forward as _, Mlp, Recurrent, Transformer, Wide, model,
+};
+use crate::support::{assert_all_same_bits, noise_tensor, values, weights};
 #[cfg(not(test_backend = "flex"))]
 use burn_mx::record::Figures;
 

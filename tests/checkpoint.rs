@@ -1,0 +1,29 @@
+//! Checkpoints and packed weights, checked through the public API. `MX_TEST_BACKEND` is as in `suite.rs`.
+
+#![cfg_attr(
+    not(test_backend = "flex"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what the tests of processors alone need"
+    )
+)]
+
+#[path = "shared/backend.rs"]
+mod backend;
+#[path = "shared/models.rs"]
+#[allow(dead_code, reason = "the suite has more uses for it")]
+mod models;
+#[path = "shared/noise.rs"]
+#[allow(dead_code, reason = "the suite has more uses for it")]
+mod noise;
+#[path = "shared/support.rs"]
+#[allow(dead_code, reason = "the suite has more uses for it")]
+mod support;
+
+mod checkpoint {
+    mod checkpoints;
+    mod loading;
+    mod packing;
+    mod saving;
+}
