@@ -9,8 +9,8 @@ use burn::tensor::{Tensor, TensorData};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use super::accumulators::{numbers, parsed};
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 
 /// Along each axis: the length of the input, the window, stride, padding and dilation.
 type Axes<const N: usize> = [[usize; 5]; N];

@@ -8,8 +8,8 @@ use burn_mx::{
 use microscaling::ElementFormat;
 use microscaling_product::{AccumulatorOperand, Axis, OperandKind, OperandType};
 
+use super::support::*;
 use crate::backend::{TestBackend, TestDevice};
-use crate::support::*;
 
 type Tensor<const D: usize> = burn::tensor::Tensor<MxBackend<TestBackend>, D>;
 

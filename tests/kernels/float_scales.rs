@@ -3,8 +3,8 @@
 use burn_mx::{BlockFormat, MxKernels, RandomStream, Rounding};
 
 use super::slices::assert_quantizes;
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 
 /// Scales that are floats: scales of elements and of named formats, subnormal and limited scales, and blocks whose scale times
 /// the tensor's scale is too large.

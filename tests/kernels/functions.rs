@@ -8,8 +8,8 @@ use burn::tensor::{Tensor, TensorData, activation};
 use burn_mx::Rounding;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 
 /// Outputs and gradients of each function, by name.
 fn results<B: MxKernels>(specs: &MxSpecs) -> Vec<(&'static str, Vec<f32>)> {

@@ -7,8 +7,8 @@ use burn_backend::ops::ConvOptions;
 use burn_mx::process::reproducible_products;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
 
+use super::support::whole_numbers;
 use crate::backend::TestBackend;
-use crate::support::whole_numbers;
 
 /// Gradients that are not quantized have the bits of true float32: CUDA's own products would round the numbers of 12
 /// significant bits to 11. All sums are exact.

@@ -6,8 +6,8 @@ use burn_mx::MxKernels;
 use burn_mx::{BlockFormat, PackError, Packed, RandomStream, Rounder, Rounding};
 use microscaling::PackedParts;
 
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 
 type B = TestBackend;
 

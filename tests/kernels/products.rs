@@ -12,8 +12,8 @@ use burn_mx::{
 };
 use burn_mx_kernels::{Convolution, ConvolutionProduct, Operand, OperandForm, OperandLayout};
 
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 
 /// The product of two operands in blocks, or in float32 as they are.
 fn product<B: MxKernels>(

@@ -12,8 +12,8 @@ use burn_mx_kernels::KernelOp;
 use microscaling::Comparison;
 
 use super::statistics::assert_figures;
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 use random::{Random, Tensor};
 
 type B = TestBackend;

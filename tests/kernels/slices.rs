@@ -8,8 +8,8 @@ use burn_mx::{
 };
 use burn_mx_kernels::KernelOp;
 
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 
 /// Every named format.
 fn named() -> impl Iterator<Item = BlockFormat> {

@@ -8,8 +8,8 @@ use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, RandomStream, Round
 use burn_mx_kernels::TensorStatistics;
 use microscaling::Comparison;
 
+use super::support::*;
 use crate::backend::TestBackend;
-use crate::support::*;
 
 fn formats() -> Vec<BlockFormat> {
     let formats = [
