@@ -13,6 +13,7 @@ mod models;
 mod npy;
 mod numbers;
 mod output;
+mod p3109;
 mod quantize;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -42,6 +43,8 @@ enum Command {
     Diff(diff::DiffArgs),
     Convert(convert::ConvertArgs),
     Formats(formats::FormatsArgs),
+    #[command(name = "p3109")]
+    P3109(p3109::P3109Args),
     /// Print a script that completes the words of this command line: `source <(microscaling completions bash)`
     Completions {
         /// The shell
@@ -75,6 +78,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Diff(args) => diff::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Formats(args) => formats::run(&args),
+        Command::P3109(args) => p3109::run(&args),
         Command::Completions { shell } => Ok(completions(shell)),
     };
     let printed = done.and_then(|done| {

@@ -357,10 +357,51 @@ fn shells_can_complete_the_verbs() {
     for shell in ["bash", "zsh", "fish"] {
         let script = succeed(folder.path(), &format!("completions {shell}"));
         for word in [
-            "quantize", "inspect", "diff", "convert", "formats", "dialect",
+            "quantize", "inspect", "diff", "convert", "formats", "p3109", "dialect",
         ] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
     assert_eq!(run(folder.path(), "completions cmd").0, 2);
+}
+
+/// Facts of the report: codes of binary8p4se's special values, and projections that a reader can check by hand.
+#[test]
+fn formats_of_p3109() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = |arguments: &str| -> serde_json::Value {
+        let (status, said) = run(folder.path(), &format!("p3109 {arguments} --json"));
+        assert_eq!(status, 0, "{said}");
+        serde_json::from_str(&said).unwrap()
+    };
+    let facts = json("binary8p4se 0.3 -1000 inf nan");
+    let rows = facts["format"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["property"] == "code of NaN");
+    assert_eq!(row.unwrap()["binary8p4se"], "0x80");
+    let codes = |facts: &serde_json::Value| -> Vec<String> {
+        let rows = facts["projections"].as_array().unwrap();
+        rows.iter()
+            .map(|row| row["code"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(codes(&facts), ["0x32", "0xfe", "0x7e", "0x80"]);
+    let kept = json("binary8p4se inf -1000 --saturation SatNone");
+    assert_eq!(codes(&kept), ["0x7f", "0xff"]);
+    let all = json("binary4p2sf");
+    assert_eq!(all["codes"].as_array().unwrap().len(), 16);
+    for (arguments, expected) in [
+        ("binary8p9se", "precision is 9, expected 1 to 7"),
+        (
+            "binary8p4se 1 --rounding even",
+            "expected one of TowardZero",
+        ),
+        (
+            "binary8p4se 1 --rounding StochasticB --random-bits 2 --random 4",
+            "random is 4, expected less than 2^2",
+        ),
+        ("binary8p4se x", "invalid float literal"),
+    ] {
+        let (status, said) = run(folder.path(), &format!("p3109 {arguments}"));
+        assert!(status == 2 && said.contains(expected), "{said}");
+    }
 }

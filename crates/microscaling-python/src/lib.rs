@@ -3,6 +3,7 @@
 
 mod arguments;
 mod format;
+mod p3109;
 mod packed;
 mod pool;
 mod product;
@@ -18,6 +19,7 @@ mod _native {
     #[pymodule_export]
     use crate::{
         format::Format,
+        p3109::PyP3109Format,
         packed::{Packed, load, pack},
         product::dot,
         statistics::{Statistics, statistics, statistics_of},

@@ -6,6 +6,7 @@ extern crate alloc;
 mod error;
 mod format;
 mod names;
+pub mod p3109;
 mod pack;
 mod quantize;
 #[cfg(feature = "safetensors")]

@@ -25,10 +25,11 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _arrays, _native
-from ._native import Format, Packed, Statistics, __version__
+from ._native import Format, P3109Format, Packed, Statistics, __version__
 
 __all__ = [
     "Format",
+    "P3109Format",
     "Packed",
     "Statistics",
     "__version__",

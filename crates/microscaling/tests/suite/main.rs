@@ -36,6 +36,8 @@ mod names;
 )]
 mod oracle;
 mod outer_scales;
+#[cfg(feature = "std")]
+mod p3109;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;

@@ -1,0 +1,58 @@
+"""The formats of IEEE P3109, against gfloat where that package is there, and by properties."""
+
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import microscaling as ms
+
+
+def test_values_and_codes():
+    format = ms.P3109Format("binary8p4se")
+    assert (format.bits, format.precision, format.bias, format.nan) == (8, 4, 8, 0x80)
+    assert format.is_signed and format.is_extended and str(format) == "binary8p4se"
+    assert format == ms.P3109Format("Binary8p4se") == pickle.loads(pickle.dumps(format))
+    values = format.values()
+    assert values[0x40] == 1.0 and np.isnan(values[0x80]) and values[0x7F] == np.inf
+    codes = format.project(values.reshape(16, 16), saturation="SatPropagate")
+    assert codes.shape == (16, 16) and codes.dtype == np.uint16
+    np.testing.assert_array_equal(codes.ravel(), np.arange(256))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, np.int32])
+def test_any_type_of_numbers(dtype):
+    format = ms.P3109Format("binary8p3se")
+    x = np.array([[0, 1, -2], [3, 100, -7]]).astype(dtype)
+    np.testing.assert_array_equal(format.values()[format.project(x.T)], [[0, 3], [1, 96], [-2, -7]])
+    assert format.project(1.0).shape == () and format.project(np.zeros((0, 3))).shape == (0, 3)
+
+
+@pytest.mark.parametrize("variant", ["StochasticA", "StochasticB", "StochasticC"])
+def test_random_numbers_with_few_bits(variant):
+    format = ms.P3109Format("binary4p2sf")
+    # A quarter of the way from 1 to 1.5.
+    codes = format.project(np.full(8, 1.125), variant, random_bits=3, random=np.arange(8))
+    assert (format.values()[codes] == 1.5).sum() == 2
+    one = format.project([1.125, 1.125], variant, random_bits=3, random=7)
+    np.testing.assert_array_equal(format.values()[one], [1.5, 1.5])
+
+
+def test_errors():
+    format = ms.P3109Format("binary8p4se")
+    for call, message in [
+        (lambda: ms.P3109Format("fp8"), "expected `binary`"),
+        (lambda: ms.P3109Format("binary8p8se"), "precision is 8, expected 1 to 7"),
+        (lambda: format.project(1.0, "even"), "expected one of TowardZero"),
+        (lambda: format.project([], "even"), "expected one of TowardZero"),
+        (lambda: format.project(1.0, saturation="sat"), "expected one of SatFinite"),
+        (lambda: format.project(1.0, "StochasticA"), "random_bits is 0, expected 1 to 31"),
+        (lambda: format.project(1.0, "StochasticA", random_bits=2, random=4), "random is 4, expected less than 2^2"),
+        (lambda: format.project([1.0, 2.0], "StochasticA", random_bits=2, random=[1, 2, 3]), "broadcast"),
+        (lambda: ms.P3109Format("binary16p1se").values(), "float64"),
+    ]:
+        with pytest.raises(ValueError, match=message.replace("^", r"\^")):
+            call()
+    with pytest.raises(TypeError, match="x is an array of <U1, expected numbers"):
+        format.project("a")
