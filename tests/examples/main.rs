@@ -1,5 +1,10 @@
 //! The examples as a user runs them: their programs, options, files and messages.
 
+#![allow(
+    clippy::too_many_lines,
+    reason = "a test follows a run from its data to its report"
+)]
+
 mod accumulator_sweep;
 mod book;
 mod checkpoint;
