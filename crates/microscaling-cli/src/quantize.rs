@@ -1,5 +1,7 @@
 //! `microscaling quantize`.
 
+mod weight;
+
 use crate::checkpoint::Checkpoint;
 use crate::companions::{called, is_companion, is_low_bit, quantized};
 use crate::done::{Done, counted};
@@ -7,15 +9,13 @@ use crate::error::Error;
 use crate::formats::{bytes_of, table};
 use crate::models::summed_axis;
 use crate::numbers::floats;
-use crate::output::{Output, PackedWeight, Planned};
+use crate::output::{Output, Planned};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
-use microscaling::{
-    BlockFormat, Comparison, Dialect, DialectError, Packed, RandomStream, Rounding, Statistics,
-    WeightLayout,
-};
+use microscaling::{BlockFormat, Dialect, DialectError, Rounding, WeightLayout};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use weight::WeightNumbers;
 
 /// Pack the weights of a checkpoint: its tensors of floats (F32, F16, BF16) with two axes or more, without biases
 #[derive(Debug, clap::Args)]
@@ -96,8 +96,8 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
             tensor: name.to_owned(),
             source,
         };
-        let weight = encode(args, format, &numbers).map_err(failed)?;
-        let sqnr = sqnr(format, &numbers, &weight.0).map_err(failed)?;
+        let weight = numbers.encode(args, format).map_err(failed)?;
+        let sqnr = numbers.sqnr(format, &weight.0).map_err(failed)?;
         let count = data.iter().filter(|x| !x.is_finite()).count();
         not_finite += count;
         rows.add_row([
@@ -164,53 +164,6 @@ fn check_seed(args: &QuantizeArgs) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// The numbers of a weight.
-struct WeightNumbers<'a> {
-    data: &'a [f32],
-    shape: &'a [usize],
-    axis: usize,
-    /// The number of its stream of random numbers.
-    stream: u64,
-}
-
-/// A weight packed by a dialect, or along its axis, and the divisor of a dialect.
-fn encode(
-    args: &QuantizeArgs,
-    format: BlockFormat,
-    numbers: &WeightNumbers<'_>,
-) -> Result<PackedWeight, Box<dyn std::error::Error>> {
-    let WeightNumbers {
-        data,
-        shape,
-        axis,
-        stream,
-    } = *numbers;
-    if let Some(dialect) = args.dialect {
-        let encoded = dialect.encode(format, data, shape)?;
-        return Ok((encoded.packed, encoded.divisor));
-    }
-    let stream = RandomStream::new(args.seed.unwrap_or(0), stream);
-    let packed = Packed::encode(format, data, shape, axis, args.rounding.with(stream))?;
-    Ok((packed, None))
-}
-
-/// The SQNR in dB as text, of a packed weight.
-fn sqnr(
-    format: BlockFormat,
-    numbers: &WeightNumbers<'_>,
-    packed: &Packed,
-) -> Result<String, Box<dyn std::error::Error>> {
-    let statistics = Statistics::of(Comparison {
-        original: numbers.data,
-        quantized: &packed.decode(),
-        shape: numbers.shape,
-        axis: numbers.axis,
-        format: Some(format),
-    })?;
-    let sqnr = statistics.sqnr();
-    Ok(sqnr.map_or("-".into(), |sqnr| format!("{sqnr:.2}")))
 }
 
 /// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
