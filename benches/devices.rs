@@ -7,6 +7,8 @@
 //! layer quantizes its operands on the way. Its peers are plain products of float32 tensors and, if the device has them,
 //! of bfloat16 tensors. Peers alternate in one process; a figure is the median of the ratios.
 
+#![allow(clippy::too_many_lines, reason = "a measurement runs all its peers")]
+
 mod support {
     pub(crate) mod seconds;
 }

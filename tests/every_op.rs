@@ -2,6 +2,8 @@
 //!
 //! A separate process, because random ops share the seed of their backend.
 
+#![allow(clippy::too_many_lines, reason = "the table of ops is long")]
+
 #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
 #[path = "shared/backend.rs"]
 mod backend;

@@ -1,6 +1,7 @@
 //! The workspace's behaviour, checked through the public API. On CPUs every test runs. With another `MX_TEST_BACKEND` at
 //! compile time, the tests that hold on any backend run.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
 #![cfg_attr(
     not(test_backend = "flex"),
     allow(

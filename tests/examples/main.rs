@@ -1,5 +1,10 @@
 //! The examples as a user runs them, and the commands of the book.
 
+#![allow(
+    clippy::too_many_lines,
+    reason = "a test follows a run from its data to its report"
+)]
+
 mod book;
 mod ffn;
 mod llama;

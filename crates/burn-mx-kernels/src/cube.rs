@@ -1,5 +1,7 @@
 //! Every runtime of CubeCL: NVIDIA's and AMD's GPUs, Vulkan, Metal, WebGPU.
 
+#![allow(clippy::too_many_lines, reason = "a kernel is one function")]
+
 mod accumulate;
 mod convolution;
 mod functions;
@@ -27,7 +29,7 @@ use super::{
     Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
     last_length, portable,
 };
-use functions::rows::{RowFunction, RowNorm};
+use functions::rows::{self, RowFunction, RowNorm};
 use functions::{Binary, Unary};
 pub use product::reproducible_products;
 use quantize::Job;
@@ -46,6 +48,28 @@ where
 
 /// The kernels written in CubeCL.
 struct OnDevice;
+
+/// The gradient, with zeros where quantizing the values clips them.
+fn mask_clipped<R, F, I, B>(
+    gradient: CubeTensor<R>,
+    values: CubeTensor<R>,
+    axis: usize,
+    format: BlockFormat,
+) -> CubeTensor<R>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    B: BoolElement,
+{
+    // `quantize` leaves a tensor that somebody else holds as it is.
+    let (job, stream) = (Job::marking_clipped(format), RandomStream::new(0, 0));
+    let clipped = quantize::quantize(values, axis, job, stream);
+    let settings = get_device_settings::<CubeBackend<R, F, I, B>>(&gradient.device);
+    let clipped =
+        CubeBackend::<R, F, I, B>::float_equal_elem(clipped, 1.0.into(), settings.bool_dtype);
+    CubeBackend::<R, F, I, B>::float_mask_fill(gradient, clipped, 0.0.into())
+}
 
 impl<R, F, I, B> KernelSet<CubeBackend<R, F, I, B>> for OnDevice
 where
@@ -85,17 +109,7 @@ where
                 inverse,
             } => quantize::hadamard::transform(first, axis, transform, signs, inverse),
             KernelOp::MaskClipped { axis, format } => {
-                let job = Job::marking_clipped(format);
-                // What is held by somebody else is left as it is.
-                let stream = RandomStream::new(0, 0);
-                let clipped = quantize::quantize(given(second), axis, job, stream);
-                let settings = get_device_settings::<CubeBackend<R, F, I, B>>(&first.device);
-                let clipped = CubeBackend::<R, F, I, B>::float_equal_elem(
-                    clipped,
-                    1.0.into(),
-                    settings.bool_dtype,
-                );
-                CubeBackend::<R, F, I, B>::float_mask_fill(first, clipped, 0.0.into())
+                mask_clipped::<R, F, I, B>(first, given(second), axis, format)
             }
             KernelOp::Round {
                 format,
@@ -119,33 +133,31 @@ where
             KernelOp::Norm(function) => {
                 let function = RowFunction::Norm(RowNorm::of(function, length));
                 let inputs = [first, given(second)].into_iter().chain(third);
-                let [output] = functions::rows::compute(function, length, inputs);
+                let [output] = rows::compute(function, length, inputs);
                 output
             }
             KernelOp::NormBackward(function) => {
                 let function = RowFunction::NormBackward(RowNorm::of(function, length));
                 let inputs = [first, given(second), given(third)];
-                let [grad, products, _] = functions::rows::compute(function, length, inputs);
+                let [grad, products, _] = rows::compute(function, length, inputs);
                 return (grad, Some(products));
             }
             KernelOp::Softmax(function) => {
-                let [output] =
-                    functions::rows::compute(RowFunction::Softmax(function), length, [first]);
+                let [output] = rows::compute(RowFunction::Softmax(function), length, [first]);
                 output
             }
             KernelOp::SoftmaxBackward(function) => {
                 let function = RowFunction::SoftmaxBackward(function);
-                let [grad] = functions::rows::compute(function, length, [first, given(second)]);
+                let [grad] = rows::compute(function, length, [first, given(second)]);
                 grad
             }
             KernelOp::LogSoftmax(function) => {
-                let [output] =
-                    functions::rows::compute(RowFunction::LogSoftmax(function), length, [first]);
+                let [output] = rows::compute(RowFunction::LogSoftmax(function), length, [first]);
                 output
             }
             KernelOp::LogSoftmaxBackward(function) => {
                 let function = RowFunction::LogSoftmaxBackward(function);
-                let [grad, _] = functions::rows::compute(function, length, [first, given(second)]);
+                let [grad, _] = rows::compute(function, length, [first, given(second)]);
                 grad
             }
             KernelOp::Recip => functions::unary(first, Unary::Recip, 0.0),

@@ -79,6 +79,85 @@ pub(crate) enum ValueSource {
     Input,
 }
 
+/// Takes up an import of operators: their domain, and the version of ONNX's own.
+fn import<'a>(
+    field: &Field<'a>,
+    domains: &mut HashSet<&'a str>,
+    opset: &mut i64,
+) -> Result<(), NoModel> {
+    let (domain, version) = proto::opset(field.bytes()?)?;
+    domains.insert(domain);
+    if matches!(domain, "" | "ai.onnx") {
+        *opset = version;
+    }
+    Ok(())
+}
+
+impl<'a> Body<'a> {
+    fn empty(message: &'a [u8], parent: Option<usize>) -> Result<Self, NoModel> {
+        Ok(Self {
+            fields: fields(message)?,
+            parent,
+            function: None,
+            nodes: Vec::new(),
+            initializers: HashMap::new(),
+            sparse: HashSet::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            producers: HashMap::new(),
+        })
+    }
+
+    /// The body of a function without its nodes, and the nodes.
+    fn of_function(message: &'a [u8]) -> Result<(Self, Vec<Node<'a>>), NoModel> {
+        let (mut body, mut nodes) = (Self::empty(message, None)?, Vec::new());
+        let mut read = Function {
+            message,
+            domain: "",
+            name: "",
+            opset: 0,
+            domains: HashSet::new(),
+        };
+        for field in &body.fields {
+            match field.number {
+                function::NAME => read.name = field.text()?,
+                function::DOMAIN => read.domain = field.text()?,
+                function::INPUT => body.inputs.push(field.text()?),
+                function::OUTPUT => body.outputs.push(field.text()?),
+                function::NODE => nodes.push(Node::read(field.bytes()?)?),
+                function::OPSET_IMPORT => import(field, &mut read.domains, &mut read.opset)?,
+                _ => {}
+            }
+        }
+        body.function = Some(read);
+        Ok((body, nodes))
+    }
+
+    /// The body of a graph without its nodes, and the nodes.
+    fn of_graph(
+        message: &'a [u8],
+        parent: Option<usize>,
+    ) -> Result<(Self, Vec<Node<'a>>), NoModel> {
+        let (mut body, mut nodes) = (Self::empty(message, parent)?, Vec::new());
+        for field in &body.fields {
+            match field.number {
+                graph::NODE => nodes.push(Node::read(field.bytes()?)?),
+                graph::INITIALIZER => {
+                    let tensor = Tensor::read(field.bytes()?)?;
+                    body.initializers.insert(tensor.name, tensor);
+                }
+                graph::SPARSE_INITIALIZER => {
+                    body.sparse.insert(proto::sparse_name(field.bytes()?)?);
+                }
+                graph::INPUT => body.inputs.push(proto::value_name(field.bytes()?)?),
+                graph::OUTPUT => body.outputs.push(proto::value_name(field.bytes()?)?),
+                _ => {}
+            }
+        }
+        Ok((body, nodes))
+    }
+}
+
 impl<'a> Model<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, NoModel> {
         let mut read = Self {
@@ -94,13 +173,7 @@ impl<'a> Model<'a> {
             match field.number {
                 model::IR_VERSION => read.ir_version = field.integer()?,
                 model::GRAPH => main = Some(field.bytes()?),
-                model::OPSET_IMPORT => {
-                    let (domain, version) = proto::opset(field.bytes()?)?;
-                    read.domains.insert(domain);
-                    if matches!(domain, "" | "ai.onnx") {
-                        read.opset = version;
-                    }
-                }
+                model::OPSET_IMPORT => import(field, &mut read.domains, &mut read.opset)?,
                 model::FUNCTIONS => functions.push(field.bytes()?),
                 _ => {}
             }
@@ -132,64 +205,13 @@ impl<'a> Model<'a> {
             )));
         }
         let id = self.bodies.len();
-        let mut body = Body {
-            fields: fields(message)?,
-            parent,
-            function: None,
-            nodes: Vec::new(),
-            initializers: HashMap::new(),
-            sparse: HashSet::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            producers: HashMap::new(),
+        let (body, nodes) = match is_function {
+            true => Body::of_function(message)?,
+            false => Body::of_graph(message, parent)?,
         };
-        let mut nodes = Vec::new();
-        if is_function {
-            let mut read = Function {
-                message,
-                domain: "",
-                name: "",
-                opset: 0,
-                domains: HashSet::new(),
-            };
-            for field in &body.fields {
-                match field.number {
-                    function::NAME => read.name = field.text()?,
-                    function::DOMAIN => read.domain = field.text()?,
-                    function::INPUT => body.inputs.push(field.text()?),
-                    function::OUTPUT => body.outputs.push(field.text()?),
-                    function::NODE => nodes.push(Node::read(field.bytes()?)?),
-                    function::OPSET_IMPORT => {
-                        let (domain, version) = proto::opset(field.bytes()?)?;
-                        read.domains.insert(domain);
-                        if matches!(domain, "" | "ai.onnx") {
-                            read.opset = version;
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            body.function = Some(read);
-        } else {
-            for field in &body.fields {
-                match field.number {
-                    graph::NODE => nodes.push(Node::read(field.bytes()?)?),
-                    graph::INITIALIZER => {
-                        let tensor = Tensor::read(field.bytes()?)?;
-                        self.names.insert(tensor.name.to_owned());
-                        body.initializers.insert(tensor.name, tensor);
-                    }
-                    graph::SPARSE_INITIALIZER => {
-                        let name = proto::sparse_name(field.bytes()?)?;
-                        self.names.insert(name.to_owned());
-                        body.sparse.insert(name);
-                    }
-                    graph::INPUT => body.inputs.push(proto::value_name(field.bytes()?)?),
-                    graph::OUTPUT => body.outputs.push(proto::value_name(field.bytes()?)?),
-                    _ => {}
-                }
-            }
-        }
+        let names = (body.initializers.keys()).chain(&body.sparse);
+        let names = names.chain(&body.inputs).map(|name| (*name).to_owned());
+        self.names.extend(names);
         self.bodies.push(body);
         for (at, node) in nodes.into_iter().enumerate() {
             let mut bodies = Vec::new();
@@ -208,11 +230,6 @@ impl<'a> Model<'a> {
             }
             self.bodies[id].nodes.push(NodeAt { node, bodies });
         }
-        let inputs = self.bodies[id]
-            .inputs
-            .iter()
-            .map(|input| (*input).to_owned());
-        self.names.extend(inputs);
         Ok(id)
     }
 

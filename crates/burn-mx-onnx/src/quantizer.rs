@@ -85,45 +85,11 @@ pub fn quantize_with_progress(
     })?;
     check_opset("the model", model.opset)?;
     let external = ExternalData::beside(input);
-    let storage = Storage {
-        format: options.format,
-        rounding: options.rounding,
-        types: options.types,
-        opset: model.opset,
-    };
-    let activations = Activations {
-        format: options.format,
-        rounding: options.rounding,
-        opset: model.opset,
-        is_static: options.calibration.is_some(),
-    };
-    let quantizes_weights = options.parts != Parts::Activations;
-    let quantizes_activations = options.parts != Parts::Weights;
-    if quantizes_weights {
-        storage.check()?;
-    }
-    if quantizes_activations {
-        activations.check()?;
-    } else if options.calibration.is_some() {
-        return Err(OnnxError::Field {
-            field: "calibration".into(),
-            value: "given, but activations are not quantized".into(),
-            allowed: "with activations".into(),
-        });
-    }
+    let storage = storage(options, model.opset)?;
+    let activations = activations(options, model.opset)?;
     check_attributes(&model)?;
     let (layers, left) = chosen(layers::layers(&model), options)?;
-    for layer in &layers {
-        if let Some(function) = &model.bodies[model.root(layer.body)].function
-            && function.opset != model.opset
-        {
-            return Err(OnnxError::Opset {
-                place: format!("function `{}`", function.name),
-                got: function.opset,
-                allowed: format!("{}, as in the model", model.opset),
-            });
-        }
-    }
+    check_functions(&model, &layers)?;
     let mut inputs: Vec<PathBuf> = data_files(input, &model).into_iter().collect();
     let is_external = !inputs.is_empty();
     inputs.push(input.to_owned());
@@ -146,11 +112,11 @@ pub fn quantize_with_progress(
     );
     for (done, layer) in layers.iter().enumerate() {
         progress(done, layers.len());
-        if quantizes_weights {
-            work.weight(layer, &storage)?;
+        if let Some(storage) = &storage {
+            work.weight(layer, storage)?;
         }
-        if quantizes_activations {
-            work.activation(layer, &activations)?;
+        if let Some(activations) = &activations {
+            work.activation(layer, activations)?;
         }
     }
     progress(layers.len(), layers.len());
@@ -164,11 +130,7 @@ pub fn quantize_with_progress(
         replaced,
         external: &external,
         output: &mut output_file,
-        ir_version: if quantizes_weights {
-            storage.ir_version()
-        } else {
-            0
-        },
+        ir_version: storage.as_ref().map_or(0, Storage::ir_version),
     };
     let message = rewrite.message()?;
     let bytes_after = output_file.finish(&message)?;
@@ -178,6 +140,44 @@ pub fn quantize_with_progress(
         bytes_before: bytes_of(input, &map, &model)?,
         bytes_after,
     })
+}
+
+/// How weights are stored, if they are quantized.
+fn storage(options: &QuantizeOptions, opset: i64) -> Result<Option<Storage>, OnnxError> {
+    if options.parts == Parts::Activations {
+        return Ok(None);
+    }
+    let storage = Storage {
+        format: options.format,
+        rounding: options.rounding,
+        types: options.types,
+        opset,
+    };
+    storage.check()?;
+    Ok(Some(storage))
+}
+
+/// How activations are quantized, if they are.
+fn activations(options: &QuantizeOptions, opset: i64) -> Result<Option<Activations>, OnnxError> {
+    let is_static = options.calibration.is_some();
+    if options.parts == Parts::Weights {
+        return match is_static {
+            false => Ok(None),
+            true => Err(OnnxError::Field {
+                field: "calibration".into(),
+                value: "given, but activations are not quantized".into(),
+                allowed: "with activations".into(),
+            }),
+        };
+    }
+    let activations = Activations {
+        format: options.format,
+        rounding: options.rounding,
+        opset,
+        is_static,
+    };
+    activations.check()?;
+    Ok(Some(activations))
 }
 
 fn check_opset(place: &str, got: i64) -> Result<(), OnnxError> {
@@ -193,6 +193,22 @@ fn check_opset(place: &str, got: i64) -> Result<(), OnnxError> {
             ),
         }),
     }
+}
+
+/// Checks that the functions around layers import the model's version of ONNX's operators.
+fn check_functions(model: &Model<'_>, layers: &[Layer<'_>]) -> Result<(), OnnxError> {
+    for layer in layers {
+        if let Some(function) = &model.bodies[model.root(layer.body)].function
+            && function.opset != model.opset
+        {
+            return Err(OnnxError::Opset {
+                place: format!("function `{}`", function.name),
+                got: function.opset,
+                allowed: format!("{}, as in the model", model.opset),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Checks that no node has external data in its attributes: only the places of initializers are followed and written.

@@ -21,34 +21,8 @@ pub(crate) fn run(args: &FormatsArgs) -> Result<Done, Error> {
             .collect(),
         some => some.to_vec(),
     };
-    let mut formats = table([
-        "Format",
-        "Bits an element",
-        "Element",
-        "Block",
-        "Scale",
-        "Largest element",
-    ]);
-    for format in &all {
-        let block = match (format.scale_block_size(), format.square) {
-            (0, _) => "the axis".to_owned(),
-            (size, false) => size.to_string(),
-            (size, true) => format!("{size} × {size}"),
-        };
-        formats.add_row([
-            &format.to_string(),
-            &format.bits_per_element().to_string(),
-            &element(format),
-            &block,
-            &scale(format),
-            &match format.has_fixed_steps() {
-                true => "-".to_owned(),
-                false => format.element.max().to_string(),
-            },
-        ]);
-    }
     let mut done = Done::default();
-    done.table("formats", formats);
+    done.table("formats", overview(&all));
     if !args.formats.is_empty() {
         done.text("\n");
         done.table("datasheet", datasheets(&args.formats));
@@ -68,34 +42,75 @@ pub(crate) fn run(args: &FormatsArgs) -> Result<Done, Error> {
         elements.insert(format.to_string(), values.into());
     }
     if args.formats.is_empty() {
-        let mut dialects = table(["Dialect", "Formats that the tool has"]);
-        for dialect in Dialect::ALL {
-            dialects.add_row([dialect.name(), &dialect.formats().join(", ")]);
-        }
-        let mut layouts = table(["Layout", "Format", "Tensors of the weight NAME"]);
-        for layout in CheckpointLayout::ALL {
-            let (format, tensors) = match layout {
-                CheckpointLayout::Weights(layout) => {
-                    let stored = layout.stored_as("NAME").into_iter();
-                    let stored = stored.map(|(name, dtype)| format!("{name} {}", dtype.name()));
-                    let format = layout.format().to_string();
-                    (format, stored.collect::<Vec<_>>().join(", "))
-                }
-                CheckpointLayout::Microscaling => {
-                    let tensors = "NAME.scales U8, NAME.elements U8, NAME.tensor_scale F32";
-                    ("every one".to_owned(), tensors.to_owned())
-                }
-            };
-            layouts.add_row([layout.name(), &format, &tensors]);
-        }
         done.text("\n");
-        done.table("dialects", dialects);
+        done.table("dialects", dialects());
         done.text("\n");
-        done.table("layouts", layouts);
+        done.table("layouts", layouts());
     } else {
         done.fact("elements", elements);
     }
     Ok(done)
+}
+
+/// A row for each format.
+fn overview(all: &[BlockFormat]) -> Table {
+    let mut formats = table([
+        "Format",
+        "Bits an element",
+        "Element",
+        "Block",
+        "Scale",
+        "Largest element",
+    ]);
+    for format in all {
+        let block = match (format.scale_block_size(), format.square) {
+            (0, _) => "the axis".to_owned(),
+            (size, false) => size.to_string(),
+            (size, true) => format!("{size} × {size}"),
+        };
+        formats.add_row([
+            &format.to_string(),
+            &format.bits_per_element().to_string(),
+            &element(format),
+            &block,
+            &scale(format),
+            &match format.has_fixed_steps() {
+                true => "-".to_owned(),
+                false => format.element.max().to_string(),
+            },
+        ]);
+    }
+    formats
+}
+
+/// The tools whose bytes can be written, with their formats.
+fn dialects() -> Table {
+    let mut dialects = table(["Dialect", "Formats that the tool has"]);
+    for dialect in Dialect::ALL {
+        dialects.add_row([dialect.name(), &dialect.formats().join(", ")]);
+    }
+    dialects
+}
+
+/// The layouts of files, with the tensors of a weight.
+fn layouts() -> Table {
+    let mut layouts = table(["Layout", "Format", "Tensors of the weight NAME"]);
+    for layout in CheckpointLayout::ALL {
+        let (format, tensors) = match layout {
+            CheckpointLayout::Weights(layout) => {
+                let stored = layout.stored_as("NAME").into_iter();
+                let stored = stored.map(|(name, dtype)| format!("{name} {}", dtype.name()));
+                let format = layout.format().to_string();
+                (format, stored.collect::<Vec<_>>().join(", "))
+            }
+            CheckpointLayout::Microscaling => {
+                let tensors = "NAME.scales U8, NAME.elements U8, NAME.tensor_scale F32";
+                ("every one".to_owned(), tensors.to_owned())
+            }
+        };
+        layouts.add_row([layout.name(), &format, &tensors]);
+    }
+    layouts
 }
 
 /// The datasheets of formats side by side: a row for each property that one of them has.

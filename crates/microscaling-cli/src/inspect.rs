@@ -5,7 +5,8 @@ use crate::companions::{called, quantized};
 use crate::done::Done;
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
-use microscaling::safetensors::CheckpointLayout;
+use comfy_table::Table;
+use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -73,40 +74,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
             &size.to_string(),
         ]);
     }
-    for (name, codes) in quantized(&read) {
-        if read.scaled().contains_key(&name) {
-            continue;
-        }
-        let tensor = read.tensor(&codes).expect("it is one of the names");
-        let called = called(&input.config, &name);
-        let called = called.map(|called| format!("; config.json: {called}"));
-        let reason = format!("unknown layout{}", called.unwrap_or_default());
-        unread.add_row([
-            &name,
-            &tensor.dtype,
-            &format!("{:?}", tensor.shape),
-            &reason,
-        ]);
-    }
-    let mut others = table(["Other tensor", "Type", "Shape", "Bytes"]);
-    let mut of_others = 0;
-    let scaled = read.scaled().iter();
-    let of_scaled: BTreeSet<&String> = scaled
-        .flat_map(|(name, weight)| [name, &weight.scales])
-        .collect();
-    for name in read.others() {
-        if of_scaled.contains(name) {
-            continue;
-        }
-        let tensor = read.tensor(name).expect("it is one of the names");
-        of_others += tensor.bytes.len();
-        others.add_row([
-            name,
-            &tensor.dtype,
-            &format!("{:?}", tensor.shape),
-            &tensor.bytes.len().to_string(),
-        ]);
-    }
+    add_unknown(&mut unread, &input, &read);
+    let (others, of_others) = others(&read);
     let mut done = Done::default();
     done.table("weights", weights);
     if elements > 0 {
@@ -129,4 +98,47 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     done.fact("bytes_of_others", of_others);
     done.status = status;
     Ok(done)
+}
+
+/// Adds the weights that are quantized in an unknown layout to the table of those that are not read.
+fn add_unknown(unread: &mut Table, input: &Checkpoint, read: &PackedFiles<'_>) {
+    for (name, codes) in quantized(read) {
+        if read.scaled().contains_key(&name) {
+            continue;
+        }
+        let tensor = read.tensor(&codes).expect("it is one of the names");
+        let called = called(&input.config, &name);
+        let called = called.map(|called| format!("; config.json: {called}"));
+        let reason = format!("unknown layout{}", called.unwrap_or_default());
+        unread.add_row([
+            &name,
+            &tensor.dtype,
+            &format!("{:?}", tensor.shape),
+            &reason,
+        ]);
+    }
+}
+
+/// The tensors outside of quantized weights, and their bytes.
+fn others(read: &PackedFiles<'_>) -> (Table, usize) {
+    let mut others = table(["Other tensor", "Type", "Shape", "Bytes"]);
+    let mut bytes = 0;
+    let scaled = read.scaled().iter();
+    let of_scaled: BTreeSet<&String> = scaled
+        .flat_map(|(name, weight)| [name, &weight.scales])
+        .collect();
+    for name in read.others() {
+        if of_scaled.contains(name) {
+            continue;
+        }
+        let tensor = read.tensor(name).expect("it is one of the names");
+        bytes += tensor.bytes.len();
+        others.add_row([
+            name,
+            &tensor.dtype,
+            &format!("{:?}", tensor.shape),
+            &tensor.bytes.len().to_string(),
+        ]);
+    }
+    (others, bytes)
 }

@@ -1,5 +1,7 @@
 //! `microscaling quantize`.
 
+mod weight;
+
 use crate::checkpoint::Checkpoint;
 use crate::companions::{called, is_companion, is_low_bit, quantized};
 use crate::done::{Done, counted};
@@ -10,12 +12,10 @@ use crate::numbers::floats;
 use crate::output::{Output, Planned};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
-use microscaling::{
-    BlockFormat, Comparison, Dialect, DialectError, Packed, RandomStream, Rounding, Statistics,
-    WeightLayout,
-};
+use microscaling::{BlockFormat, Dialect, DialectError, Rounding, WeightLayout};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use weight::WeightNumbers;
 
 /// Pack the weights of a checkpoint: its tensors of floats (F32, F16, BF16) with two axes or more, without biases
 #[derive(Debug, clap::Args)]
@@ -55,30 +55,8 @@ pub(crate) struct QuantizeArgs {
 }
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
-    let format = match (args.format, args.layout) {
-        (Some(format), _) => format,
-        (None, CheckpointLayout::Weights(layout)) => layout.format(),
-        (None, CheckpointLayout::Microscaling) => {
-            return Err(Error::Arguments(
-                "layout microscaling has every format: `--format` has to say which".into(),
-            ));
-        }
-    };
-    match (args.rounding, args.seed) {
-        (Rounding::Stochastic, None) => {
-            return Err(Error::Arguments(
-                "`--rounding stochastic` draws random numbers: `--seed` has to say which".into(),
-            ));
-        }
-        (Rounding::Stochastic, Some(_)) | (_, None) => {}
-        // On the standard error, as results are read by programs. A loop over roundings may give all of them a seed.
-        (rounding, Some(seed)) => {
-            let _ = writeln!(
-                io::stderr(),
-                "microscaling: `--seed {seed}` has no effect: rounding `{rounding}` draws no random numbers"
-            );
-        }
-    }
+    let format = format(args)?;
+    check_seed(args)?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
     if let Some((weight, layout)) = read.weights().first_key_value() {
@@ -104,35 +82,22 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         let data = floats(&tensor).expect("they are floats");
         let (data, shape, axis) = placed(args, &input, name, data, tensor.shape)?;
         let shape = &shape[..];
-        let weight = match args.dialect {
-            Some(dialect) => {
-                let encoded = dialect.encode(format, &data, shape);
-                let encoded = encoded.map_err(Error::tensor(&input.path, name))?;
-                (encoded.packed, encoded.divisor)
-            }
-            None => {
-                // Each weight draws from another stream, whatever file it is in.
-                let number = planned.iter().position(|weight| weight.name == name);
-                let stream = number.expect("it is planned") as u64;
-                let stream = RandomStream::new(args.seed.unwrap_or(0), stream);
-                let rounder = args.rounding.with(stream);
-                let packed = Packed::encode(format, &data, shape, axis, rounder);
-                let packed = packed.map_err(Error::tensor(&input.path, name))?;
-                (packed, None)
-            }
-        };
-        let quantized = weight.0.decode();
-        let statistics = Statistics::of(Comparison {
-            original: &data,
-            quantized: &quantized,
+        // Each weight draws from another stream, whatever file it is in.
+        let number = planned.iter().position(|weight| weight.name == name);
+        let stream = number.expect("it is planned") as u64;
+        let numbers = WeightNumbers {
+            data: &data,
             shape,
             axis,
-            format: Some(format),
-        });
-        let statistics = statistics.map_err(Error::tensor(&input.path, name))?;
-        let sqnr = statistics
-            .sqnr()
-            .map_or("-".into(), |sqnr| format!("{sqnr:.2}"));
+            stream,
+        };
+        let failed = |source| Error::Tensor {
+            path: input.path.clone(),
+            tensor: name.to_owned(),
+            source,
+        };
+        let weight = numbers.encode(args, format).map_err(failed)?;
+        let sqnr = numbers.sqnr(format, &weight.0).map_err(failed)?;
         let count = data.iter().filter(|x| !x.is_finite()).count();
         not_finite += count;
         rows.add_row([
@@ -169,6 +134,36 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     done.fact("bytes", bytes);
     done.files(&files);
     Ok(done)
+}
+
+fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {
+    match (args.format, args.layout) {
+        (Some(format), _) => Ok(format),
+        (None, CheckpointLayout::Weights(layout)) => Ok(layout.format()),
+        (None, CheckpointLayout::Microscaling) => Err(Error::Arguments(
+            "layout microscaling has every format: `--format` has to say which".into(),
+        )),
+    }
+}
+
+/// Checks that stochastic rounding has a seed; says that a seed without it has no effect.
+fn check_seed(args: &QuantizeArgs) -> Result<(), Error> {
+    match (args.rounding, args.seed) {
+        (Rounding::Stochastic, None) => {
+            return Err(Error::Arguments(
+                "`--rounding stochastic` draws random numbers: `--seed` has to say which".into(),
+            ));
+        }
+        (Rounding::Stochastic, Some(_)) | (_, None) => {}
+        // On the standard error, as results are read by programs. A loop over roundings may give all of them a seed.
+        (rounding, Some(seed)) => {
+            let _ = writeln!(
+                io::stderr(),
+                "microscaling: `--seed {seed}` has no effect: rounding `{rounding}` draws no random numbers"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.

@@ -1,6 +1,8 @@
 //! Random folders of checkpoints: shards and an index, files and copies of tensors that the index does not name, weights of
 //! several tools with their companions. A model knows what each verb has to do.
 
+#![allow(clippy::too_many_lines, reason = "a case checks all verbs")]
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

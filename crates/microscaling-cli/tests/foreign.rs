@@ -1,5 +1,7 @@
 //! Checkpoints that other tools quantized: the program reads, copies or refuses each kind of tensor.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod support;
 
 use std::fs;

@@ -6,11 +6,11 @@ use microscaling::{
 
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
-use crate::KernelOp;
 use crate::dense::{
     invert_dense, mask_dense, of_known, quantize_dense, statistics_dense, transform_dense,
 };
 use crate::kernel_op::{given, recip};
+use crate::{KernelOp, Normalization};
 
 pub(crate) fn mx_quantize<T: InMemory>(
     tensor: T,
@@ -190,21 +190,10 @@ pub(crate) fn run<T: InMemory>(
                 function.apply_gradient(grad, &input[start..start + grad.len()], rounding);
             })
         }
-        KernelOp::Norm(function) => {
-            let (gamma, beta) = (given(second).row_major(), third.map(T::row_major));
-            let (gamma, beta) = (gamma.values(), beta.as_ref().map(T::values));
-            memory::rows(first, |rows, _, _| function.forward(rows, gamma, beta))
-        }
+        KernelOp::Norm(function) => norm(function, first, given(second), third),
         KernelOp::NormBackward(function) => {
-            let gamma = given(third).row_major();
-            let gamma = gamma.values();
-            let mut products = None;
-            let grad = first.row_major().change_where_it_lies(|grad, _, _| {
-                let x = given(second).row_major();
-                products =
-                    Some(x.change_where_it_lies(|x, _, _| function.backward(grad, x, gamma)));
-            });
-            return (grad, products);
+            let (grad, products) = norm_backward(function, first, given(second), given(third));
+            return (grad, Some(products));
         }
         KernelOp::Softmax(function) => {
             memory::rows(first, |rows, length, _| function.forward(rows, length))
@@ -240,6 +229,25 @@ pub(crate) fn float_round_to<T: InMemory>(
             .change_where_it_lies(|data, _, _| round(data)),
         _ => elementwise(tensor, round),
     }
+}
+
+/// The normalization of rows, scaled by γ and shifted by β.
+fn norm<T: InMemory>(function: Normalization, x: T, gamma: T, beta: Option<T>) -> T {
+    let (gamma, beta) = (gamma.row_major(), beta.map(T::row_major));
+    let (gamma, beta) = (gamma.values(), beta.as_ref().map(T::values));
+    memory::rows(x, |rows, _, _| function.forward(rows, gamma, beta))
+}
+
+/// The gradient of x, and the products of the output's gradient with the normalized rows.
+fn norm_backward<T: InMemory>(function: Normalization, grad: T, x: T, gamma: T) -> (T, T) {
+    let gamma = gamma.row_major();
+    let gamma = gamma.values();
+    let mut products = None;
+    let grad = grad.row_major().change_where_it_lies(|grad, _, _| {
+        let x = x.row_major();
+        products = Some(x.change_where_it_lies(|x, _, _| function.backward(grad, x, gamma)));
+    });
+    (grad, given(products))
 }
 
 /// Changes rows of a gradient, each together with the same row of another tensor.

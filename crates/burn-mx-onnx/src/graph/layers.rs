@@ -115,48 +115,13 @@ fn layer<'a>(
         return Ok(None);
     }
     let shape = weight.shape.clone();
-    let rank = shape.len();
     let wrong = || {
         OnnxError::layer(
             name,
             format!("a weight of shape {shape:?} is none of {}", node.op_type),
         )
     };
-    let is_transposed = |name| node.integer(name, 0) != 0;
-    let (axis, layout) = if node.is("Conv") || node.is("ConvTranspose") {
-        if rank < 3 {
-            return Err(wrong());
-        }
-        (usize::from(node.is("Conv")), SummedAxis::Channels)
-    } else if node.is("Gemm") {
-        if rank != 2 {
-            return Err(wrong());
-        }
-        match weight_input {
-            1 => (
-                usize::from(is_transposed("transB")),
-                if is_transposed("transA") {
-                    SummedAxis::LastButOne
-                } else {
-                    SummedAxis::Last
-                },
-            ),
-            _ => (
-                usize::from(!is_transposed("transA")),
-                if is_transposed("transB") {
-                    SummedAxis::Last
-                } else {
-                    SummedAxis::LastButOne
-                },
-            ),
-        }
-    } else {
-        match (rank, weight_input) {
-            (0, _) => return Err(wrong()),
-            (_, 1) => (rank.saturating_sub(2), SummedAxis::Last),
-            _ => (rank - 1, SummedAxis::LastButOne),
-        }
-    };
+    let (axis, layout) = summed_axis(node, weight_input, shape.len()).ok_or_else(wrong)?;
     let mut length = shape[axis];
     if node.is("Conv") {
         let groups = usize::try_from(node.integer("group", 1)).ok();
@@ -178,6 +143,31 @@ fn layer<'a>(
         length,
         layout,
     }))))
+}
+
+/// The axis of the weight that a product sums over, and where this axis lies in the activation; `None` if no weight of the operator has
+/// this rank.
+fn summed_axis(node: &Node<'_>, weight_input: usize, rank: usize) -> Option<(usize, SummedAxis)> {
+    let is_transposed = |name| node.integer(name, 0) != 0;
+    if node.is("Conv") || node.is("ConvTranspose") {
+        return (rank >= 3).then_some((usize::from(node.is("Conv")), SummedAxis::Channels));
+    }
+    if node.is("Gemm") {
+        let (axis, is_last) = match weight_input {
+            1 => (is_transposed("transB"), !is_transposed("transA")),
+            _ => (!is_transposed("transA"), is_transposed("transB")),
+        };
+        let layout = match is_last {
+            true => SummedAxis::Last,
+            false => SummedAxis::LastButOne,
+        };
+        return (rank == 2).then_some((usize::from(axis), layout));
+    }
+    match (rank, weight_input) {
+        (0, _) => None,
+        (_, 1) => Some((rank.saturating_sub(2), SummedAxis::Last)),
+        _ => Some((rank - 1, SummedAxis::LastButOne)),
+    }
 }
 
 /// The constant that the constant operand of a node comes from, or why it cannot be quantized.

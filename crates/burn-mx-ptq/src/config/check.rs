@@ -18,35 +18,7 @@ impl QuantConfig {
                 allowed: "one of the two",
             });
         }
-        if !self.fold_batch_norm && !self.batch_norms.is_empty() {
-            return Err(PtqError::Field {
-                field: "batch_norms",
-                value: format!("{} pairs without `fold_batch_norm`", self.batch_norms.len()),
-                allowed: "none, or `fold_batch_norm: true`",
-            });
-        }
-        for (at, pair) in self.batch_norms.iter().enumerate() {
-            if self.batch_norms[..at]
-                .iter()
-                .any(|before| before.norm == pair.norm)
-            {
-                return Err(PtqError::Field {
-                    field: "batch_norms",
-                    value: format!("`{}` twice", pair.norm),
-                    allowed: "each norm once",
-                });
-            }
-        }
-        let epsilons = self.batch_norms.iter().filter_map(|pair| pair.epsilon);
-        for epsilon in epsilons.chain([self.batch_norm_epsilon]) {
-            if !(epsilon >= 0.0 && epsilon.is_finite()) {
-                return Err(PtqError::Field {
-                    field: "batch_norm_epsilon",
-                    value: epsilon.to_string(),
-                    allowed: "a finite number, 0 or more",
-                });
-            }
-        }
+        self.check_batch_norms()?;
         let mut has_activations = false;
         for specs in self.layers.values().chain([&self.specs]) {
             let resolved = specs.resolve()?;
@@ -93,6 +65,40 @@ impl QuantConfig {
             });
         }
         Ok(self.specs.resolve()?)
+    }
+
+    /// Checks the batch norms to fold.
+    fn check_batch_norms(&self) -> Result<(), PtqError> {
+        if !self.fold_batch_norm && !self.batch_norms.is_empty() {
+            return Err(PtqError::Field {
+                field: "batch_norms",
+                value: format!("{} pairs without `fold_batch_norm`", self.batch_norms.len()),
+                allowed: "none, or `fold_batch_norm: true`",
+            });
+        }
+        for (at, pair) in self.batch_norms.iter().enumerate() {
+            if self.batch_norms[..at]
+                .iter()
+                .any(|before| before.norm == pair.norm)
+            {
+                return Err(PtqError::Field {
+                    field: "batch_norms",
+                    value: format!("`{}` twice", pair.norm),
+                    allowed: "each norm once",
+                });
+            }
+        }
+        let epsilons = self.batch_norms.iter().filter_map(|pair| pair.epsilon);
+        for epsilon in epsilons.chain([self.batch_norm_epsilon]) {
+            if !(epsilon >= 0.0 && epsilon.is_finite()) {
+                return Err(PtqError::Field {
+                    field: "batch_norm_epsilon",
+                    value: epsilon.to_string(),
+                    allowed: "a finite number, 0 or more",
+                });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -57,16 +57,11 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
         false => biases.config.products[0],
     };
     let last = biases.config.backward_passes as f64;
-    let curves = biases
-        .parameters
-        .iter()
-        .map(|parameter| parameter.of(products));
-    let count = |verdict| {
-        curves
-            .clone()
-            .filter(|bias| bias.verdict == verdict)
-            .count()
+    let curves = |verdict| {
+        let curves = (biases.parameters.iter()).map(|parameter| parameter.of(products));
+        curves.filter(move |bias| bias.verdict == verdict)
     };
+    let count = |verdict| curves(verdict).count();
     let caption = format!(
         "{name}: {} unbiased, {} biased",
         count(Verdict::Unbiased),
@@ -98,11 +93,7 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
         (Verdict::Biased, "a biased parameter", RGBColor(213, 94, 0)),
     ];
     for (verdict, label, colour) in verdicts {
-        for (index, bias) in curves
-            .clone()
-            .filter(|bias| bias.verdict == verdict)
-            .enumerate()
-        {
+        for (index, bias) in curves(verdict).enumerate() {
             let points = bias.passes.iter().zip(&bias.error);
             let points = points.map(|(passes, error)| (*passes as f64, error.max(LEAST)));
             let line = chart.draw_series(LineSeries::new(points, colour.mix(0.8)))?;
@@ -112,15 +103,7 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
             }
         }
     }
-    let worst = biases
-        .parameters
-        .iter()
-        .map(|parameter| (&parameter.parameter, parameter.of(products)))
-        .filter(|(_, bias)| bias.verdict == Verdict::Biased)
-        .filter_map(|(name, bias)| Some((name, *bias.error.last()?)))
-        .filter(|(_, error)| (LEAST..1.0).contains(error))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    if let Some((name, error)) = worst {
+    if let Some((name, error)) = worst(biases, products) {
         let style = ("sans-serif", 12).into_text_style(area);
         // Above the line there may be the title.
         let (side, offset) = match error > 0.6 {
@@ -128,7 +111,7 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
             false => (VPos::Bottom, -3),
         };
         let style = style.pos(Pos::new(HPos::Right, side));
-        let name = EmptyElement::at((last, error)) + Text::new(name.clone(), (0, offset), style);
+        let name = EmptyElement::at((last, error)) + Text::new(name.to_owned(), (0, offset), style);
         chart.draw_series([name])?;
     }
     // The error of an unbiased recipe falls like this.
@@ -146,4 +129,16 @@ fn draw(area: &Area<'_>, name: &str, biases: &Biases) -> Result<(), Box<dyn Erro
         .border_style(BLACK.mix(0.2))
         .draw()?;
     Ok(())
+}
+
+/// The biased parameter with the largest error among those that are drawn, and this error.
+fn worst(biases: &Biases, products: Products) -> Option<(&str, f64)> {
+    biases
+        .parameters
+        .iter()
+        .map(|parameter| (&parameter.parameter, parameter.of(products)))
+        .filter(|(_, bias)| bias.verdict == Verdict::Biased)
+        .filter_map(|(name, bias)| Some((name.as_str(), *bias.error.last()?)))
+        .filter(|(_, error)| (LEAST..1.0).contains(error))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
 }

@@ -95,12 +95,8 @@ where
                 if results.len() != exact.len() {
                     return Err(error("two passes on one batch differ"));
                 }
-                let results = results.iter().zip(&exact).zip(&gradient);
-                let squares = results.map(|((quantized, exact), gradient)| {
-                    let change = f64::from(*gradient) * (f64::from(*quantized) - f64::from(*exact));
-                    change.clamp(-LIMIT, LIMIT).powi(2)
-                });
-                noise.insert(format.name.clone(), squares.sum());
+                let score = score(&results, &exact, &gradient);
+                noise.insert(format.name.clone(), score);
                 done += 1;
                 progress(done, all);
             }
@@ -126,14 +122,29 @@ where
         }
     }
     for place in &mut sums {
-        let mut least = f64::INFINITY;
-        for format in &formats {
-            let noise = place.noise.entry(format.name.clone()).or_default();
-            least = least.min(*noise);
-            *noise = least;
-        }
+        limit_by_fewer_bits(&mut place.noise, &formats);
     }
     Ok(sums)
+}
+
+/// Σ (∂L/∂y · (y_f − y))² of a layer's result on a batch.
+fn score(quantized: &[f32], exact: &[f32], gradient: &[f32]) -> f64 {
+    let results = quantized.iter().zip(exact).zip(gradient);
+    let squares = results.map(|((quantized, exact), gradient)| {
+        let change = f64::from(*gradient) * (f64::from(*quantized) - f64::from(*exact));
+        change.clamp(-LIMIT, LIMIT).powi(2)
+    });
+    squares.sum()
+}
+
+/// Gives each format at most the score of each format with fewer bits. The formats are in the order of their bits.
+fn limit_by_fewer_bits(scores: &mut BTreeMap<String, f64>, formats: &[Alone]) {
+    let mut least = f64::INFINITY;
+    for format in formats {
+        let score = scores.entry(format.name.clone()).or_default();
+        least = least.min(*score);
+        *score = least;
+    }
 }
 
 const NOT_EVERY_BATCH: &str = "not every batch passes the layer";

@@ -128,7 +128,8 @@ impl BlockFormat {
         });
     }
 
-    fn rows_of_float_scale(&self, rows: &mut Vec<(&'static str, String)>) {
+    /// The scale, its values, and its codes without a number.
+    fn rows_of_scale_values(&self, rows: &mut Vec<(&'static str, String)>) {
         let scale = self.scale;
         let (what, codes) = match scale.float() {
             Some(float) => {
@@ -154,6 +155,10 @@ impl BlockFormat {
         rows.push(("scale", format!("{what}{selector}")));
         rows.push(("scale values", format!("{min} to {max}{subnormal}")));
         rows.push(("scale codes without a number", codes));
+    }
+
+    fn rows_of_float_scale(&self, rows: &mut Vec<(&'static str, String)>) {
+        self.rows_of_scale_values(rows);
         let largest = number(self.largest_unit());
         let h = match self.headroom.is_none() {
             true => String::new(),
@@ -164,7 +169,7 @@ impl BlockFormat {
             (false, Some(_)) => " / outer scale",
             (false, None) => "",
         };
-        let rounded = match scale.float() {
+        let rounded = match self.scale.float() {
             Some(_) => ", limited to the scale's values and rounded half to even",
             None => "",
         };

@@ -14,6 +14,7 @@ use proptest::sample::select;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+#[expect(clippy::too_many_lines, reason = "a list of formats")]
 fn formats() -> impl Strategy<Value = BlockFormat> {
     let named: Vec<BlockFormat> = BlockFormat::NAMES.map(|name| name.parse().unwrap()).into();
     let block_size = prop_oneof![Just(16_usize), Just(64), 1..=70_usize, Just(2000)];

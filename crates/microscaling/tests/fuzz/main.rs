@@ -4,6 +4,11 @@
 //! It runs for 10 seconds, or for `MICROSCALING_FUZZ_SECONDS`; ten minutes in `.ci/long`, and hours are worth it after a change of
 //! the kernels. What fails prints the seed of its case, which `MICROSCALING_FUZZ_SEED` runs alone.
 
+#![allow(
+    clippy::too_many_lines,
+    reason = "a case checks all results of one tensor"
+)]
+
 mod cases;
 #[path = "../suite/float_state.rs"]
 #[allow(dead_code, reason = "the suite has more uses for it")]

@@ -4,6 +4,8 @@
 //! `MICROSCALING_LEVEL=baseline`, `avx2` or `avx512` runs every test on this instruction set,
 //! `MICROSCALING_FLUSH_TO_ZERO=1` with subnormals flushed to zero in every thread.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod block_rules;
 #[cfg(feature = "serde")]
 mod dialects;

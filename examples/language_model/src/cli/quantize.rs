@@ -181,8 +181,8 @@ impl Texts {
 }
 
 impl Quantize {
-    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let folder = Folder::open(&self.model)?;
+    /// The named configurations, then the recipes.
+    fn configs(&self, folder: &Folder) -> Result<Vec<(String, QuantConfig)>, Box<dyn Error>> {
         let mut names: Vec<&str> = self.configs.iter().map(String::as_str).collect();
         if names.is_empty() && self.recipes.is_empty() {
             names = CONFIGS.to_vec();
@@ -192,9 +192,11 @@ impl Quantize {
             Ok((name.to_owned(), config))
         });
         let recipes = self.recipes.iter().map(|text| self.options.recipe(text));
-        let configs = named
-            .chain(recipes)
-            .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+        named.chain(recipes).collect()
+    }
+
+    /// Checks that `--json` would not overwrite an input.
+    fn check_json(&self, folder: &Folder) -> Result<(), Box<dyn Error>> {
         if let Some(path) = &self.json {
             let recipes = self
                 .recipes
@@ -203,6 +205,13 @@ impl Quantize {
             let inputs = folder.files().into_iter().chain(recipes);
             own_files::not_an_input("--json", path, inputs.chain(self.options.text.clone()))?;
         }
+        Ok(())
+    }
+
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let folder = Folder::open(&self.model)?;
+        let configs = self.configs(&folder)?;
+        self.check_json(&folder)?;
         let stored = self.cache.stored()?;
         let texts = self.options.texts(&folder)?;
         let (tokens, context) = (&texts.validating, texts.context);

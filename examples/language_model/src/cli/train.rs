@@ -35,7 +35,7 @@ pub(super) struct Train {
 }
 
 impl Train {
-    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+    fn check(&self) -> Result<(), Box<dyn Error>> {
         for (option, value) in [("--steps", self.steps), ("--interval", self.interval)] {
             if value == 0 {
                 return Err(format!("{option} '0'; allowed: 1 or more").into());
@@ -44,6 +44,11 @@ impl Train {
         if !(self.lr.is_finite() && self.lr > 0.0) {
             return Err(format!("--lr '{}'; allowed: a positive number", self.lr).into());
         }
+        Ok(())
+    }
+
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        self.check()?;
         let formats = self
             .formats
             .iter()

@@ -99,6 +99,33 @@ fn check(config: &DecoderConfig) -> Result<(), Error> {
     Ok(())
 }
 
+/// The model's tokens, and ggml's types of them.
+fn tokens(
+    count: usize,
+    tokenizer: &Tokenizer,
+    json: &serde_json::Value,
+) -> (Vec<String>, Vec<i32>) {
+    let mut vocabulary: Vec<(String, u32)> = tokenizer.get_vocab(true).into_iter().collect();
+    vocabulary.sort_by_key(|(_, token)| *token);
+    // The model may have more tokens than the tokenizer.
+    let mut tokens: Vec<String> = (0..count).map(|token| format!("[UNUSED{token}]")).collect();
+    let mut types = vec![5; count];
+    for (name, token) in vocabulary {
+        tokens[token as usize] = name;
+        types[token as usize] = 1;
+    }
+    // ggml's types of tokens that a text does not contain (control), and of other tokens that were added.
+    for added in json["added_tokens"].as_array().into_iter().flatten() {
+        let place = added["id"]
+            .as_u64()
+            .and_then(|token| types.get_mut(token as usize));
+        if let Some(kind) = place {
+            *kind = if added["special"] == true { 3 } else { 4 };
+        }
+    }
+    (tokens, types)
+}
+
 fn keys(
     config: &DecoderConfig,
     tokenizer: &Tokenizer,
@@ -114,26 +141,7 @@ fn keys(
             allowed: "byte-level BPE, in a GGUF file that is written here".into(),
         });
     }
-    let mut vocabulary: Vec<(String, u32)> = tokenizer.get_vocab(true).into_iter().collect();
-    vocabulary.sort_by_key(|(_, token)| *token);
-    // The model may have more tokens than the tokenizer.
-    let mut tokens: Vec<String> = (0..config.vocabulary)
-        .map(|token| format!("[UNUSED{token}]"))
-        .collect();
-    let mut types = vec![5; config.vocabulary];
-    for (name, token) in vocabulary {
-        tokens[token as usize] = name;
-        types[token as usize] = 1;
-    }
-    // ggml's types of tokens that a text does not contain (control), and of other tokens that were added.
-    for added in json["added_tokens"].as_array().into_iter().flatten() {
-        let place = added["id"]
-            .as_u64()
-            .and_then(|token| types.get_mut(token as usize));
-        if let Some(kind) = place {
-            *kind = if added["special"] == true { 3 } else { 4 };
-        }
-    }
+    let (tokens, types) = tokens(config.vocabulary, tokenizer, &json);
     let merge = |pair: &serde_json::Value| match pair {
         serde_json::Value::String(pair) => pair.clone(),
         pair => format!(

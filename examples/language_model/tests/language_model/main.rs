@@ -1,5 +1,10 @@
 //! Models of other makers, broken ones, and one that is trained here.
 
+#![allow(
+    clippy::too_many_lines,
+    reason = "a test follows a model from training to export"
+)]
+
 mod broken;
 mod end_to_end;
 mod exports;

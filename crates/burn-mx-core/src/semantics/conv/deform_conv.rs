@@ -75,11 +75,6 @@ fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static SharedSpecs)
 }
 
 /// The gradients of all inputs.
-///
-/// The gradients of x, offset and mask come from the product of weight and output gradient, along O. The gradients of offset and mask multiply this
-/// product elementwise by the values that were read. For this multiplication x is rounded but not quantized, unless gradients read the operands of the
-/// forward product. The weight's gradient is a product of other operands, along B. Burn's op computes all gradients at once, so it is called once for
-/// each kind.
 pub(crate) fn backward<B: MxKernels>(
     inputs: Inputs<B>,
     grad: Float<B>,
@@ -95,89 +90,151 @@ pub(crate) fn backward<B: MxKernels>(
             return straight_through::<B>(&product, inputs, grad, options, context.result);
         }
     }
-    let Inputs {
-        x,
-        offset,
-        weight,
-        mask,
-        bias,
-    } = inputs;
-    let Some(interned) = interned else {
-        let grads = B::deform_conv2d_backward(
-            x.inner,
-            offset.inner,
-            weight.inner,
-            mask.map(|mask| mask.inner),
-            bias.map(|bias| bias.inner),
-            grad.inner,
-            options,
-        );
-        let wrap = |inner| MxTensor::new(inner, context.result);
-        return Inputs {
-            x: wrap(grads.x_grad),
-            offset: wrap(grads.offset_grad),
-            weight: wrap(grads.weight_grad),
-            mask: grads.mask_grad.map(wrap),
-            bias: grads.bias_grad.map(wrap),
-        };
-    };
+    match interned {
+        Some(interned) => quantized(interned, inputs, grad, options, context.result),
+        None => unquantized(inputs, grad, options, context.result),
+    }
+}
 
-    let bias_grad = bias.map(|bias| {
+/// The gradients of all inputs without emulation.
+fn unquantized<B: MxKernels>(
+    inputs: Inputs<B>,
+    grad: Float<B>,
+    options: DeformConvOptions<2>,
+    meta: Meta,
+) -> Inputs<B> {
+    let grads = B::deform_conv2d_backward(
+        inputs.x.inner,
+        inputs.offset.inner,
+        inputs.weight.inner,
+        inputs.mask.map(|mask| mask.inner),
+        inputs.bias.map(|bias| bias.inner),
+        grad.inner,
+        options,
+    );
+    let wrap = |inner| MxTensor::new(inner, meta);
+    Inputs {
+        x: wrap(grads.x_grad),
+        offset: wrap(grads.offset_grad),
+        weight: wrap(grads.weight_grad),
+        mask: grads.mask_grad.map(wrap),
+        bias: grads.bias_grad.map(wrap),
+    }
+}
+
+/// The gradients of all inputs in a quantized backward pass.
+///
+/// The gradients of x, offset and mask come from the product of weight and output gradient, along O. The weight's gradient is a product of
+/// other operands, along B. Burn's op computes all gradients at once, so it is called once for each kind.
+fn quantized<B: MxKernels>(
+    interned: &'static SharedSpecs,
+    inputs: Inputs<B>,
+    grad: Float<B>,
+    options: DeformConvOptions<2>,
+    meta: Meta,
+) -> Inputs<B> {
+    let Inputs { x, weight, .. } = inputs;
+    let bias = inputs.bias.map(|bias| {
         conv::bias_backward::<B>(&x, &bias, grad.clone(), |grad| {
             let like = |tensor: &Float<B>| same_type::<B>(tensor.inner.clone(), &grad);
             B::conv2d_bias_backward(like(&x), like(&bias), grad)
         })
     });
-    let macs = Direction::Normal.macs([&x.shape(), &grad.shape()], &weight.shape());
-    let offset = to_f32::<B>(offset.inner);
-    let mask = mask.map(|mask| as_activation::<B>(mask, interned));
-    let groups = options.weight_groups;
-    let product = conv::input_gradient::<B>(interned, weight.meta);
-    let axis = Direction::Normal.weight_output_axis();
-    let [of_x, of_weight] = Direction::Normal.forward_operands(groups);
-    let read = product.elementwise_operand(Slot::A, product.saved(of_x, x.clone()));
-    let saved = product.saved(of_weight, weight.clone());
-    let gradients = |weight, grad| {
-        let (x, offset) = (read.clone(), offset.clone());
-        B::deform_conv2d_backward(x, offset, weight, mask.clone(), None, grad, options.clone())
+    let backward = Backward::<B> {
+        interned,
+        macs: Direction::Normal.macs([&x.shape(), &grad.shape()], &weight.shape()),
+        offset: to_f32::<B>(inputs.offset.inner),
+        mask: (inputs.mask).map(|mask| as_activation::<B>(mask, interned)),
+        x,
+        weight,
+        grad,
+        options,
+        meta,
     };
-    let of_inputs = gradients(
-        product.tensor_operand(Slot::WBp, saved, Along::axis(axis, groups)),
-        product.tensor_operand(Slot::ABpOs, grad.clone(), Along::axis(CHANNELS, groups)),
-    );
-    let x_grad = product.without_margins(of_inputs.x_grad);
-    // What is read at the offsets weighs the same product, so x's gradient stands for all.
-    product.observe_result(&x_grad, macs, |weight, grad, _| {
-        gradients(weight, grad).x_grad
-    });
-    let x_grad = product.straight_through(of_x, Some(x.clone()), x_grad);
-    let x_grad = product.finish(x_grad, context.result);
-    let of_input = |gradient| product.finish(product.without_margins(gradient), context.result);
-    let offset_grad = of_input(of_inputs.offset_grad);
-    let mask_grad = of_inputs.mask_grad.map(of_input);
-    // Every image is read at positions of its own, so none may be transformed together with another.
-    let batch = x.shape()[0];
-    let product = conv::weight_gradient::<B>(interned, weight.meta);
-    let like = to_f32::<B>(weight.inner.clone());
-    let gradient = |x, grad| {
-        let (offset, weight, mask) = (offset.clone(), like.clone(), mask.clone());
-        B::deform_conv2d_backward(x, offset, weight, mask, None, grad, options.clone()).weight_grad
-    };
-    let of_batch = Along::axis(BATCH, batch);
-    let weight_grad = gradient(
-        product.tensor_operand(Slot::ABp, product.saved(of_x, x), of_batch),
-        product.tensor_operand(Slot::ABpEx, grad, of_batch),
-    );
-    let weight_grad = product.without_margins(weight_grad);
-    product.observe_result(&weight_grad, macs, |x, grad, _| gradient(x, grad));
-    let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
-    let weight_grad = product.finish(weight_grad, context.result);
+    let (x, offset, mask) = backward.input_gradients();
     Inputs {
-        x: x_grad,
-        offset: offset_grad,
-        weight: weight_grad,
-        mask: mask_grad,
-        bias: bias_grad,
+        x,
+        offset,
+        weight: backward.weight_gradient(),
+        mask,
+        bias,
+    }
+}
+
+/// The operands of a quantized backward pass.
+struct Backward<B: MxKernels> {
+    interned: &'static SharedSpecs,
+    x: Float<B>,
+    weight: Float<B>,
+    grad: Float<B>,
+    /// In float32.
+    offset: FloatTensor<B>,
+    /// Rounded as an activation is.
+    mask: Option<FloatTensor<B>>,
+    options: DeformConvOptions<2>,
+    /// Multiply-accumulates of each product.
+    macs: usize,
+    /// For the gradients.
+    meta: Meta,
+}
+
+impl<B: MxKernels> Backward<B> {
+    /// The gradients of x, offset and mask.
+    ///
+    /// The gradients of offset and mask multiply the product elementwise by the values that were read. For this multiplication x is
+    /// rounded but not quantized, unless gradients read the operands of the forward product.
+    fn input_gradients(&self) -> (Float<B>, Float<B>, Option<Float<B>>) {
+        let (x, weight, options) = (&self.x, &self.weight, &self.options);
+        let groups = options.weight_groups;
+        let product = conv::input_gradient::<B>(self.interned, weight.meta);
+        let axis = Direction::Normal.weight_output_axis();
+        let [of_x, of_weight] = Direction::Normal.forward_operands(groups);
+        let read = product.elementwise_operand(Slot::A, product.saved(of_x, x.clone()));
+        let saved = product.saved(of_weight, weight.clone());
+        let gradients = |weight, grad| {
+            let (x, offset, mask) = (read.clone(), self.offset.clone(), self.mask.clone());
+            B::deform_conv2d_backward(x, offset, weight, mask, None, grad, options.clone())
+        };
+        let of_inputs = gradients(
+            product.tensor_operand(Slot::WBp, saved, Along::axis(axis, groups)),
+            product.tensor_operand(
+                Slot::ABpOs,
+                self.grad.clone(),
+                Along::axis(CHANNELS, groups),
+            ),
+        );
+        let x_grad = product.without_margins(of_inputs.x_grad);
+        // The gradients of offset and mask come from the same product, so x's gradient stands for all.
+        product.observe_result(&x_grad, self.macs, |weight, grad, _| {
+            gradients(weight, grad).x_grad
+        });
+        let x_grad = product.straight_through(of_x, Some(x.clone()), x_grad);
+        let x_grad = product.finish(x_grad, self.meta);
+        let of_input = |gradient| product.finish(product.without_margins(gradient), self.meta);
+        let offset_grad = of_input(of_inputs.offset_grad);
+        (x_grad, offset_grad, of_inputs.mask_grad.map(of_input))
+    }
+
+    fn weight_gradient(self) -> Float<B> {
+        let (x, weight, options) = (self.x, self.weight, self.options);
+        // Every image is read at positions of its own, so none may be transformed together with another.
+        let of_batch = Along::axis(BATCH, x.shape()[0]);
+        let product = conv::weight_gradient::<B>(self.interned, weight.meta);
+        let [of_x, of_weight] = Direction::Normal.forward_operands(options.weight_groups);
+        let like = to_f32::<B>(weight.inner.clone());
+        let gradient = |x, grad| {
+            let (offset, weight, mask) = (self.offset.clone(), like.clone(), self.mask.clone());
+            B::deform_conv2d_backward(x, offset, weight, mask, None, grad, options.clone())
+                .weight_grad
+        };
+        let weight_grad = gradient(
+            product.tensor_operand(Slot::ABp, product.saved(of_x, x), of_batch),
+            product.tensor_operand(Slot::ABpEx, self.grad, of_batch),
+        );
+        let weight_grad = product.without_margins(weight_grad);
+        product.observe_result(&weight_grad, self.macs, |x, grad, _| gradient(x, grad));
+        let weight_grad = product.straight_through(of_weight, Some(weight), weight_grad);
+        product.finish(weight_grad, self.meta)
     }
 }
 

@@ -122,6 +122,7 @@ impl Class {
 
 impl Chip {
     /// The accumulators of the chip by operand types, from the most particular types on.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn accumulators(self) -> &'static [(Class, Accumulator)] {
         use Class::*;
         const E8M13: SumFormat = SumFormat::E8M13_RZ;

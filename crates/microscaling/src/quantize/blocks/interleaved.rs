@@ -45,12 +45,7 @@ impl Run<'_> {
         draws: &mut Draws,
         mut units: Option<SeeUnits<'_>>,
     ) -> bool {
-        let Self {
-            data,
-            layout,
-            start,
-            goes_on,
-        } = self;
+        let (data, layout, start) = (self.data, self.layout, self.start);
         let inner = layout.inner;
         let rows = data.len() / inner;
         let sub_rows = job.rule.sub_block().min(rows);
@@ -82,7 +77,7 @@ impl Run<'_> {
         };
         for columns in lines.tiles(together) {
             // Otherwise memory has nothing to do while these columns are rounded.
-            let ahead = match goes_on {
+            let ahead = match self.goes_on {
                 _ if columns.end < lines.width => columns.len(),
                 true => data.len() - columns.start,
                 false => 0,

@@ -68,9 +68,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             let draws = self.draws.get(R::USES_DRAWS, start, window.len());
             let draws = draws.as_chunks().0;
             if (B, S) == (64, SUB_SCALES[1]) {
-                let mut of_blocks = [[0; TOGETHER]; 2];
-                rule.tame_blocks(&maxima, of_blocks.each_mut().map(|words| &mut words[..]));
-                sub_scaled::<R, B>(&job, window, draws, &of_blocks);
+                sub_scaled::<R, B>(&job, window, draws, &maxima);
                 *self.done += TOGETHER * B;
                 continue;
             }
@@ -165,15 +163,17 @@ fn unscaled<R: ElementRule, const B: usize, const S: usize>(
     }
 }
 
-/// Works on a window whose sub-blocks may double the scales of their blocks, vector by vector.
+/// Works on a window whose sub-blocks may double the scales of their blocks, vector by vector: given the largest magnitude of each block.
 #[inline(always)]
 fn sub_scaled<R: ElementRule, const B: usize>(
     job: &Job<R>,
     window: &mut [f32],
     draws: &[[u32; LANES]],
-    of_blocks: &[[u32; TOGETHER]; 2],
+    maxima: &[u32; TOGETHER],
 ) {
     let (rule, element) = (job.rule, job.rule.unit_element());
+    let mut of_blocks = [[0; TOGETHER]; 2];
+    rule.tame_blocks(maxima, of_blocks.each_mut().map(|words| &mut words[..]));
     for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
         // Hidden, lest blocks become lanes.
         let j = black_box(j);

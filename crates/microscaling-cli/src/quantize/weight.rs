@@ -1,0 +1,51 @@
+//! From a weight's numbers to its packed form.
+
+use super::QuantizeArgs;
+use crate::output::PackedWeight;
+use microscaling::{BlockFormat, Comparison, Packed, RandomStream, Statistics};
+use std::error::Error;
+
+/// The numbers of a weight.
+pub(super) struct WeightNumbers<'a> {
+    pub(super) data: &'a [f32],
+    pub(super) shape: &'a [usize],
+    /// The axis along which blocks lie.
+    pub(super) axis: usize,
+    /// The number of the stream that stochastic rounding draws from.
+    pub(super) stream: u64,
+}
+
+impl WeightNumbers<'_> {
+    /// Packs the numbers, by the rules of the dialect if there is one. The second result is the divisor that the dialect stores.
+    pub(super) fn encode(
+        &self,
+        args: &QuantizeArgs,
+        format: BlockFormat,
+    ) -> Result<PackedWeight, Box<dyn Error>> {
+        let (data, shape) = (self.data, self.shape);
+        if let Some(dialect) = args.dialect {
+            let encoded = dialect.encode(format, data, shape)?;
+            return Ok((encoded.packed, encoded.divisor));
+        }
+        let stream = RandomStream::new(args.seed.unwrap_or(0), self.stream);
+        let packed = Packed::encode(format, data, shape, self.axis, args.rounding.with(stream))?;
+        Ok((packed, None))
+    }
+
+    /// The SQNR of the packed numbers in dB, as text.
+    pub(super) fn sqnr(
+        &self,
+        format: BlockFormat,
+        packed: &Packed,
+    ) -> Result<String, Box<dyn Error>> {
+        let statistics = Statistics::of(Comparison {
+            original: self.data,
+            quantized: &packed.decode(),
+            shape: self.shape,
+            axis: self.axis,
+            format: Some(format),
+        })?;
+        let sqnr = statistics.sqnr();
+        Ok(sqnr.map_or("-".into(), |sqnr| format!("{sqnr:.2}")))
+    }
+}
