@@ -1,5 +1,6 @@
 //! Checkpoints and packed weights, checked through the public API. `MX_TEST_BACKEND` is as in `suite.rs`.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
 #![cfg_attr(
     not(test_backend = "flex"),
     allow(

@@ -49,12 +49,13 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 15] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
     "burn-mx-cost",
     "burn-mx-files",
+    "burn-mx-kernels",
     "burn-mx-lab",
     "burn-mx-module",
     "burn-mx-onnx",
@@ -62,6 +63,8 @@ const PACKAGES: [&str; 12] = [
     "burn-mx-record",
     "microscaling",
     "microscaling-cli",
+    "microscaling-processor",
+    "microscaling-product",
 ];
 
 #[test]
@@ -72,9 +75,11 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
             "burn-mx",
             "burn-mx-checkpoint",
             "burn-mx-core",
+            "burn-mx-kernels",
             "burn-mx-lab",
             "burn-mx-ptq",
             "burn-mx-record",
+            "microscaling-processor",
         ];
         let with_tests = !without_tests.contains(&package);
         let of_crate = root().join("crates").join(package);
@@ -173,7 +178,7 @@ fn errors_and_enums_that_will_grow_are_non_exhaustive() {
         .split('`')
         .filter(|word| word.starts_with(char::is_uppercase))
         .collect();
-    assert!(claimed.len() > 4, "{claim}");
+    assert!(claimed.len() > 3, "{claim}");
     for package in PACKAGES {
         let of_crate = root().join("crates").join(package);
         let mut sources = BTreeSet::new();

@@ -1,5 +1,7 @@
 //! The program `burn-mx-lab`: experiments with burn-mx as subcommands.
 
+#![allow(clippy::too_many_lines, reason = "an experiment is one function")]
+
 mod commands;
 mod costing;
 mod training;

@@ -1,9 +1,4 @@
-//! The processor, for every loop over memory of [microscaling](https://docs.rs/microscaling) and
-//! [burn-mx](https://docs.rs/burn-mx): its [instruction sets](instruction_set), its [threads] and the
-//! [state of its float unit](float_state).
-//!
-//! The crate knows nothing of number formats. Its items change without notice.
-
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 
 pub mod float_state;

@@ -1,5 +1,10 @@
 //! The program as a user runs it: its subcommands, options, files and messages.
 
+#![allow(
+    clippy::too_many_lines,
+    reason = "tests follow a run from its data to its report"
+)]
+
 mod accumulator_sweep;
 mod checkpoint;
 mod conformance;
