@@ -153,5 +153,5 @@ fn array<'py, T: numpy::Element>(
     }
     let options = [("dtype", dtype), ("order", "C")].into_py_dict(py)?;
     let contiguous = numpy.call_method("array", (given,), Some(&options))?;
-    Ok(contiguous.extract()?)
+    contiguous.extract()
 }

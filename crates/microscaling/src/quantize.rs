@@ -5,7 +5,7 @@ mod clipped;
 mod eden;
 mod elementwise;
 mod error;
-#[cfg(test)]
+#[cfg(all(test, feature = "std"))]
 mod every_level;
 mod hadamard;
 pub(crate) mod largest;
