@@ -50,9 +50,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
         let windows = self.data.chunks_exact_mut(TOGETHER * B);
         for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
             let mut maxima = [0; TOGETHER];
-            for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
-                *amax = largest_of_block(block);
-            }
+            largest_of_blocks::<B>(window, &mut maxima);
             if !rule.are_tame(&maxima) {
                 return;
             }
@@ -68,7 +66,9 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             let draws = self.draws.get(R::USES_DRAWS, start, window.len());
             let draws = draws.as_chunks().0;
             if (B, S) == (64, SUB_SCALES[1]) {
-                sub_scaled::<R, B>(&job, window, draws, &maxima);
+                let mut of_blocks = [[0; TOGETHER]; 2];
+                rule.tame_blocks(&maxima, of_blocks.each_mut().map(|words| &mut words[..]));
+                sub_scaled::<R, B>(&job, window, draws, &of_blocks);
                 *self.done += TOGETHER * B;
                 continue;
             }
@@ -120,6 +120,14 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
     }
 }
 
+/// The largest magnitudes of a window's blocks.
+#[inline(always)]
+fn largest_of_blocks<const B: usize>(window: &[f32], maxima: &mut [u32; TOGETHER]) {
+    for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
+        *amax = largest_of_block(block);
+    }
+}
+
 /// From the pairs of blocks to the pairs of their elements.
 #[inline(always)]
 fn spread<const B: usize>(pairs: &[[u32; TOGETHER]; 2], of_elements: &mut [&mut [u32]; 2]) {
@@ -163,17 +171,15 @@ fn unscaled<R: ElementRule, const B: usize, const S: usize>(
     }
 }
 
-/// Works on a window whose sub-blocks may double the scales of their blocks, vector by vector: given the largest magnitude of each block.
+/// Works on a window whose sub-blocks may double the scales of their blocks, vector by vector.
 #[inline(always)]
 fn sub_scaled<R: ElementRule, const B: usize>(
     job: &Job<R>,
     window: &mut [f32],
     draws: &[[u32; LANES]],
-    maxima: &[u32; TOGETHER],
+    of_blocks: &[[u32; TOGETHER]; 2],
 ) {
     let (rule, element) = (job.rule, job.rule.unit_element());
-    let mut of_blocks = [[0; TOGETHER]; 2];
-    rule.tame_blocks(maxima, of_blocks.each_mut().map(|words| &mut words[..]));
     for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
         // Hidden, lest blocks become lanes.
         let j = black_box(j);
