@@ -49,6 +49,7 @@ mod product;
 mod rounding;
 mod statistics;
 mod thread;
+mod wanted;
 
 use burn_backend::Shape;
 use microscaling::{BlockFormat, FloatFormat};

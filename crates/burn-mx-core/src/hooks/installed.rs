@@ -2,18 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use super::thread::thread_of_work;
+use super::wanted::{counters, is_any};
 use super::{Events, Observer, ProductKind, ProductOp};
 use crate::tensor::Meta;
 use crate::tensor::shared_specs::SharedSpecs;
-
-/// How many observers want which events. Without observers, an op reads nothing else.
-static WANTED: [AtomicUsize; EVENTS] = [const { AtomicUsize::new(0) }; EVENTS];
-const EVENTS: usize = Events::all().bits().count_ones() as usize;
 
 static INSTALLED: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
 
@@ -28,18 +25,6 @@ struct All {
 
 fn all() -> MutexGuard<'static, All> {
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The counters of these events.
-fn counters(events: Events) -> impl Iterator<Item = &'static AtomicUsize> {
-    let bits = WANTED.iter().enumerate();
-    let wanted = bits.filter(move |(bit, _)| events.bits() >> bit & 1 == 1);
-    wanted.map(|(_, counter)| counter)
-}
-
-/// Whether any observer wants one of these events.
-pub(super) fn is_any(events: Events) -> bool {
-    counters(events).any(|counter| counter.load(Ordering::Relaxed) > 0)
 }
 
 /// The observers of this thread's work that want this event.

@@ -5,7 +5,7 @@ use std::thread::{self, ThreadId};
 
 use super::Events;
 use super::alone::alone;
-use super::installed::is_any;
+use super::wanted::is_any;
 use crate::phase;
 
 thread_local! {

@@ -1,10 +1,13 @@
 //! Products in host memory, for any backend, that sum up as a matrix unit does ([`Accumulation`](microscaling_product::Accumulation)).
 
+mod blocks;
 pub(crate) mod convolution;
+mod form;
 mod laid;
 pub(crate) mod layout;
 mod looks;
 mod segment;
+mod unit_product;
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
@@ -12,8 +15,9 @@ use microscaling::{BlockFormat, ElementFormat, FloatFormat, Packed};
 use microscaling_product::{AccumulateError, OperandKind, OperandType};
 
 use crate::{MxKernels, read_values};
-pub use layout::{AccumulatedForm, AccumulatedProduct, Sums};
+pub use form::{AccumulatedForm, Sums};
 pub use looks::SumLooks;
+pub use unit_product::AccumulatedProduct;
 
 /// An operand of a product as a matrix unit takes it: a tensor with elements and block scales apart.
 #[derive(Debug)]

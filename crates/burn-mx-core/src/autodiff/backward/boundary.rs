@@ -7,9 +7,8 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 
 use super::Tracked;
-use super::edge::gradient_of;
 use crate::backend::MxBackend;
-use crate::tensor::{Meta, MxTensor, Rule};
+use crate::tensor::{Float, Meta, MxTensor, Rule};
 use burn_mx_kernels::MxKernels;
 
 #[derive(Debug)]
@@ -78,4 +77,10 @@ impl<B: MxKernels> Backward<MxBackend<B>, 1> for Boundary {
             gradient_of::<B>(ops.state, MxTensor::new(grad.inner, meta))
         });
     }
+}
+
+/// The gradient of a tensor with meta `operand`, as its node gets it.
+pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {
+    gradient.meta = gradient.meta.after_with(Rule::GRADIENT, operand);
+    gradient
 }

@@ -12,14 +12,8 @@ use burn_backend::TensorMetadata;
 
 use super::boundary::{cross, enter, returned};
 use super::{Tracked, metas};
-use crate::tensor::{Flags, Float, Meta, OpContext, Rule};
+use crate::tensor::{Flags, OpContext, Rule};
 use burn_mx_kernels::MxKernels;
-
-/// The gradient of a tensor with meta `operand`, as its node gets it.
-pub(crate) fn gradient_of<B: MxKernels>(operand: Meta, mut gradient: Float<B>) -> Float<B> {
-    gradient.meta = gradient.meta.after_with(Rule::GRADIENT, operand);
-    gradient
-}
 
 /// The edge of an op with burn-autodiff's step.
 pub(crate) struct Edge {

@@ -13,7 +13,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, binary as binary_step, unary as
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
-use super::edge::gradient_of;
+use super::boundary::gradient_of;
 use super::saved::Saved;
 use super::{Tracked, check_recorded, edge, metas};
 use crate::backend::MxBackend;

@@ -5,7 +5,7 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-use super::edge::gradient_of;
+use super::boundary::gradient_of;
 use super::saved::Saved;
 use super::{Tracked, named};
 use crate::backend::MxBackend;

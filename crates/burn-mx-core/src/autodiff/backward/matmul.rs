@@ -7,7 +7,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind, binary};
 use burn_backend::{Shape, TensorMetadata};
 
 use super::Tracked;
-use super::edge::gradient_of;
+use super::boundary::gradient_of;
 use super::saved::Saved;
 use crate::backend::MxBackend;
 use crate::hooks;

@@ -5,7 +5,8 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-use super::edge::{Edge, gradient_of};
+use super::boundary::gradient_of;
+use super::edge::Edge;
 use super::saved::Saved;
 use super::{Tracked, as_activation};
 use crate::backend::MxBackend;

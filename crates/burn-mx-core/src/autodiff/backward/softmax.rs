@@ -6,7 +6,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 
 use super::Tracked;
-use super::edge::gradient_of;
+use super::boundary::gradient_of;
 use crate::backend::MxBackend;
 use crate::hooks;
 use crate::semantics::softmax;

@@ -6,9 +6,9 @@
 //! have blocks, the gradient sums over the positions, and for each position over the images. Each tap or position begins with a
 //! block.
 
-use super::AccumulatedForm;
+use super::blocks::{block_of_segments, block_within, has_blocks};
+use super::form::AccumulatedForm;
 use super::layout::{Layout, Results, Steps};
-use super::segment::{block_within, greatest_common_divisor};
 use crate::product::convolution::{Convolution, ConvolutionProduct};
 use crate::product::windows::Windows;
 
@@ -106,34 +106,6 @@ pub(super) fn layouts(
 /// Elements of a plane or a window.
 fn count(shape: &[usize]) -> usize {
     shape[2..].iter().product()
-}
-
-/// Elements of a segment without zeros.
-pub(super) fn given(
-    convolution: &Convolution,
-    product: &ConvolutionProduct,
-    shapes: &[Vec<usize>; 2],
-) -> usize {
-    match product {
-        ConvolutionProduct::WeightGradient(_) => shapes[1][0],
-        _ => shapes[1][1] / convolution.groups,
-    }
-}
-
-/// Whether an operand has scales.
-pub(super) fn has_blocks(forms: &[AccumulatedForm; 2]) -> bool {
-    forms.iter().any(|form| form.kind.scale.is_some())
-}
-
-/// Elements of a block of a segment of `given` elements, which begins at a multiple of that along the summed axis. Where blocks of the
-/// operand begin within a segment, its own are so short that each has one scale.
-pub(super) fn block_of_segments(form: AccumulatedForm, shape: &[usize], given: usize) -> usize {
-    match form.kind.block {
-        0 => 0,
-        block if given.is_multiple_of(block) || block.is_multiple_of(given) => block,
-        block if shape[form.sums.summed] == given => block,
-        block => greatest_common_divisor(block, given),
-    }
 }
 
 /// Groups, and in each the rows and columns.

@@ -1,137 +1,9 @@
 //! Where the matrices of operands lie in their tensors.
 
-use microscaling::{BlockFormat, RandomStream, Rounding};
-use microscaling_product::{AccumulateError, Accumulation, Accumulator, OperandKind};
+use microscaling_product::OperandKind;
 
-use super::convolution;
-use super::segment::{Segment, block_within};
-use crate::product::convolution::{Convolution, ConvolutionProduct};
-
-/// Where a product sums over a tensor.
-#[derive(Clone, Copy, Debug)]
-pub struct Sums {
-    /// The axis that is summed over, along which blocks lie.
-    pub summed: usize,
-    /// Square blocks lie along this axis, too.
-    pub free: usize,
-    /// Whether the axes before the last two are rows of one matrix.
-    pub flat: bool,
-}
-
-/// How a tensor becomes an operand of a matrix unit.
-#[derive(Clone, Copy, Debug)]
-pub struct AccumulatedForm {
-    /// The kinds of elements and scales.
-    pub kind: OperandKind,
-    /// The block format.
-    pub blocks: Option<(BlockFormat, Rounding)>,
-    /// The random numbers of stochastic rounding.
-    pub stream: RandomStream,
-    pub sums: Sums,
-}
-
-impl AccumulatedForm {
-    /// The axis along which blocks of this format lie, as formats count it.
-    pub fn block_axis(&self, format: &BlockFormat) -> usize {
-        match format.square {
-            true => self.sums.summed.max(self.sums.free),
-            false => self.sums.summed,
-        }
-    }
-}
-
-/// A product that a matrix unit sums up.
-#[derive(Clone, Debug)]
-pub struct AccumulatedProduct {
-    /// The unit.
-    pub accumulator: Accumulator,
-    /// The forms of the operands.
-    pub forms: [AccumulatedForm; 2],
-    /// The shapes of the operands. A convolution has the tensor with windows, x or the output's gradient, second.
-    pub shapes: [Vec<usize>; 2],
-    /// The convolution, unless it is a matrix product.
-    pub convolution: Option<(Convolution, ConvolutionProduct)>,
-    /// Elements of a segment of the summed axis, with the zeros behind it.
-    segment: usize,
-}
-
-impl AccumulatedProduct {
-    /// # Errors
-    ///
-    /// If the unit does not take the operands.
-    pub fn new(
-        accumulation: Accumulation,
-        forms: [AccumulatedForm; 2],
-        shapes: [Vec<usize>; 2],
-        convolution: Option<(Convolution, ConvolutionProduct)>,
-    ) -> Result<Self, AccumulateError> {
-        let accumulator = accumulation.of(forms[0].kind, forms[1].kind)?;
-        let Segment {
-            length,
-            promote_every,
-        } = Segment::of(&accumulator, &forms, &shapes, convolution.as_ref());
-        let product = Self {
-            accumulator: Accumulator {
-                promote_every,
-                ..accumulator
-            },
-            forms,
-            shapes,
-            convolution,
-            segment: length,
-        };
-        let layouts = product.layouts();
-        let [lhs, rhs] = [0, 1].map(|i| layouts[i].kind(forms[i].kind));
-        product.accumulator.check(lhs, rhs)?;
-        Ok(product)
-    }
-
-    /// Where the operands lie.
-    pub(crate) fn layouts(&self) -> [Layout; 2] {
-        let Self {
-            forms,
-            shapes,
-            segment,
-            ..
-        } = self;
-        match &self.convolution {
-            Some((convolution, product)) => {
-                convolution::layouts(convolution, product, forms, shapes, *segment)
-            }
-            None => [0, 1].map(|i| Layout::of(&shapes[i], forms[i].kind, forms[i].sums, *segment)),
-        }
-    }
-
-    /// The shape of the result.
-    pub fn shape(&self) -> Vec<usize> {
-        if let Some((_, product)) = &self.convolution {
-            return product.shape().to_vec();
-        }
-        let [lhs, rhs] = self.layouts();
-        let (mut shape, _) = broadcast([&lhs.leading, &rhs.leading]);
-        shape.extend([lhs.lines(), rhs.lines()]);
-        shape
-    }
-
-    /// Where the elements of the result lie.
-    pub(crate) fn results(&self) -> Results {
-        let [rows, columns] = self.layouts().map(|layout| layout.lines());
-        match &self.convolution {
-            Some((convolution, product)) => convolution::results(convolution, product),
-            None => Results {
-                matrix: rows * columns,
-                row: columns,
-                column: [0, 1],
-            },
-        }
-    }
-
-    /// The table of the second operand's windows.
-    pub(crate) fn windows(&self) -> Option<Vec<u32>> {
-        let (convolution, product) = self.convolution.as_ref()?;
-        Some(convolution::windows(convolution, product, &self.shapes))
-    }
-}
+use super::blocks::block_within;
+use super::form::Sums;
 
 /// Equal steps through an operand.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +55,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Where the summed axis is several axes, each index of the outer ones is a segment.
-    fn of(shape: &[usize], kind: OperandKind, sums: Sums, segment: usize) -> Self {
+    pub(super) fn of(shape: &[usize], kind: OperandKind, sums: Sums, segment: usize) -> Self {
         let (leading, [rows, columns]) = match shape {
             [leading @ .., rows, columns] => (leading, [*rows, *columns]),
             _ => unreachable!("matrices have two axes"),

@@ -3,8 +3,8 @@
 
 use microscaling_product::{Accumulator, ScaleAt};
 
-use super::AccumulatedForm;
-use super::convolution::{self, block_of_segments};
+use super::blocks::{block_of_segments, common_multiple, given, has_blocks};
+use super::form::AccumulatedForm;
 use crate::product::convolution::{Convolution, ConvolutionProduct};
 
 /// A segment as a matrix unit gets it.
@@ -25,10 +25,9 @@ impl Segment {
         convolution: Option<&(Convolution, ConvolutionProduct)>,
     ) -> Self {
         let (given, has_segments) = match convolution {
-            Some((convolution, product)) => (
-                convolution::given(convolution, product, shapes),
-                convolution::has_blocks(forms),
-            ),
+            Some((convolution, product)) => {
+                (given(convolution, product, shapes), has_blocks(forms))
+            }
             None => {
                 let several = |i: usize| has_segments(&forms[i], &shapes[i]);
                 (shapes[0][forms[0].sums.summed], several(0) || several(1))
@@ -109,26 +108,4 @@ fn has_segments(form: &AccumulatedForm, shape: &[usize]) -> bool {
     let is_last = form.sums.summed + 1 == shape.len();
     let leading = shape.len().saturating_sub(2);
     form.sums.flat && !is_last && shape[..leading].iter().product::<usize>() > 1
-}
-
-/// Elements of a block where segments of `given` elements have this length with the zeros: one that is longer, or of all elements (0),
-/// ends with the segment.
-pub(super) fn block_within(block: usize, given: usize, length: usize) -> usize {
-    match block {
-        _ if length == 0 => block,
-        block if block > 0 && block <= given => block,
-        _ => length,
-    }
-}
-
-/// `None` if it is too large.
-fn common_multiple(a: usize, b: usize) -> Option<usize> {
-    (a / greatest_common_divisor(a, b)).checked_mul(b)
-}
-
-pub(super) fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    match b {
-        0 => a,
-        b => greatest_common_divisor(b, a % b),
-    }
 }
