@@ -12,8 +12,10 @@ mod matrices;
 mod multiply;
 mod panels;
 mod path;
-mod pieces;
+mod piece_plan;
+mod sources;
 mod tile_blocks;
+mod tiles;
 mod transpose;
 
 #[cfg(feature = "std")]
@@ -29,4 +31,4 @@ pub use fill::DenseAxis;
 pub use matrices::{Axis, Matrices};
 pub use panels::{Panels, Side};
 pub use path::ProductPath;
-pub use pieces::Line;
+pub use sources::Line;

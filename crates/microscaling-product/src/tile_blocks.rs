@@ -1,8 +1,8 @@
 //! Blocks that lie in a tile as they are: from the operand, or a copy of a piece, into the tile in one go.
 
-use super::fill::{KnownElements, Room, Tiles};
 use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
-use super::pieces::{Piece, PiecePlan};
+use super::piece_plan::{Piece, PiecePlan};
+use super::tiles::{KnownElements, Room, Tiles};
 use super::transpose::transpose;
 use core::mem::MaybeUninit;
 use microscaling::BlockFormat;
