@@ -4,6 +4,7 @@
 //! [tame](BlockRule::tame), have a shorter way with the same result: the elements of every format are rounded alike, in units
 //! of a scale.
 
+mod element_row;
 mod element_rule;
 mod fixed_point;
 mod float;

@@ -1,43 +1,16 @@
 //! MX blocks: the scalar rules. This code is the specification. The slice kernels inline the code, and any other
 //! implementation (GPU, intrinsics) must match it bit for bit.
 
+use super::element_row::ElementRow;
 use super::grid::{Grid, StepElement, Steps};
 use super::rms::RmsScale;
 use super::scale::PowerScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::{BlockFormat, ElementFormat, Subnormals};
-use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
+use crate::format::{BlockFormat, Subnormals};
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
-use microscaling_processor::float_state::ieee;
-
-/// The properties of an element format that rounding needs, as integers.
-#[derive(Clone, Copy)]
-pub(crate) struct ElementRow {
-    pub(crate) mantissa_bits: i32,
-    pub(crate) emin: i32,
-    pub(crate) emax: i32,
-    /// Pattern of the largest number.
-    pub(crate) max: u32,
-    /// Pattern of its float32 reciprocal.
-    pub(crate) inverse_max: u32,
-    /// Pattern of the largest number below 2^128 of all blocks that have larger ones.
-    top: u32,
-}
-
-impl ElementRow {
-    pub(crate) fn of(element: ElementFormat) -> Self {
-        Self {
-            mantissa_bits: element.mantissa_bits() as i32,
-            emin: element.emin(),
-            emax: element.emax(),
-            max: element.max().to_bits(),
-            inverse_max: ieee(|| bits::quotient(ONE, element.max().to_bits())),
-            top: INFINITY - (IMPLICIT >> element.mantissa_bits()),
-        }
-    }
-}
 
 /// A [`BlockFormat`] with powers of two as the kernels hold it: from a block's largest magnitude to its grid, or from its root mean square.
 #[derive(Clone, Copy)]

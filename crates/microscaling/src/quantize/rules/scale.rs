@@ -1,6 +1,6 @@
 //! The shared scale of an MX block: which power of two it is.
 
-use super::mx::ElementRow;
+use super::element_row::ElementRow;
 use crate::format::{Headroom, ScaleMode};
 use crate::round::bits::{self, BIAS, IMPLICIT, MANTISSA_BITS};
 
