@@ -189,44 +189,59 @@ impl P3109Format {
 
 impl CodeValue {
     /// The number as float64, if float64 holds it; NaN and ±Inf as such.
-    pub fn to_f64(self) -> Option<f64> {
-        match self {
-            Self::Nan => Some(f64::NAN),
-            Self::Infinite { negative } => Some(match negative {
-                true => f64::NEG_INFINITY,
-                false => f64::INFINITY,
-            }),
-            Self::Finite { significand: 0, .. } => Some(0.0),
-            Self::Finite {
-                negative,
-                significand,
-                exponent,
-            } => {
-                let zeros = significand.trailing_zeros();
-                let (odd, unit) = (significand >> zeros, exponent + zeros as i32);
-                let own = odd.ilog2() as i32 + unit;
-                if own > 1023 || unit < -1074 {
-                    return None;
-                }
-                // In two steps: 2^unit may be a subnormal number, and half of it none.
-                let half = unit / 2;
-                let magnitude = f64::from(odd) * power_of_two(half) * power_of_two(unit - half);
-                Some(if negative { -magnitude } else { magnitude })
-            }
+    pub const fn to_f64(self) -> Option<f64> {
+        match self.pattern(52, 1023) {
+            Some(pattern) => Some(f64::from_bits(pattern)),
+            None => None,
         }
     }
 
     /// The number as float32, if float32 holds it; NaN and ±Inf as such.
-    pub fn to_f32(self) -> Option<f32> {
-        let x = self.to_f64()?;
-        let single = x as f32;
-        (x.is_nan() || f64::from(single) == x).then_some(single)
+    pub const fn to_f32(self) -> Option<f32> {
+        match self.pattern(23, 127) {
+            Some(pattern) => Some(f32::from_bits(pattern as u32)),
+            None => None,
+        }
     }
-}
 
-/// 2^exponent, for exponents of normal float64.
-fn power_of_two(exponent: i32) -> f64 {
-    f64::from_bits(((exponent + 1023) as u64) << 52)
+    /// The bits of the number in an IEEE 754 format with this number of mantissa bits and this bias, if the format holds the number.
+    /// Integers alone: a thread may flush subnormal numbers.
+    const fn pattern(self, mantissa_bits: i32, bias: i32) -> Option<u64> {
+        let infinity = (2 * bias as u64 + 1) << mantissa_bits;
+        let sign = infinity + (1 << mantissa_bits);
+        let (negative, significand, exponent) = match self {
+            Self::Nan => return Some(infinity | 1 << (mantissa_bits - 1)),
+            Self::Infinite { negative } => {
+                return Some(if negative { sign | infinity } else { infinity });
+            }
+            Self::Finite { significand: 0, .. } => return Some(0),
+            Self::Finite {
+                negative,
+                significand,
+                exponent,
+            } => (negative, significand, exponent),
+        };
+        let zeros = significand.trailing_zeros();
+        let (odd, unit) = ((significand >> zeros) as u64, exponent + zeros as i32);
+        let own = odd.ilog2() as i32 + unit;
+        let smallest = 1 - bias - mantissa_bits;
+        if own > bias || unit < smallest {
+            return None;
+        }
+        let magnitude = match own >= 1 - bias {
+            // The implicit bit counts as one in the exponent field.
+            true => {
+                (odd << (mantissa_bits - own + unit))
+                    + ((own + bias - 1) as u64) * (1 << mantissa_bits)
+            }
+            false => odd << (unit - smallest),
+        };
+        Some(if negative {
+            sign | magnitude
+        } else {
+            magnitude
+        })
+    }
 }
 
 /// `binary8p4se`
