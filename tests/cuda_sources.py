@@ -1,7 +1,7 @@
 """Compiles CUDA's sources of the kernels with NVRTC, for which no GPU is needed.
 
     pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12
-    MX_CUDA_SOURCES=DIR cargo test --release -p burn-mx-core --features cuda --lib sources
+    MX_CUDA_SOURCES=DIR cargo test --release -p burn-mx-kernels --features cuda --lib sources
     python3 tests/cuda_sources.py DIR
 
 Fails if one is not accepted, and if the machine code flushes subnormal numbers, divides approximately, or has fused a
