@@ -10,17 +10,10 @@
     )
 )]
 
-#[path = "shared/backend.rs"]
-mod backend;
-#[path = "shared/models.rs"]
 #[allow(dead_code, reason = "the suite has more uses for it")]
-mod models;
-#[path = "shared/noise.rs"]
-#[allow(dead_code, reason = "the suite has more uses for it")]
-mod noise;
-#[path = "shared/support.rs"]
-#[allow(dead_code, reason = "the suite has more uses for it")]
-mod support;
+mod shared;
+
+use shared::{backend, models, noise, support};
 
 mod record {
     #[cfg(test_backend = "flex")]

@@ -11,21 +11,16 @@
     )
 )]
 
-#[path = "shared/backend.rs"]
-mod backend;
 #[cfg(test_backend = "flex")]
 #[path = "shared/emulation.rs"]
 #[expect(dead_code, reason = "squares need a part of it")]
 mod emulation;
-#[path = "shared/models.rs"]
-mod models;
-#[path = "shared/noise.rs"]
-mod noise;
 #[cfg(test_backend = "flex")]
 #[path = "shared/one_thread.rs"]
 mod one_thread;
-#[path = "shared/support.rs"]
-mod support;
+mod shared;
+
+use shared::{backend, models, noise, support};
 
 mod suite {
     // On any backend.
