@@ -1,7 +1,7 @@
 //! The formats of IEEE P3109 as Python sees them.
 
 use crate::arguments::value_error;
-use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
+use microscaling::p3109::{P3109Format, P3109Rounding, Projection};
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -84,7 +84,7 @@ impl PyP3109Format {
         Ok(numpy::PyArray1::from_vec(py, values?))
     }
 
-    /// The codes of numbers, rounded and saturated, as uint16 of the shape of `x`.
+    /// The codes of numbers, rounded and saturated, as uint16 of the shape of `x`. Integers beyond 2^53 are rounded to float64 first.
     ///
     /// `rounding` is `"TowardZero"`, `"TowardPositive"`, `"TowardNegative"`, `"NearestTiesToAway"`, `"NearestTiesToEven"`, `"ToOdd"`,
     /// or `"StochasticA"`, `"StochasticB"`, `"StochasticC"` with 1 to 31 `random_bits` and `random` numbers of these bits: one for all, or
@@ -99,14 +99,17 @@ impl PyP3109Format {
         random_bits: u32,
         random: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArrayDyn<u16>>> {
-        let saturation: Saturation = saturation.parse().map_err(value_error)?;
+        let projection = Projection {
+            rounding: P3109Rounding::named(rounding, random_bits, 0).map_err(value_error)?,
+            saturation: saturation.parse().map_err(value_error)?,
+        };
         let x: PyReadonlyArrayDyn<'py, f64> = array(py, x, "float64", "x")?;
         let random = match random {
             None => None,
             Some(random) => {
-                let numbers = py.import("numpy")?;
-                let same = numbers.call_method1("broadcast_to", (random, x.shape()))?;
-                let random: PyReadonlyArrayDyn<'py, u32> = array(py, &same, "uint32", "random")?;
+                let numpy = py.import("numpy")?;
+                let same = numpy.call_method1("broadcast_to", (random, x.shape()))?;
+                let random: PyReadonlyArrayDyn<'py, i64> = array(py, &same, "int64", "random")?;
                 Some(random)
             }
         };
@@ -114,17 +117,17 @@ impl PyP3109Format {
         let random = random.as_ref().map(|random| random.as_slice());
         let random = random.transpose().map_err(value_error)?;
         let code = |(i, number): (usize, &f64)| {
-            let random = random.map_or(0, |random| random[i]);
-            let rounding = P3109Rounding::named(rounding, random_bits, random);
-            let rounding = rounding.map_err(value_error)?;
-            let projection = Projection {
-                rounding,
-                saturation,
-            };
+            let mut projection = projection;
+            if let Some(random) = random {
+                let drawn = u32::try_from(random[i]).map_err(|_| {
+                    let allowed = format!("0 or more, and less than 2^{random_bits}");
+                    value_error(format!("random is {}, expected {allowed}", random[i]))
+                })?;
+                let rounding = projection.rounding.with_random(drawn);
+                projection.rounding = rounding.map_err(value_error)?;
+            }
             Ok(self.0.project(*number, projection) as u16)
         };
-        // The mode is checked without numbers, too.
-        P3109Rounding::named(rounding, random_bits, 0).map_err(value_error)?;
         let codes: PyResult<Vec<u16>> = numbers.iter().enumerate().map(code).collect();
         numpy::PyArray1::from_vec(py, codes?).reshape(x.shape().to_vec())
     }

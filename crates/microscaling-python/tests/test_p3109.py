@@ -50,6 +50,9 @@ def test_errors():
         (lambda: format.project(1.0, "StochasticA"), "random_bits is 0, expected 1 to 31"),
         (lambda: format.project(1.0, "StochasticA", random_bits=2, random=4), "random is 4, expected less than 2^2"),
         (lambda: format.project([1.0, 2.0], "StochasticA", random_bits=2, random=[1, 2, 3]), "broadcast"),
+        (lambda: format.project(1.0, "StochasticA", random_bits=2, random=-1), "random is -1, expected 0 or more"),
+        (lambda: format.project(1.0, "StochasticA", random_bits=2, random=2**32 + 1), "random is 4294967297, expected"),
+        (lambda: format.project(1.0, "ToOdd", random=1), "random is 1, expected less than 2^0"),
         (lambda: ms.P3109Format("binary16p1se").values(), "float64"),
     ]:
         with pytest.raises(ValueError, match=message.replace("^", r"\^")):

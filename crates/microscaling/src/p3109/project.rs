@@ -98,7 +98,15 @@ impl RandomBits {
         })
     }
 
-    /// Whether a fraction of this number of bits goes up.
+    /// The same mode with another random number of these bits.
+    ///
+    /// # Errors
+    /// [`P3109Error::Random`], if the number has more bits.
+    pub const fn with(self, random: u32) -> Result<Self, P3109Error> {
+        Self::new(self.variant, self.random_bits, random)
+    }
+
+    /// Whether the fraction goes up.
     fn is_up(self, fraction: Fraction) -> bool {
         let (bits, random) = (self.random_bits, u64::from(self.random));
         match self.variant {
@@ -320,14 +328,25 @@ impl P3109Rounding {
             }
             .into());
         }
-        if random != 0 {
-            return Err(P3109Error::Random {
+        Ok(rounding.with_random(random)?)
+    }
+
+    /// The same mode with another random number; modes without random numbers take 0 alone.
+    ///
+    /// # Errors
+    /// [`P3109Error::Random`], if the number has more bits than the mode draws.
+    pub const fn with_random(self, random: u32) -> Result<Self, P3109Error> {
+        match self {
+            Self::Stochastic(bits) => match bits.with(random) {
+                Ok(bits) => Ok(Self::Stochastic(bits)),
+                Err(error) => Err(error),
+            },
+            mode if random == 0 => Ok(mode),
+            _ => Err(P3109Error::Random {
                 random_bits: 0,
                 got: random,
-            }
-            .into());
+            }),
         }
-        Ok(*rounding)
     }
 
     /// The report's name.
