@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tempfile::NamedTempFile;
+use burn_mx_files::NewFile;
 
 use crate::own_files;
 
@@ -19,7 +19,7 @@ pub struct OutputFile {
 
 enum OutputTarget {
     /// A file beside `path`, which is to take its place.
-    File(NamedTempFile),
+    File(NewFile),
     /// A file in a folder of results, which is new or which a program here wrote.
     Own,
     /// A pipe, a terminal or the like, of which there is nothing to replace.
@@ -35,9 +35,10 @@ impl OutputFile {
             }
             Ok(_) => {
                 OpenOptions::new().append(true).open(path)?; // not one that is write-protected
-                OutputTarget::File(beside(&path.canonicalize()?)?)
+                // Through a link, into the file that it leads to.
+                OutputTarget::File(NewFile::at(path.canonicalize()?)?)
             }
-            Err(_) => OutputTarget::File(beside(path)?),
+            Err(_) => OutputTarget::File(NewFile::at(path)?),
         };
         Ok(Self {
             path: path.to_owned(),
@@ -63,11 +64,7 @@ impl OutputFile {
     /// Replaces the contents and returns the path, which an error names, too.
     pub fn replace(self, contents: &[u8]) -> io::Result<PathBuf> {
         let written = match self.target {
-            // Through a link, into the file that it leads to.
-            OutputTarget::File(mut file) => file.write_all(contents).and_then(|()| {
-                let path = self.path.canonicalize().unwrap_or(self.path.clone());
-                Ok(file.persist(path).map(drop)?)
-            }),
+            OutputTarget::File(mut file) => file.write_all(contents).and_then(|()| file.put(true)),
             OutputTarget::Own => own_files::write(&self.path, contents).map_err(io::Error::other),
             OutputTarget::Stream(mut stream) => stream.write_all(contents),
         };
@@ -83,19 +80,7 @@ impl OutputFile {
 
 /// Whether there is room for something more beside `path`.
 pub fn has_room(path: &Path) -> io::Result<()> {
-    beside(path)?.write_all(&[0; 1 << 16])
-}
-
-/// A new file in the folder of `path`, which vanishes unless it is persisted.
-pub fn beside(path: &Path) -> io::Result<NamedTempFile> {
-    let folder = match path.parent() {
-        None => return Err(io::ErrorKind::IsADirectory.into()),
-        Some(folder) if folder == Path::new("") => Path::new("."),
-        Some(folder) => folder,
-    };
-    let mut builder = tempfile::Builder::new();
-    // Readable by whom other new files are: the umask takes off what it takes off them.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
+    let mut file = NewFile::at(path)?;
+    file.write_all(&[0; 1 << 16])?;
+    file.flush()
 }

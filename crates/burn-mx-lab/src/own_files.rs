@@ -9,12 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const LIST: &str = ".burn-mx-files";
+use burn_mx_files::{folder_of, input_at};
 
-fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    folder.unwrap_or(Path::new("."))
-}
+const LIST: &str = ".burn-mx-files";
 
 /// FNV-1a with 64 bits, and the file's name: a line of the list.
 fn line(path: &Path, contents: &[u8]) -> String {
@@ -68,10 +65,7 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), String> {
         }
         // First, so that a run that is killed between the two leaves no file that is taken for somebody else's.
         add(path, &line(path, contents))?;
-        let mut file = new_beside(path)?;
-        file.write_all(contents)?;
-        file.persist(path)?;
-        Ok(())
+        burn_mx_files::write(path, contents)
     };
     written().map_err(|error: io::Error| format!("'{}': {error}", path.display()))
 }
@@ -81,24 +75,13 @@ pub fn note(path: &Path) -> io::Result<()> {
     add(path, &line(path, &fs::read(path)?))
 }
 
-/// A new file in the folder of `path`, which vanishes unless it is persisted.
-fn new_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    // Readable by whom other new files are: the umask takes off what it takes off them.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder_of(path))
-}
-
 /// Checks that an option's file is none that the program reads.
 pub fn not_an_input<P: AsRef<Path>>(
     option: &str,
     path: &Path,
     inputs: impl IntoIterator<Item = P>,
 ) -> Result<(), String> {
-    // What does not exist is no input.
-    let is_same = |input: &P| same_file::is_same_file(input, path).unwrap_or(false);
-    match inputs.into_iter().find(is_same) {
+    match input_at(path, inputs) {
         None => Ok(()),
         Some(input) => Err(format!(
             "{option} '{}': it is '{}', which is read; allowed: another file",

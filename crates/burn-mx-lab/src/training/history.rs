@@ -1,8 +1,7 @@
 //! Loss and time of every training step, epoch by epoch; kept in files if the run is to be resumed.
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -16,7 +15,6 @@ use burn::train::{
         store::{EpochSummary, MetricsUpdate, Split},
     },
 };
-use burn_mx_lab::output;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{stages::Stages, trainee::Stopwatch};
@@ -145,12 +143,7 @@ impl EpochHistory {
     /// Writes the file at once, so that a file with the epoch's name is complete.
     fn write(&self, folder: &Path, epoch: usize) -> io::Result<()> {
         fs::create_dir_all(folder)?;
-        fs::create_dir_all(folder)?;
-        let path = Self::path(folder, epoch);
-        let mut file = output::beside(&path)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.persist(path)?;
-        Ok(())
+        burn_mx_files::write(&Self::path(folder, epoch), serde_json::to_vec(self)?)
     }
 
     /// Epochs 1 to `last`.
