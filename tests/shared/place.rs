@@ -1,4 +1,4 @@
-//! Programs as a user runs them, each in a folder of its own.
+//! Programs as a user runs them. Each test has its own folder.
 
 use std::{
     fs,

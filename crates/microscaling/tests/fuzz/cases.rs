@@ -1,4 +1,4 @@
-//! How random cases run: where, how long, and what is printed of one that fails.
+//! The run of random cases: pools of threads, the time, and the message of a case that fails.
 
 use crate::float_state::{flushing, ieee};
 use crate::random::Random;
