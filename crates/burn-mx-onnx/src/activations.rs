@@ -192,7 +192,6 @@ impl Activations {
             let (start, axis) = (o.integers(&[0]), o.integers(&[1]));
             quantized = o.op("Slice", &[&flat, &start, "length", &axis]);
         }
-        o.reshape_to("y", &quantized, &shape);
 
         let mut message = Message::default();
         message.text(function::NAME, name);
@@ -200,7 +199,7 @@ impl Activations {
             message.text(function::INPUT, input);
         }
         message.text(function::OUTPUT, "y");
-        for node in o.nodes() {
+        for node in o.reshaped_unless_empty("x", &quantized, &shape) {
             message.message(function::NODE, node);
         }
         let text = format!("Quantizes to {}, {} ties", self.format, self.rounding);

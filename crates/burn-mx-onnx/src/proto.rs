@@ -21,6 +21,7 @@ pub(crate) mod model {
 /// Fields of `GraphProto`.
 pub(crate) mod graph {
     pub(crate) const NODE: u32 = 1;
+    pub(crate) const NAME: u32 = 2;
     pub(crate) const INITIALIZER: u32 = 5;
     pub(crate) const INPUT: u32 = 11;
     pub(crate) const OUTPUT: u32 = 12;
@@ -46,6 +47,7 @@ pub(crate) mod data_type {
     pub(crate) const INT8: i64 = 3;
     pub(crate) const INT32: i64 = 6;
     pub(crate) const INT64: i64 = 7;
+    pub(crate) const BOOL: i64 = 9;
     pub(crate) const FLOAT16: i64 = 10;
     pub(crate) const DOUBLE: i64 = 11;
     pub(crate) const BFLOAT16: i64 = 16;
@@ -246,6 +248,7 @@ pub(crate) enum NewAttribute<'a> {
     Integer(&'static str, i64),
     Integers(&'static str, Vec<i64>),
     Tensor(&'static str, Message<'a>),
+    Graph(&'static str, Message<'a>),
 }
 
 /// A new node.
@@ -286,6 +289,11 @@ pub(crate) fn node<'a>(
                 inner.message(5, tensor);
                 4
             }
+            NewAttribute::Graph(name, graph) => {
+                inner.text(1, name);
+                inner.message(6, graph);
+                5
+            }
         };
         inner.integer(20, kind);
         message.message(Node::ATTRIBUTE, inner);
@@ -293,6 +301,19 @@ pub(crate) fn node<'a>(
     if !domain.is_empty() {
         message.text(7, domain);
     }
+    message
+}
+
+/// A new graph inside of a node, with one output.
+pub(crate) fn graph_of<'a>(name: &str, nodes: Vec<Message<'a>>, output: &str) -> Message<'a> {
+    let mut message = Message::default();
+    for node in nodes {
+        message.message(graph::NODE, node);
+    }
+    message.text(graph::NAME, name);
+    let mut value = Message::default();
+    value.text(1, output);
+    message.message(graph::OUTPUT, value);
     message
 }
 

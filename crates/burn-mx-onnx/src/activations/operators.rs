@@ -26,10 +26,6 @@ impl Operators {
         }
     }
 
-    pub(crate) fn nodes(self) -> Vec<Message<'static>> {
-        self.nodes
-    }
-
     /// A node. Its output has the name of its operator and a number.
     pub(crate) fn op(&mut self, op_type: &str, inputs: &[&str]) -> String {
         self.with(op_type, inputs, Vec::new())
@@ -47,7 +43,7 @@ impl Operators {
     }
 
     /// A node whose output has this name.
-    pub(crate) fn named(
+    fn named(
         &mut self,
         name: &str,
         op_type: &str,
@@ -58,17 +54,48 @@ impl Operators {
         self.nodes.push(node);
     }
 
-    /// `a` in another shape, in which 0 is a length.
+    /// `a` in another shape, in which 0 is a length. In older operators 0 is a copy of the length that `a` has there: see
+    /// [`Self::reshaped_unless_empty`].
     pub(crate) fn reshape(&mut self, a: &str, shape: &str) -> String {
         let name = format!("reshape_{}", self.nodes.len());
         self.reshape_to(&name, a, shape);
         name
     }
 
-    /// The same with a name. In older operators 0 is a copy of the length that `a` has there.
-    pub(crate) fn reshape_to(&mut self, name: &str, a: &str, shape: &str) {
+    fn reshape_to(&mut self, name: &str, a: &str, shape: &str) {
         let zeros = (self.opset >= ALLOWS_ZERO).then_some(NewAttribute::Integer("allowzero", 1));
         self.named(name, "Reshape", &[a, shape], zeros.into_iter().collect());
+    }
+
+    /// The nodes of a function of `x` whose output `y` is `a` in another shape. Where `Reshape` cannot make an axis without
+    /// elements, an `x` without elements goes around all of the nodes.
+    pub(crate) fn reshaped_unless_empty(
+        mut self,
+        x: &str,
+        a: &str,
+        shape: &str,
+    ) -> Vec<Message<'static>> {
+        if self.opset >= ALLOWS_ZERO {
+            self.reshape_to("y", a, shape);
+            return self.nodes;
+        }
+        let result = self.reshape(a, shape);
+        let mut empty = Self::new(self.opset);
+        empty.named("nothing", "Identity", &[x], Vec::new());
+        let branch = |name, nodes, output: &str| {
+            NewAttribute::Graph(name, proto::graph_of(name, nodes, output))
+        };
+        let branches = vec![
+            branch("then_branch", self.nodes, &result),
+            branch("else_branch", empty.nodes, "nothing"),
+        ];
+        // Names of their own: a name inside of a branch may not be one around the branch.
+        let mut function = Self::new(self.opset);
+        function.named("count", "Size", &[x], Vec::new());
+        let to = vec![NewAttribute::Integer("to", data_type::BOOL)];
+        function.named("has_elements", "Cast", &["count"], to);
+        function.named("y", "If", &["has_elements"], branches);
+        function.nodes
     }
 
     pub(crate) fn float(&mut self, value: f32) -> String {
