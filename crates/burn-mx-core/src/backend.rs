@@ -81,8 +81,8 @@ impl<B: MxKernels> Backend for MxBackend<B> {
     /// The random numbers are the specs', not the device's: all devices with equal specs share one sequence. Specs set by
     /// path have sequences of their own, which are seeded through a device made with them.
     fn seed(device: &Self::Device, seed: u64) {
-        if let Some(interned) = device.meta.specs.or_else(shared_specs::installed_default) {
-            interned.reseed(seed);
+        if let Some(shared) = device.meta.specs.or_else(shared_specs::installed_default) {
+            shared.reseed(seed);
         }
         B::seed(&device.inner, seed)
     }

@@ -14,7 +14,7 @@ use microscaling_processor::prefetch;
 const _: () = assert!(FREE == TOGETHER);
 
 /// Quantizes whole tiles, each of 16 blocks of 32 elements whose scales are powers of two. The work ends at a block that is not
-/// tame.
+/// ordinary.
 pub(super) struct TileBlocks<'a, R> {
     pub(super) blocks: PowerBlocks,
     pub(super) rounding: R,
@@ -32,7 +32,7 @@ pub(super) struct TileBlocks<'a, R> {
     pub(super) done: &'a mut bool,
 }
 
-/// The blocks of a format, if bfloat16 holds all numbers of the tame ones and a tile has whole ones.
+/// The blocks of a format, if bfloat16 holds all numbers of the ordinary ones and a tile has whole ones.
 pub(super) fn tile_blocks(format: &BlockFormat) -> Option<PowerBlocks> {
     let blocks = PowerBlocks::of(format)?;
     (format.group_size() == SUMMED && blocks.mantissa_bits() <= 7).then_some(blocks)
@@ -106,7 +106,7 @@ struct BlockRounding<'a, R> {
 }
 
 impl<R: RoundingRule> BlockRounding<'_, R> {
-    /// The scales of blocks with these largest magnitudes, if all are tame. The bounds then hold for these blocks, too.
+    /// The scales of blocks with these largest magnitudes, if all are ordinary. The bounds then hold for these blocks, too.
     #[inline(always)]
     fn scales(&self, maxima: &[u32; TOGETHER], bounds: &mut Bounds) -> Option<[u32; TOGETHER]> {
         let scales = self.blocks.scales(maxima)?;
@@ -126,7 +126,7 @@ impl<R: RoundingRule> BlockRounding<'_, R> {
         self.blocks.round(self.rounding, x, scale)
     }
 
-    /// Blocks that are rows of the data. Returns the tile if all are tame.
+    /// Blocks that are rows of the data. Returns the tile if all are ordinary.
     #[inline(always)]
     fn rows<'t>(
         &self,
@@ -157,7 +157,7 @@ impl<R: RoundingRule> BlockRounding<'_, R> {
         ))
     }
 
-    /// Blocks that are columns of the data. Returns the tile if all are tame.
+    /// Blocks that are columns of the data. Returns the tile if all are ordinary.
     #[inline(always)]
     fn columns<'t>(
         &self,

@@ -77,7 +77,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
         match OpContext::of_matmul([lhs.primitive.meta, rhs.primitive.meta]).emulation() {
-            Some(interned) => matmul::forward::<B, C>(lhs, rhs, interned),
+            Some(shared) => matmul::forward::<B, C>(lhs, rhs, shared),
             None => edge::exempt_or_not::<B, C>(lhs, rhs, Ad::<B, C>::float_matmul),
         }
     }

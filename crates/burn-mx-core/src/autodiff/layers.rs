@@ -87,7 +87,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
     ) -> FloatTensor<Self> {
         let x = as_activation::<B, C>(x);
         match join_of_layer::<B>(&x, &weight, bias.as_ref()).emulation() {
-            Some(interned) => linear::forward::<B, C>(x, weight, bias, interned),
+            Some(shared) => linear::forward::<B, C>(x, weight, bias, shared),
             None => layer::<B, C>(x, weight, bias, Ad::<B, C>::linear),
         }
     }

@@ -170,7 +170,7 @@ impl<B: MxKernels> ModelOps<TensorChange> for MxBackend<B> {
 
 impl<B: MxKernels> MxTensorOps for MxBackend<B> {
     fn specs_of(tensor: &FloatTensor<Self>) -> Option<&'static ResolvedSpecs> {
-        tensor.meta.specs.map(|interned| &interned.specs)
+        tensor.meta.specs.map(|shared| &shared.specs)
     }
 
     fn label_of(tensor: &FloatTensor<Self>) -> Option<&'static str> {

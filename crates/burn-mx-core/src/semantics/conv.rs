@@ -49,7 +49,7 @@ pub(crate) fn forward<B: MxKernels>(
     let x = x.into_activation();
     hooks::weight_used(weight.meta);
     let context = context::<B>([Some(&x), None], &weight, bias.as_ref());
-    let Some(interned) = context.quantization() else {
+    let Some(shared) = context.quantization() else {
         context.warn_if_unset("conv");
         let product = op(x.inner, weight.inner, bias.map(|bias| bias.inner));
         return MxTensor::new(product, context.result);
@@ -57,7 +57,7 @@ pub(crate) fn forward<B: MxKernels>(
     let product = Product::<B>::new(
         ProductOp::Convolution,
         ProductKind::Forward,
-        interned,
+        shared,
         weight.meta.label,
     )
     .of_weight(weight.meta);
@@ -113,15 +113,15 @@ pub(crate) fn x_backward<B: MxKernels>(
 ) -> Float<B> {
     let context = context::<B>([x, Some(&grad)], &weight, None);
     let emulation = context.emulation();
-    let Some(interned) = emulation else {
+    let Some(shared) = emulation else {
         return MxTensor::new(op(weight.inner, grad.inner), context.result);
     };
     let [of_x, of_weight] = geometry.forward_operands();
-    if x.is_none() && interned.specs.mask_clipped() {
+    if x.is_none() && shared.specs.mask_clipped() {
         warnings::warn_unmasked();
     }
-    if !quantize_backward(interned, "conv_x_backward") {
-        let product = in_float32::<B>(ProductKind::InputGradient, interned);
+    if !quantize_backward(shared, "conv_x_backward") {
+        let product = in_float32::<B>(ProductKind::InputGradient, shared);
         let weight = product.float_operand(product.saved(of_weight, weight));
         let grad = product.float_operand(grad);
         let own = are_float32::<B>([&weight, &grad]).then(|| {
@@ -131,7 +131,7 @@ pub(crate) fn x_backward<B: MxKernels>(
         let gradient = own.flatten().unwrap_or_else(|| op(weight, grad));
         return product.finish_float(of_x, x.cloned(), gradient, context.result);
     }
-    let product = input_gradient::<B>(interned, weight.meta);
+    let product = input_gradient::<B>(shared, weight.meta);
     let weight = product.saved(of_weight, weight);
     let groups = geometry.convolution.groups;
     let weight_groups = match geometry.direction {
@@ -168,33 +168,33 @@ pub(crate) fn x_backward<B: MxKernels>(
 /// The product of a layer in a backward pass that is not quantized.
 pub(super) fn in_float32<B: MxKernels>(
     kind: ProductKind,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
 ) -> Product<B> {
-    Product::in_float32(ProductOp::Convolution, kind, interned, Operands::WithWeight)
+    Product::in_float32(ProductOp::Convolution, kind, shared, Operands::WithWeight)
 }
 
 /// The product for the gradient of the input of a layer whose weight has this meta.
 pub(super) fn input_gradient<B: MxKernels>(
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     weight: Meta,
 ) -> Product<B> {
     Product::<B>::new(
         ProductOp::Convolution,
         ProductKind::InputGradient,
-        interned,
+        shared,
         weight.label,
     )
 }
 
 /// The product for the gradient of a weight with this meta.
 pub(super) fn weight_gradient<B: MxKernels>(
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     weight: Meta,
 ) -> Product<B> {
     Product::new(
         ProductOp::Convolution,
         ProductKind::WeightGradient,
-        interned,
+        shared,
         weight.label,
     )
 }
@@ -209,12 +209,12 @@ pub(crate) fn weight_backward<B: MxKernels>(
 ) -> Float<B> {
     let context = context::<B>([Some(&x), Some(&grad)], weight, None);
     let emulation = context.emulation();
-    let Some(interned) = emulation else {
+    let Some(shared) = emulation else {
         return MxTensor::new(op(x.inner, grad.inner), context.result);
     };
     let [of_x, of_weight] = geometry.forward_operands();
-    if !quantize_backward(interned, "conv_weight_backward") {
-        let product = in_float32::<B>(ProductKind::WeightGradient, interned);
+    if !quantize_backward(shared, "conv_weight_backward") {
+        let product = in_float32::<B>(ProductKind::WeightGradient, shared);
         let x = product.float_operand(product.saved(of_x, x));
         let grad = product.float_operand(grad);
         let own = are_float32::<B>([&x, &grad]).then(|| {
@@ -223,7 +223,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
         let gradient = own.flatten().unwrap_or_else(|| op(x, grad));
         return product.finish_float(of_weight, Some(weight.clone()), gradient, context.result);
     }
-    let product = weight_gradient::<B>(interned, weight.meta);
+    let product = weight_gradient::<B>(shared, weight.meta);
     let shapes = [x.shape(), grad.shape()];
     let x = product.saved(of_x, x);
     let x = product.convolution_operand(Slot::ABp, x, Along::axis(BATCH, 1));
@@ -260,9 +260,9 @@ pub(crate) fn bias_backward<B: MxKernels>(
 ) -> Float<B> {
     let context = context::<B>([Some(x), Some(&grad)], bias, None);
     match context.emulation() {
-        Some(interned) => {
-            quantize_backward(interned, "conv_bias_backward");
-            sum_of_gradient::<B>(grad, interned, context.result, op)
+        Some(shared) => {
+            quantize_backward(shared, "conv_bias_backward");
+            sum_of_gradient::<B>(grad, shared, context.result, op)
         }
         None => MxTensor::new(op(grad.inner), context.result),
     }

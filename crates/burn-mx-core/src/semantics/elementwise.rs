@@ -31,9 +31,9 @@ pub(crate) fn drawn<B: MxKernels>(
     number: OpNumber,
     tensor: Float<B>,
     rounding: Rounding,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
 ) -> Float<B> {
-    match Rounder::new(interned, rounding) {
+    match Rounder::new(shared, rounding) {
         Some(rounder) if rounding == Rounding::Stochastic => {
             let mut meta = tensor.meta;
             meta.rounded = Some(rounder.format);
@@ -49,7 +49,7 @@ pub(crate) fn drawn<B: MxKernels>(
 pub(crate) fn emulation(context: &OpContext) -> Option<&'static SharedSpecs> {
     context
         .emulation()
-        .filter(|interned| interned.specs.float_format().is_some())
+        .filter(|shared| shared.specs.float_format().is_some())
 }
 
 /// An op on one tensor.
@@ -176,8 +176,8 @@ pub(crate) fn binary_op<B: MxKernels>(
 
 /// `x²`, of an operand that is rounded once: its two factors are one number, also where rounding is random.
 pub(crate) fn square<B: MxKernels>(number: Option<OpNumber>, tensor: Float<B>) -> Float<B> {
-    let interned = OpContext::of([Some(tensor.meta)]).quantization();
-    match interned.is_some_and(|interned| interned.specs.round() == Rounding::Stochastic) {
+    let shared = OpContext::of([Some(tensor.meta)]).quantization();
+    match shared.is_some_and(|shared| shared.specs.round() == Rounding::Stochastic) {
         true => unary::<B>("mul", number, tensor, |x| B::float_mul(x.clone(), x)),
         false => binary_op::<B>(number, BinaryOp::Mul, tensor.clone(), tensor),
     }

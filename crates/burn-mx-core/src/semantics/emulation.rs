@@ -20,12 +20,12 @@ impl OpContext {
         if self.result.flags.intersects(Flags::PLAIN) {
             return None;
         }
-        let interned = self
+        let shared = self
             .specs
             .or_else(shared_specs::installed_default)
             .map(hooks::specs_of_op)
-            .filter(|interned| !interned.specs.is_none())
-            .filter(|interned| self.is_in_scope(interned))?;
+            .filter(|shared| !shared.specs.is_none())
+            .filter(|shared| self.is_in_scope(shared))?;
         if let Some(other) = self.mixed_with {
             let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);
             panic!(
@@ -34,12 +34,12 @@ impl OpContext {
                 name(other)
             );
         }
-        Some(interned)
+        Some(shared)
     }
 
     /// Whether these specs reach the op: every product, and elementwise ops on what their scope names.
-    fn is_in_scope(&self, interned: &SharedSpecs) -> bool {
-        self.is_product || !interned.is_scoped() || self.result.is_activation()
+    fn is_in_scope(&self, shared: &SharedSpecs) -> bool {
+        self.is_product || !shared.is_scoped() || self.result.is_activation()
     }
 
     /// Whether the op is emulated and rounds, for operands of any type: an embedding's operands are not all floats.
@@ -50,7 +50,7 @@ impl OpContext {
         };
         of_one_type
             .emulation()
-            .is_some_and(|interned| interned.specs.float_format().is_some())
+            .is_some_and(|shared| shared.specs.float_format().is_some())
     }
 
     /// Whether elementwise ops with the op's specs are rounded, if their scope reaches them.
@@ -67,18 +67,18 @@ impl OpContext {
         let by_specs = !self.result.flags.intersects(Flags::PLAIN);
         let by_default = || {
             let default = shared_specs::installed_default().filter(|_| self.any_unset);
-            default.is_some_and(|interned| !interned.specs.is_none())
+            default.is_some_and(|shared| !shared.specs.is_none())
         };
         let computed_by = self.specs.map(hooks::specs_of_op);
         by_specs
-            && computed_by.is_some_and(|interned| interned.specs.is_none())
+            && computed_by.is_some_and(|shared| shared.specs.is_none())
             && (self.any_emulated || by_default())
     }
 
     /// As [`OpContext::emulation`], and `None` too in a backward pass that is not to be quantized.
     pub(crate) fn quantization(&self) -> Option<&'static SharedSpecs> {
         self.emulation()
-            .filter(|interned| interned.specs.quantize_backprop() || !phase::is_backward())
+            .filter(|shared| shared.specs.quantize_backprop() || !phase::is_backward())
     }
 
     /// Says once through `log` that specs were forgotten, where a product `operation` runs with none.

@@ -28,7 +28,7 @@ pub(crate) fn forward<B: MxKernels>(
     let x = x.into_activation();
     hooks::weight_used(weight.meta);
     let context = context::<B>(&x, &weight, bias.as_ref());
-    let Some(interned) = context.quantization() else {
+    let Some(shared) = context.quantization() else {
         context.warn_if_unset("linear");
         let bias = bias.map(|bias| bias.inner);
         return MxTensor::new(B::linear(x.inner, weight.inner, bias), context.result);
@@ -36,7 +36,7 @@ pub(crate) fn forward<B: MxKernels>(
     let product = Product::<B>::new(
         ProductOp::Linear,
         ProductKind::Forward,
-        interned,
+        shared,
         weight.meta.label,
     )
     .of_weight(weight.meta);
@@ -81,15 +81,15 @@ pub(crate) fn x_backward<B: MxKernels>(
     x: Option<Float<B>>,
     weight: Float<B>,
     grad: Float<B>,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     meta: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
     let (op, kind) = (ProductOp::Linear, ProductKind::InputGradient);
     let shape = grad.shape();
     let [of_x, of_weight] = forward_operands(grad.rank(), weight.rank());
-    if !interned.specs.quantize_backprop() {
-        let product = Product::<B>::in_float32(op, kind, interned, Operands::WithWeight);
+    if !shared.specs.quantize_backprop() {
+        let product = Product::<B>::in_float32(op, kind, shared, Operands::WithWeight);
         let weight = product.float_operand(product.saved(of_weight, weight));
         let grad = product.float_operand(grad);
         let places = [OperandLayout::LHS.flat(), OperandLayout::RHS.transposed()];
@@ -99,7 +99,7 @@ pub(crate) fn x_backward<B: MxKernels>(
         };
         return product.finish_float(of_x, x, dx, meta);
     }
-    let product = Product::<B>::new(op, kind, interned, weight.meta.label);
+    let product = Product::<B>::new(op, kind, shared, weight.meta.label);
     let weight = product.saved(of_weight, weight);
     let grad = product.operand(Slot::ABpOs, grad, OperandLayout::LHS.flat());
     let weight = product.operand(Slot::WBp, weight, OperandLayout::RHS.transposed());
@@ -120,14 +120,14 @@ pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
     w: Option<Float<B>>,
     grad: Float<B>,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     weight: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(weight)]);
     let (op, kind) = (ProductOp::Linear, ProductKind::WeightGradient);
     let [of_x, of_weight] = forward_operands(x.rank(), 2);
-    if !interned.specs.quantize_backprop() {
-        let product = Product::<B>::in_float32(op, kind, interned, Operands::WithWeight);
+    if !shared.specs.quantize_backprop() {
+        let product = Product::<B>::in_float32(op, kind, shared, Operands::WithWeight);
         let x = product.float_operand(product.saved(of_x, x));
         let grad = product.float_operand(grad);
         let places = [
@@ -138,7 +138,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
             .unwrap_or_else(|| B::linear_weight_backward(x, grad));
         return product.finish_float(of_weight, w, dw, meta);
     }
-    let product = Product::<B>::new(op, kind, interned, weight.label);
+    let product = Product::<B>::new(op, kind, shared, weight.label);
     let x = product.saved(of_x, x);
     let x = product.operand(Slot::ABp, x, OperandLayout::LHS.transposed().flat());
     let grad = product.operand(Slot::ABpEx, grad, OperandLayout::RHS.flat());
@@ -152,29 +152,29 @@ pub(crate) fn weight_backward<B: MxKernels>(
 /// `db = Σ g` over all axes but the last, with the specs `meta`: a sum, no product.
 pub(crate) fn bias_backward<B: MxKernels>(
     grad: Float<B>,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     meta: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
-    sum_of_gradient::<B>(grad, interned, meta, B::linear_bias_backward)
+    sum_of_gradient::<B>(grad, shared, meta, B::linear_bias_backward)
 }
 
 /// The gradient of a bias, `sum(grad)`: rounded before and after, unless the backward pass is not to be quantized.
 pub(super) fn sum_of_gradient<B: MxKernels>(
     grad: Float<B>,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     meta: Meta,
     sum: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
-    let specs = &interned.specs;
+    let specs = &shared.specs;
     if !specs.quantize_backprop() {
         return MxTensor::new(sum(grad.inner), meta);
     }
-    let before = Rounder::new(interned, specs.round_grad_input());
-    let after = Rounder::new(interned, specs.round_grad_weight());
+    let before = Rounder::new(shared, specs.round_grad_input());
+    let after = Rounder::new(shared, specs.round_grad_weight());
     match before.zip(after) {
         Some((before, after)) => {
-            let draws = interned.draws();
+            let draws = shared.draws();
             let op = OpRounder::of("bias", meta.label, before, draws);
             let sum = sum(op.operand::<B>("output gradient", grad));
             let sum = op.round_by::<B>(after, "bias gradient", sum);

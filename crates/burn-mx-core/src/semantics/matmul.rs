@@ -26,7 +26,7 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
         hooks::weight_used(meta);
     }
     let context = OpContext::of_matmul([a.meta, b.meta]);
-    let Some(interned) = context.quantization() else {
+    let Some(shared) = context.quantization() else {
         context.warn_if_unset("float_matmul");
         let places = [OperandLayout::LHS, OperandLayout::RHS];
         // In a backward pass that is not quantized.
@@ -38,7 +38,7 @@ pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
     let label = label_of([a.meta, b.meta]);
     let operands = operands_of([a.meta, b.meta]);
     let (op, kind) = (ProductOp::Matmul, ProductKind::Forward);
-    let product = Product::<B>::of(op, kind, interned, label, operands);
+    let product = Product::<B>::of(op, kind, shared, label, operands);
     let [a_slot, b_slot] = [a.meta, b.meta].map(forward_slot);
     let a = product.operand(a_slot, a, OperandLayout::LHS);
     let b = product.operand(b_slot, b, OperandLayout::RHS);
@@ -129,7 +129,7 @@ pub(crate) fn backward<B: MxKernels>(
     masked: Option<Float<B>>,
     grad: Float<B>,
     shape: &Shape,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     own: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(own)]);
@@ -145,13 +145,13 @@ pub(crate) fn backward<B: MxKernels>(
     let (op, operands) = (ProductOp::Matmul, operands_of(metas));
     let of_saved = side.other().in_forward(saved.meta, saved.rank());
     let of_own = side.in_forward(own, shape.num_dims());
-    if !interned.specs.quantize_backprop() {
-        let product = Product::<B>::in_float32(op, kind, interned, operands);
+    if !shared.specs.quantize_backprop() {
+        let product = Product::<B>::in_float32(op, kind, shared, operands);
         let saved = product.float_operand(product.saved(of_saved, saved));
         let gradient = summed(side.multiply::<B>(saved, product.float_operand(grad)));
         return product.finish_float(of_own, masked, gradient, meta);
     }
-    let product = Product::<B>::of(op, kind, interned, label_of(metas), operands);
+    let product = Product::<B>::of(op, kind, shared, label_of(metas), operands);
     let saved = product.saved(of_saved, saved);
     let slot = match saved.meta.is_weight() {
         true => Slot::WBp,

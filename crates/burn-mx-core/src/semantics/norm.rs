@@ -96,10 +96,10 @@ pub(crate) fn backward<B: MxKernels>(
     epsilon: f64,
 ) -> NormGrads<B> {
     let context = OpContext::of([Some(x.meta), Some(gamma.meta), beta]);
-    let Some(interned) = context.emulation() else {
+    let Some(shared) = context.emulation() else {
         unreachable!("a norm has a backward op of its own only where something is emulated")
     };
-    let pass = Passes::<B>::of_backward(interned, &context, Some(number));
+    let pass = Passes::<B>::of_backward(shared, &context, Some(number));
     let arith = &pass.backward;
     let (x_join, gamma_join) = (
         OpContext::of([Some(x.meta)]),

@@ -132,9 +132,7 @@ impl<B: MxKernels> Product<B> {
 
     /// The forward product of a layer with this weight, by the scales of its input that the weight's own specs have.
     pub(crate) fn of_weight(mut self, weight: Meta) -> Self {
-        self.static_input = weight
-            .specs
-            .and_then(|interned| interned.specs.static_input());
+        self.static_input = weight.specs.and_then(|shared| shared.specs.static_input());
         self
     }
 
@@ -359,12 +357,12 @@ impl<B: MxKernels> Display for Product<B> {
 ///
 /// If the backward product of emulated tensors arrives outside of `MxAutodiff`'s backward pass. Then plain `Autodiff`
 /// drives the graph, and its forward products may be backward ones.
-pub(crate) fn quantize_backward(interned: &'static SharedSpecs, operation: &str) -> bool {
+pub(crate) fn quantize_backward(shared: &'static SharedSpecs, operation: &str) -> bool {
     assert!(
         phase::is_backward(),
         "burn-mx: `{operation}` was called outside of MxAutodiff's backward pass. `Autodiff<MxBackend<B>>` cannot \
          tell backward products from forward ones, so it does not train in MX formats: use `MxAutodiff<B>` \
          instead of `Autodiff<MxBackend<B>>`."
     );
-    interned.specs.quantize_backprop()
+    shared.specs.quantize_backprop()
 }

@@ -34,10 +34,10 @@ pub(crate) fn backward<B: MxKernels>(
     dim: usize,
 ) -> Float<B> {
     let context = OpContext::of([Some(output.meta)]);
-    let Some(interned) = context.emulation() else {
+    let Some(shared) = context.emulation() else {
         unreachable!("softmax has a backward op of its own only where something is emulated")
     };
-    let arith = TensorArithmetic::<B>::of_backward(interned, &context);
+    let arith = TensorArithmetic::<B>::of_backward(shared, &context);
     let compute = |arith: &TensorArithmetic<B>, [output, grad]: [Float<B>; 2]| {
         if let Some(function) = in_one_pass(arith, &output, dim) {
             let (y, g) = (arith.operand(output), to_f32::<B>(grad.inner));
@@ -69,16 +69,16 @@ fn in_one_pass<B: MxKernels>(
 pub(crate) fn log_begins_loss<B: MxKernels>(x: &Float<B>) -> bool {
     // Of data or parameters, too, that activations meet later in the loss.
     let specs = OpContext::of_product([Some(x.meta)]).emulation();
-    !x.meta.is_constant() && specs.is_some_and(|interned| !interned.specs.quantize_loss())
+    !x.meta.is_constant() && specs.is_some_and(|shared| !shared.specs.quantize_loss())
 }
 
 /// Whether the logarithm of a softmax is computed row by row, by a kernel with the rounded ops of Burn's composition.
 pub(crate) fn log_in_one_pass<B: MxKernels>(x: &Float<B>, dim: usize) -> bool {
-    let is_random = |interned: &'static SharedSpecs| interned.specs.round() == Rounding::Stochastic;
+    let is_random = |shared: &'static SharedSpecs| shared.specs.round() == Rounding::Stochastic;
     let context = OpContext::of([Some(x.meta)]);
     dim + 1 == x.rank()
         && context.quantization().is_some()
-        && emulation(&context).is_some_and(|interned| !is_random(interned))
+        && emulation(&context).is_some_and(|shared| !is_random(shared))
 }
 
 const IN_ONE_PASS: &str = "a logarithm of a softmax is computed here only if it can be in one pass";

@@ -50,7 +50,7 @@ impl<D> MxDevice<D> {
 
     /// The specs, if set.
     pub fn specs(&self) -> Option<&ResolvedSpecs> {
-        self.meta.specs.map(|interned| &interned.specs)
+        self.meta.specs.map(|shared| &shared.specs)
     }
 
     /// The meta of a tensor that is created from given numbers on this device.

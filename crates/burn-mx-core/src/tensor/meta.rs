@@ -16,7 +16,7 @@ pub(crate) struct Meta {
     pub(crate) flags: Flags,
     /// For a parameter whose specs were set by name: the specs that it would have otherwise. Its device passes these
     /// specs on.
-    pub(crate) home: Option<&'static SharedSpecs>,
+    pub(crate) unpinned: Option<&'static SharedSpecs>,
     /// For a parameter: its path in the module, if it is labelled. Its products have this name.
     pub(crate) label: Option<&'static str>,
     /// The values are known to be representable in this format, so that rounding to it does nothing.
@@ -138,7 +138,7 @@ impl Meta {
         let mut result = Self::moved(operands);
         if let Some(first) = operands.into_iter().flatten().next() {
             result = result.after_with(Rule::VIEW, first);
-            result.home = first.home;
+            result.unpinned = first.unpinned;
             result.label = first.label;
             result.replaces = first.replaces;
         }
@@ -171,7 +171,7 @@ impl Meta {
     /// Sets the specs of a parameter by name.
     pub(crate) fn pin(mut self, specs: &'static SharedSpecs) -> Self {
         if !self.flags.contains(Flags::PINNED) {
-            self.home = self.specs;
+            self.unpinned = self.specs;
         }
         self.specs = Some(specs);
         self.after(Rule::PINNED)
@@ -180,7 +180,7 @@ impl Meta {
     /// Takes back what [`pin`](Self::pin) did.
     pub(crate) fn unpin(mut self) -> Self {
         if self.flags.contains(Flags::PINNED) {
-            self.specs = self.home.take();
+            self.specs = self.unpinned.take();
         }
         self.after(Rule::UNPINNED)
     }
@@ -190,7 +190,7 @@ impl Meta {
     pub(crate) fn for_device(self) -> Self {
         let pinned = self.flags.contains(Flags::PINNED);
         Self {
-            specs: if pinned { self.home } else { self.specs },
+            specs: if pinned { self.unpinned } else { self.specs },
             flags: self.flags.after(Rule::DEVICE),
             ..Self::default()
         }
@@ -221,10 +221,10 @@ impl Meta {
     pub(crate) fn on_device(self, device: Meta) -> Self {
         let mut moved = self.after_with(Rule::MOVED, device);
         if moved.flags.contains(Flags::OPTIMIZER_GRADIENT) && !moved.is_weight() {
-            (moved.specs, moved.home, moved.label) = (None, None, None);
+            (moved.specs, moved.unpinned, moved.label) = (None, None, None);
         }
         if moved.flags.contains(Flags::PINNED) {
-            moved.home = device.specs.or(moved.home);
+            moved.unpinned = device.specs.or(moved.unpinned);
         } else if device.specs.is_some() {
             moved.specs = device.specs;
             moved = moved.after_with(Rule::SPECS_OF_DEVICE, device);

@@ -72,7 +72,7 @@ impl Meta {
             self.label = knowing.clone().find_map(|meta| meta.label);
             if let Some(parameter) = knowing.find(|meta| is_pinned(meta)) {
                 *self = self.after(Rule::PINNED);
-                (self.specs, self.home) = (parameter.specs, parameter.home);
+                (self.specs, self.unpinned) = (parameter.specs, parameter.unpinned);
                 return;
             }
         }
@@ -81,7 +81,7 @@ impl Meta {
         let Some(source) = source else { return };
         let mut activations = operands.filter(|meta| !meta.is_weight());
         if is_pinned(source) && activations.any(|meta| meta.specs.is_none()) {
-            self.specs = source.home;
+            self.specs = source.unpinned;
             return;
         }
         self.specs = source.specs;
@@ -129,7 +129,7 @@ impl OpContext {
             mixed_with,
             any_emulated: counting
                 .clone()
-                .any(|meta| meta.specs.is_some_and(|interned| !interned.specs.is_none())),
+                .any(|meta| meta.specs.is_some_and(|shared| !shared.specs.is_none())),
             any_unset: counting.clone().any(|meta| meta.specs.is_none()),
             is_product: false,
         }

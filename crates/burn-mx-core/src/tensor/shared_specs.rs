@@ -30,8 +30,8 @@ impl Debug for SharedSpecs {
 impl SharedSpecs {
     /// The shared specs of tensors with these specs.
     pub fn of(specs: &ResolvedSpecs) -> &'static Self {
-        let mut interned = INTERNED.lock().unwrap_or_else(|poison| poison.into_inner());
-        if let Some(found) = interned.get(specs) {
+        let mut shared = INTERNED.lock().unwrap_or_else(|poison| poison.into_inner());
+        if let Some(found) = shared.get(specs) {
             return found;
         }
         // Leaked on purpose: tensors refer to it for as long as they live, and a program uses few specs.
@@ -39,7 +39,7 @@ impl SharedSpecs {
             specs: specs.clone(),
             ops: OpNumbers::of(specs),
         }));
-        interned.insert(specs.clone(), new);
+        shared.insert(specs.clone(), new);
         new
     }
 
@@ -87,7 +87,7 @@ impl SharedSpecs {
     }
 }
 
-/// The interned copy of a layer's name, so that tensors carry the name as a pointer. Most names are the paths of
+/// The shared copy of a layer's name, so that tensors carry the name as a pointer. Most names are the paths of
 /// parameters.
 pub fn label(path: &str) -> &'static str {
     let mut labels = LABELS.lock().unwrap_or_else(|poison| poison.into_inner());

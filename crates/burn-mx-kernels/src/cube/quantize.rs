@@ -172,7 +172,7 @@ pub(super) fn quantize_kernel<O: Int>(
 
     let amax = largest_between(input, place.from, 0usize, length, from_step, job);
     let mut grids = Array::<u32>::new(comptime!(two_pass_scale::words(job.format)));
-    let mut verdict = amax;
+    let mut choice = amax;
     if comptime!(job.format.looks_twice()) {
         two_pass_scale::write_grids(&mut grids, amax, known, job.format);
         let mut sums = two_pass_scale::none(job.format);
@@ -180,14 +180,14 @@ pub(super) fn quantize_kernel<O: Int>(
             let x = element(input[place.from + i * from_step], job);
             two_pass_scale::add(&mut sums, x, amax, &grids, known, job.format);
         }
-        verdict = two_pass_scale::verdict(&sums, &grids, amax, length as u32, job.format);
+        choice = two_pass_scale::choice(&sums, &grids, amax, length as u32, job.format);
     }
     let sub_blocks = length.div_ceil(sub_block);
     let mut above = 0u32.runtime();
     for sub in 0..sub_blocks {
         let first = sub * sub_block;
         let end = min(first + sub_block, length);
-        let mut sub_amax = verdict;
+        let mut sub_amax = choice;
         if comptime!(job.format.has_sub_blocks(block)) {
             sub_amax = largest_between(input, place.from, first, end, from_step, job);
         }

@@ -202,7 +202,7 @@ pub(super) fn blocks_kernel(
     }
 
     let mut grids = Array::<u32>::new(comptime!(words_of_grids(format)));
-    let mut verdict = of_scale;
+    let mut choice = of_scale;
     if comptime!(format.is_some()) {
         let format = comptime!(format.unwrap());
         if comptime!(format.looks_twice()) {
@@ -214,7 +214,7 @@ pub(super) fn blocks_kernel(
                 let x = select(x & ABS < INFINITY, x, 0);
                 two_pass_scale::add(&mut sums, x, of_scale, &grids, known, format);
             }
-            verdict = two_pass_scale::verdict(&sums, &grids, of_scale, length as u32, format);
+            choice = two_pass_scale::choice(&sums, &grids, of_scale, length as u32, format);
         }
     }
     let sub_block = min(comptime!(sub_block_length(format)).runtime(), length);
@@ -232,7 +232,7 @@ pub(super) fn blocks_kernel(
         let mut limit = INFINITY.runtime();
         if comptime!(format.is_some()) {
             let format = comptime!(format.unwrap());
-            let mut sub_amax = verdict;
+            let mut sub_amax = choice;
             if comptime!(format.has_sub_blocks(ALL)) {
                 sub_amax = largest_between(before, &block, begin, end);
             }
@@ -284,7 +284,7 @@ pub(super) fn blocks_kernel(
     let mut scale = 0u32.runtime();
     if comptime!(format.is_some()) {
         let format = comptime!(format.unwrap());
-        let of_block = rules::of_whole_block(verdict, format);
+        let of_block = rules::of_whole_block(choice, format);
         let grid = two_pass_scale::grid(&grids, of_scale, of_block, known, format);
         if amax != 0 {
             ratio = u32::reinterpret(error / power);

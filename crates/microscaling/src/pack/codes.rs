@@ -28,7 +28,7 @@ pub(crate) trait BlockCodec: Copy + Sync {
     fn rule(&self) -> &BlockRule;
 
     /// Writes what sub-block number `index` has in the record of its block. `maxima` are the largest
-    /// magnitudes of the block and of the sub-block, or what [a second look](BlockRule::second) says.
+    /// magnitudes of the block and of the sub-block, or what [a second look](BlockRule::refinement) says.
     fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale;
 
     /// Rounds an element. NaN blocks have zeros for codes.

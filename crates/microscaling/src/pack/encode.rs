@@ -218,7 +218,7 @@ impl Encoder {
             let run = rest.split_off(&self.job, length);
             buffer.clear();
             buffer.extend_from_slice(run.data);
-            let tame = at_level(|level| {
+            let ordinary = at_level(|level| {
                 let mut see = |columns: Range<usize>, units: &Units| {
                     let first = match layout.pool {
                         Some(pool) => pool.blocks(columns.start),
@@ -237,7 +237,7 @@ impl Encoder {
                 };
                 quantized.quantize(&quantization, level, &mut tile, &mut draws, Some(&mut see))
             });
-            if tame {
+            if ordinary {
                 at_level(|level| self.codes(level, places, &buffer, run.elements));
             } else {
                 run.scales.fill(0);
@@ -246,7 +246,7 @@ impl Encoder {
         }
     }
 
-    /// Writes the records of some tame blocks, each with this number of sub-blocks. `block` and `sub_block` are the
+    /// Writes the records of some ordinary blocks, each with this number of sub-blocks. `block` and `sub_block` are the
     /// distances in `units` between the scales of neighbouring blocks and of neighbouring sub-blocks.
     fn records(
         &self,
@@ -258,7 +258,7 @@ impl Encoder {
         let Units { maxima, scales } = units;
         let firsts = records.chunks_exact_mut(self.job.record).zip(maxima);
         for ((record, amax), scale) in firsts.zip(scales.iter().step_by(block)) {
-            let code = self.rule.tame_scale_code(*amax, *scale).to_le_bytes();
+            let code = self.rule.ordinary_scale_code(*amax, *scale).to_le_bytes();
             record[..self.scale_bytes].copy_from_slice(&code[..self.scale_bytes]);
         }
         if self.shift_bits == 0 {

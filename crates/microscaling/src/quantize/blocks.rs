@@ -69,7 +69,7 @@ impl<R: ElementRule> Job<R> {
     }
 }
 
-/// Magnitudes and scales of tame blocks, for packing: the loops divide the results of such blocks by the scales.
+/// Magnitudes and scales of ordinary blocks, for packing: the loops divide the results of such blocks by the scales.
 #[derive(Default)]
 pub(crate) struct Units {
     /// The largest magnitude of each block.
@@ -89,22 +89,23 @@ impl Units {
     }
 }
 
-/// [`BlockRule::tame_pairs`].
+/// [`BlockRule::ordinary_pairs`].
 pub(super) struct TamePairs<'a> {
     pub(super) rule: &'a BlockRule,
     pub(super) maxima: &'a [u32],
-    pub(super) seconds: &'a [u32],
+    pub(super) refinements: &'a [u32],
     pub(super) pairs: [&'a mut [u32]; 2],
 }
 
 impl Kernel for TamePairs<'_> {
     #[inline(always)]
     fn run(self) {
-        self.rule.tame_pairs(self.maxima, self.seconds, self.pairs);
+        self.rule
+            .ordinary_pairs(self.maxima, self.refinements, self.pairs);
     }
 }
 
-/// [`BlockRule::tame_blocks`].
+/// [`BlockRule::ordinary_blocks`].
 pub(super) struct TameBlocks<'a> {
     pub(super) rule: &'a BlockRule,
     pub(super) maxima: &'a [u32],
@@ -114,16 +115,16 @@ pub(super) struct TameBlocks<'a> {
 impl Kernel for TameBlocks<'_> {
     #[inline(always)]
     fn run(self) {
-        self.rule.tame_blocks(self.maxima, self.words);
+        self.rule.ordinary_blocks(self.maxima, self.words);
     }
 }
 
-/// [`BlockRule::tame_seconds`], of blocks of B elements, or of any length if B is 0.
+/// [`BlockRule::ordinary_seconds`], of blocks of B elements, or of any length if B is 0.
 pub(crate) struct TameSeconds<'a, const B: usize> {
     pub(crate) rule: &'a BlockRule,
     pub(crate) maxima: &'a [u32],
     pub(crate) blocks: &'a [f32],
-    pub(crate) seconds: &'a mut [u32],
+    pub(crate) refinements: &'a mut [u32],
 }
 
 impl<const B: usize> Kernel for TameSeconds<'_, B> {
@@ -134,22 +135,22 @@ impl<const B: usize> Kernel for TameSeconds<'_, B> {
             _ => B,
         };
         self.rule
-            .tame_seconds(self.maxima, self.blocks, length, self.seconds);
+            .ordinary_refinements(self.maxima, self.blocks, length, self.refinements);
     }
 }
 
-/// [`BlockRule::second`] of a block.
+/// [`BlockRule::refinement`] of a block.
 pub(super) struct Second<'a> {
     pub(super) rule: &'a BlockRule,
     pub(super) amax: u32,
     pub(super) block: &'a [f32],
-    pub(super) second: &'a mut u32,
+    pub(super) refinement: &'a mut u32,
 }
 
 impl Kernel for Second<'_> {
     #[inline(always)]
     fn run(self) {
-        *self.second = self.rule.second(self.amax, self.block.iter().copied());
+        *self.refinement = self.rule.refinement(self.amax, self.block.iter().copied());
     }
 }
 
@@ -163,8 +164,8 @@ pub(super) enum Grids<'a> {
 /// The kinds of grids that neighbouring elements have.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Way {
-    /// [`ScalePair`]s, of [tame](BlockRule::tame) blocks.
-    Tame,
+    /// [`ScalePair`]s, of [ordinary](BlockRule::ordinary) blocks.
+    Ordinary,
     /// Those too, with 1 for a scale: results are in [`Units`].
     Units,
     /// Grids of any kind, from [`BlockRule::grid`].
@@ -175,7 +176,7 @@ impl Way {
     /// Whether elements are rounded as they are, without being scaled.
     #[inline(always)]
     pub(super) fn is_unscaled(self, rule: &BlockRule) -> bool {
-        self == Self::Tame && rule.has_powers_of_two()
+        self == Self::Ordinary && rule.has_powers_of_two()
     }
 }
 
@@ -201,12 +202,12 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
         if self.way.is_unscaled(rule) {
             self.each(
                 #[inline(always)]
-                |[scale, _], x, draw| element_rule.tame_unscaled(&element, scale, x, draw),
+                |[scale, _], x, draw| element_rule.ordinary_unscaled(&element, scale, x, draw),
             );
         } else if self.way != Way::Any {
             self.each(
                 #[inline(always)]
-                |grid, x, draw| element_rule.tame(&element, ScalePair::of(grid), x, draw),
+                |grid, x, draw| element_rule.ordinary(&element, ScalePair::of(grid), x, draw),
             );
         } else if let Some(element) = rule.step_element() {
             self.each(
@@ -214,13 +215,13 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
                 |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
             );
         } else if let Grids::One(grid) = self.grids
-            && let Some((few, pair)) = rule.few(grid)
+            && let Some((short, pair)) = rule.short_table(grid)
         {
             self.each(
                 #[inline(always)]
                 |_, x, draw| {
                     let scaled = FloatScaleRule::scaled(pair, x.to_bits() & ABS);
-                    element_rule.few(&few, pair, scaled, x, draw)
+                    element_rule.short_table(&short, pair, scaled, x, draw)
                 },
             );
         } else {

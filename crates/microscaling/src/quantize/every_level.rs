@@ -144,13 +144,13 @@ fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
     let stream = RandomStream::new(seed, 0);
     let number = |i: u64| {
         let (word, kind) = (stream.draw(2 * i), stream.draw(2 * i + 1));
-        let short = if kind & 3 == 0 {
+        let few = if kind & 3 == 0 {
             0xff80_0000_u32 >> (kind >> 2 & 15)
         } else {
             u32::MAX
         };
         let field = (exponent + 127 + (word >> 23 & 15) as i32 - 8).clamp(0, 254) as u32;
-        let ordinary = (word & 0x807f_ffff & (short | 1 << 31)) | field << 23;
+        let ordinary = (word & 0x807f_ffff & (few | 1 << 31)) | field << 23;
         f32::from_bits(match kind >> 8 {
             0..400_000 if special => 0x7f80_0000 | (word & 0x8000_0000),
             400_000..800_000 if special => word | 0x7fc0_0000,
@@ -208,11 +208,12 @@ fn scalar(
         let tensor_scale = outer_scale.unwrap_or(format.tensor_scale_of(tensor_amax));
         if format.element.is_table() || format.sub_scales.is_some() {
             let rule = BlockRule::of(&format, Some(tensor_scale));
-            let [amax, mut second] = rule.maxima(elements.clone());
+            let [amax, mut refinement] = rule.maxima(elements.clone());
             if format.sub_scales.is_some() {
-                second = rule.second_of_sub_block((at - first) / rule.sub_block(), elements);
+                refinement =
+                    rule.refinement_of_sub_block((at - first) / rule.sub_block(), elements);
             }
-            return rule.round_element(x, [amax, second], rounding, draw);
+            return rule.round_element(x, [amax, refinement], rounding, draw);
         }
         let mut scales = scales.borrow_mut();
         let start = i - (at - sub_first) * inner;

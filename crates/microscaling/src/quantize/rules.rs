@@ -1,8 +1,7 @@
 //! The rules of the block formats: from the magnitudes of a block to its scale, and from there to an element.
 //!
-//! The rules of any block are the specification, written with integers. Ordinary blocks, which are
-//! [tame](BlockRule::tame), have a shorter way with the same result: the elements of every format are rounded alike, in units
-//! of a scale.
+//! The rules of any block are the specification, written with integers. [Ordinary blocks](BlockRule::ordinary)
+//! have a shorter way with the same result: the elements of every format are rounded alike, in units of a scale.
 
 mod element_row;
 mod element_rule;
@@ -12,11 +11,11 @@ mod float_scale;
 mod formats;
 mod grid;
 mod mx;
+mod ordinary;
 mod power_blocks;
 mod rms;
 mod scale;
 mod scale_pair;
-mod tame;
 mod unit;
 
 pub(crate) use element_rule::{Clipped, ElementRule};
@@ -31,15 +30,15 @@ pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
 
 use crate::format::BlockFormat;
-use crate::format::element::table::Few;
+use crate::format::element::table::ShortTable;
 use crate::round::bits::{ABS, NAN};
 use crate::round::mode::Rounding;
 use crate::round::{RoundingRule, with_rule};
 use float_scale::Candidates;
 use microscaling_processor::float_state::ieee;
-use tame::Sight;
-pub use tame::TOGETHER;
-pub(crate) use tame::{LANES, SIGHT, are_within};
+use ordinary::SecondLook;
+pub use ordinary::TOGETHER;
+pub(crate) use ordinary::{LANES, LOOK_WORDS, are_within};
 
 /// A block format, and the scale of the tensor if it has one, as the loops hold them.
 #[derive(Clone, Copy)]
@@ -99,8 +98,8 @@ impl BlockRule {
         }
     }
 
-    /// The second word of a sub-block, given its number, from the elements of its block.
-    pub(crate) fn second_of_sub_block(
+    /// The [refinement](Self::refinement) of a sub-block, given its number, from the elements of its block.
+    pub(crate) fn refinement_of_sub_block(
         &self,
         index: usize,
         elements: impl Iterator<Item = f32> + Clone,
@@ -110,7 +109,7 @@ impl BlockRule {
         let max = |start, length| self.counted_max(elements.clone().skip(start).take(length));
         let own = max(first, length);
         match self.first_sub_block() {
-            Some(length) => SubScaleRule::second([max(first / length * length, length), own]),
+            Some(length) => SubScaleRule::refinement([max(first / length * length, length), own]),
             None => own,
         }
     }
@@ -152,13 +151,14 @@ impl BlockRule {
     /// The largest magnitude of a block of some elements, and what a second look at them says.
     pub(crate) fn maxima(&self, elements: impl Iterator<Item = f32> + Clone) -> [u32; 2] {
         let amax = self.counted_max(elements.clone());
-        [amax, self.second(amax, elements)]
+        [amax, self.refinement(amax, elements)]
     }
 
-    /// The verdict of a second look at a block with the largest magnitude `amax`. Rules without a second look return
-    /// `amax`.
+    /// The word that refines the grid of a block beside its largest magnitude `amax`: what a second look at the block chooses, which
+    /// is an exponent, a scale or a table. Rules without a second look return `amax`. The refinement of a sub-block has its own
+    /// largest magnitude.
     #[inline(always)]
-    pub(crate) fn second(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
+    pub(crate) fn refinement(&self, amax: u32, elements: impl Iterator<Item = f32>) -> u32 {
         if !self.looks_twice() {
             return amax;
         }
@@ -167,42 +167,42 @@ impl BlockRule {
         {
             return rule.best_table(amax, elements);
         }
-        let sight = self.sight::<true>(amax);
+        let look = self.look::<true>(amax);
         let (sum, length) = elements.fold((0_i64, 0), |(sum, length), x| {
-            let weight = self.weight::<true>(sight, x);
+            let weight = self.weight::<true>(look, x);
             (sum.wrapping_add(weight), length + 1)
         });
-        self.verdict(amax, sum, length)
+        self.choice(amax, sum, length)
     }
 
-    /// The data for a second look: at any block if `EXACT`, else at a tame block.
+    /// The data for a second look: at any block if `EXACT`, else at an ordinary block.
     #[inline(always)]
-    fn sight<const EXACT: bool>(&self, amax: u32) -> Sight {
+    fn look<const EXACT: bool>(&self, amax: u32) -> SecondLook {
         match self {
             Self::Mx(_) => [MxRule::unit_of_mean(amax) as u32, 0, 0, 0, 0],
             Self::FloatScale(rule) => rule.candidates::<EXACT>(amax).words(),
-            _ => Sight::default(),
+            _ => SecondLook::default(),
         }
     }
 
     /// The summand of an element in a second look. Summands are integers, so their order does not matter.
     #[inline(always)]
-    fn weight<const EXACT: bool>(&self, sight: Sight, x: f32) -> i64 {
+    fn weight<const EXACT: bool>(&self, look: SecondLook, x: f32) -> i64 {
         match self {
-            Self::Mx(_) => MxRule::square(sight[0] as i32, x),
-            Self::FloatScale(rule) => rule.difference::<EXACT>(Candidates::of(sight), x),
+            Self::Mx(_) => MxRule::square(look[0] as i32, x),
+            Self::FloatScale(rule) => rule.difference::<EXACT>(Candidates::of(look), x),
             _ => 0,
         }
     }
 
     /// The grid of a sub-block, from the largest counted magnitudes of its block and its own, or what a second look says.
     #[inline(always)]
-    pub(crate) fn grid(&self, amax: u32, second: u32) -> Grid {
+    pub(crate) fn grid(&self, amax: u32, refinement: u32) -> Grid {
         match self {
-            Self::Mx(rule) => rule.grid(amax, second),
-            Self::FixedPoint(rule) => rule.grid(amax, second),
-            Self::FloatScale(rule) => rule.grid(amax, second),
-            Self::OuterScale(rule) => rule.grid(amax, second),
+            Self::Mx(rule) => rule.grid(amax, refinement),
+            Self::FixedPoint(rule) => rule.grid(amax, refinement),
+            Self::FloatScale(rule) => rule.grid(amax, refinement),
+            Self::OuterScale(rule) => rule.grid(amax, refinement),
         }
     }
 
@@ -218,15 +218,15 @@ impl BlockRule {
 
     /// Whether elements are of tables with few numbers.
     #[inline(always)]
-    pub(crate) fn has_few(&self) -> bool {
-        matches!(self, Self::FloatScale(rule) if rule.has_few())
+    pub(crate) fn has_short_tables(&self) -> bool {
+        matches!(self, Self::FloatScale(rule) if rule.has_short_tables())
     }
 
     /// The numbers of a block with this grid, if they are few, and the pair.
     #[inline(always)]
-    pub(crate) fn few(&self, grid: Grid) -> Option<(Few, ScalePair)> {
+    pub(crate) fn short_table(&self, grid: Grid) -> Option<(ShortTable, ScalePair)> {
         match self {
-            Self::FloatScale(rule) => rule.few(grid),
+            Self::FloatScale(rule) => rule.short_table(grid),
             _ => None,
         }
     }

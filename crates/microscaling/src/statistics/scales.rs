@@ -7,7 +7,7 @@ use crate::round::bits::{self, BIAS, INFINITY, LOWEST_EXPONENT, NAN, SIGN};
 pub(super) struct Scales(pub(super) BlockRule);
 
 impl Scales {
-    /// For many sub-blocks, from the largest magnitudes of their blocks and their own, or the verdicts of second looks:
+    /// For many sub-blocks, from the largest magnitudes of their blocks and their own, or the choices of second looks:
     ///
     /// * the pattern of the largest number that an element can become, or of Inf if nothing saturates because the whole
     ///   block becomes NaN or zero;
@@ -16,15 +16,15 @@ impl Scales {
     #[inline(always)]
     pub(super) fn limits_and_scales(
         &self,
-        [maxima, seconds]: [&[u32]; 2],
+        [maxima, refinements]: [&[u32]; 2],
         [limits, scales]: [&mut [u32]; 2],
     ) {
         let rule = &self.0;
         // The scale of a block is not the scale of its sub-blocks there.
         let has_own_scales =
             rule.first_sub_block().is_some() || matches!(rule, BlockRule::OuterScale(_));
-        if !has_own_scales && rule.are_tame(maxima) {
-            rule.tame_pairs(maxima, seconds, [&mut *scales, &mut *limits]);
+        if !has_own_scales && rule.are_ordinary(maxima) {
+            rule.ordinary_pairs(maxima, refinements, [&mut *scales, &mut *limits]);
             let max = f32::from_bits(rule.unit_element().max);
             for ((limit, scale), amax) in limits.iter_mut().zip(scales).zip(maxima) {
                 *limit = (f32::from_bits(*scale) * max).to_bits();
@@ -34,9 +34,9 @@ impl Scales {
             }
             return;
         }
-        let maxima = maxima.iter().zip(seconds);
-        for ((limit, scale), (amax, second)) in limits.iter_mut().zip(scales).zip(maxima) {
-            let grid = rule.grid(*amax, *second);
+        let maxima = maxima.iter().zip(refinements);
+        for ((limit, scale), (amax, refinement)) in limits.iter_mut().zip(scales).zip(maxima) {
+            let grid = rule.grid(*amax, *refinement);
             *limit = match rule.largest(grid, 0).max(rule.largest(grid, SIGN)) {
                 0 => INFINITY,
                 max => max.min(INFINITY),

@@ -123,8 +123,8 @@ fn binary<B: MxKernels, C: CheckpointStrategy>(
 
 /// The number of a new op.
 fn number_of(context: &OpContext) -> OpNumber {
-    let interned = elementwise::emulation(context).expect(EMULATED);
-    interned.draws().op()
+    let shared = elementwise::emulation(context).expect(EMULATED);
+    shared.draws().op()
 }
 
 const EMULATED: &str = "the op has a step of its own only where elementwise ops are emulated";

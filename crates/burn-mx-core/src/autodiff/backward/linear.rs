@@ -24,7 +24,7 @@ struct Linear<const N: usize>;
 /// gradients.
 #[derive(Clone, Debug)]
 struct LinearState<B: MxKernels> {
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     x: Option<Saved<B>>,
     weight: Option<Saved<B>>,
     operands: OperandNumbers,
@@ -36,40 +36,40 @@ struct LinearState<B: MxKernels> {
 /// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
 #[derive(Clone, Copy, Debug)]
 struct OperandNumbers {
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     x: OpNumber,
     weight: OpNumber,
 }
 
 impl OperandNumbers {
-    fn new(interned: &'static SharedSpecs) -> Self {
+    fn new(shared: &'static SharedSpecs) -> Self {
         Self {
-            interned,
-            x: interned.draws().op(),
-            weight: interned.draws().op(),
+            shared,
+            x: shared.draws().op(),
+            weight: shared.draws().op(),
         }
     }
 
     fn x<B: MxKernels>(&self, x: Float<B>) -> Float<B> {
-        let rounding = self.interned.specs.round_output();
-        elementwise::drawn::<B>(self.x, x, rounding, self.interned)
+        let rounding = self.shared.specs.round_output();
+        elementwise::drawn::<B>(self.x, x, rounding, self.shared)
     }
 
     fn weight<B: MxKernels>(&self, weight: Float<B>) -> Float<B> {
-        let rounding = self.interned.specs.round_weight();
-        elementwise::drawn::<B>(self.weight, weight, rounding, self.interned)
+        let rounding = self.shared.specs.round_weight();
+        elementwise::drawn::<B>(self.weight, weight, rounding, self.shared)
     }
 }
 
-/// `x · w + b`, emulated by `interned`.
+/// `x · w + b`, emulated by `shared`.
 pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     x: Tracked<B>,
     weight: Tracked<B>,
     bias: Option<Tracked<B>>,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
 ) -> Tracked<B> {
     let weight = named::<B>(ProductOp::Linear, weight);
-    let operands = OperandNumbers::new(interned);
+    let operands = OperandNumbers::new(shared);
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);
@@ -78,7 +78,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         hooks::tracked(|| hooks::layer::<B>(|| LayerOp::Linear, x, weight, bias, forward))
     };
     let state = LinearState::<B> {
-        interned,
+        shared,
         operands,
         x: None,
         weight: None,
@@ -94,7 +94,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                 .stateful()
             {
                 OpsKind::Tracked(mut prep) => {
-                    let masks = interned.specs.mask_clipped();
+                    let masks = shared.specs.mask_clipped();
                     let [of_x, of_weight] = [x.is_tracked(), weight.is_tracked()];
                     let saves_x = of_weight || masks && of_x;
                     let saves_weight = of_x || masks && of_weight;
@@ -134,7 +134,7 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         checkpointer: &mut Checkpointer,
     ) {
         let LinearState {
-            interned,
+            shared,
             x,
             weight,
             operands,
@@ -146,33 +146,33 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         let mut x = x.map(|saved| saved.retrieve(checkpointer));
         let mut weight = weight.map(|saved| saved.retrieve(checkpointer));
         // A mask compares what the forward product read.
-        let masks = interned.specs.mask_clipped();
+        let masks = shared.specs.mask_clipped();
         let mask_of_x = x.clone().filter(|_| masks).map(|x| operands.x::<B>(x));
         let mask_of_weight = weight.clone().filter(|_| masks);
         let mask_of_weight = mask_of_weight.map(|weight| operands.weight::<B>(weight));
-        if interned.specs.gradients_read_rounded() {
+        if shared.specs.gradients_read_rounded() {
             x = x.map(|x| operands.x::<B>(x));
             weight = weight.map(|weight| operands.weight::<B>(weight));
         }
-        if interned.specs.quantize_backprop() {
-            let rounding = interned.specs.round_grad_input();
-            grad = elementwise::drawn::<B>(interned.draws().op(), grad, rounding, interned);
+        if shared.specs.quantize_backprop() {
+            let rounding = shared.specs.round_grad_input();
+            grad = elementwise::drawn::<B>(shared.draws().op(), grad, rounding, shared);
         }
         let [x_node, weight_node, bias_node] =
             core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
 
         // The last one to use the gradient may quantize it where it lies.
         if let (Some(node), Some(meta)) = (bias_node, bias_meta) {
-            let db = linear::bias_backward::<B>(grad.clone(), interned, weight_meta);
+            let db = linear::bias_backward::<B>(grad.clone(), shared, weight_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, db));
         }
         if let (Some(node), Some(x)) = (weight_node, x) {
             let mask = mask_of_weight;
-            let dw = linear::weight_backward::<B>(x, mask, grad.clone(), interned, weight_meta);
+            let dw = linear::weight_backward::<B>(x, mask, grad.clone(), shared, weight_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(weight_meta, dw));
         }
         if let (Some(node), Some(weight)) = (x_node, weight) {
-            let dx = linear::x_backward::<B>(mask_of_x, weight, grad, interned, x_meta);
+            let dx = linear::x_backward::<B>(mask_of_x, weight, grad, shared, x_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(x_meta, dx));
         }
     }

@@ -24,7 +24,7 @@ struct Matmul;
 
 #[derive(Clone, Debug)]
 struct MatmulState<B: MxKernels> {
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     /// By which the operands are drawn where their elementwise rounding is random: the same in all products.
     numbers: [OpNumber; 2],
     /// Saved if the other operand's gradient is wanted, or its own is and has a mask.
@@ -37,30 +37,30 @@ struct MatmulState<B: MxKernels> {
 fn drawn<B: MxKernels>(
     number: OpNumber,
     operand: Float<B>,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
 ) -> Float<B> {
     let rounding = match operand.meta.is_weight() {
-        true => interned.specs.round_weight(),
-        false => interned.specs.round_output(),
+        true => shared.specs.round_weight(),
+        false => shared.specs.round_output(),
     };
-    elementwise::drawn::<B>(number, operand, rounding, interned)
+    elementwise::drawn::<B>(number, operand, rounding, shared)
 }
 
-/// `lhs · rhs`, emulated by `interned`.
+/// `lhs · rhs`, emulated by `shared`.
 pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     mut lhs: Tracked<B>,
     mut rhs: Tracked<B>,
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
 ) -> Tracked<B> {
     let label = matmul::label_of([lhs.primitive.meta, rhs.primitive.meta]);
     let label = hooks::name_product(ProductOp::Matmul, label);
     lhs.primitive.meta.label = label;
     rhs.primitive.meta.label = label;
-    let numbers = [interned.draws().op(), interned.draws().op()];
+    let numbers = [shared.draws().op(), shared.draws().op()];
     // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
     let product = |lhs: Float<B>, rhs: Float<B>| {
-        let lhs = drawn::<B>(numbers[0], lhs, interned);
-        let rhs = drawn::<B>(numbers[1], rhs, interned);
+        let lhs = drawn::<B>(numbers[0], lhs, shared);
+        let rhs = drawn::<B>(numbers[1], rhs, shared);
         hooks::tracked(|| matmul::forward::<B>(lhs, rhs))
     };
     match Backward::<MxBackend<B>, 2>::prepare::<C>(Matmul, [lhs.node.clone(), rhs.node.clone()])
@@ -68,7 +68,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         .stateful()
     {
         OpsKind::Tracked(mut prep) => {
-            let masks = interned.specs.mask_clipped();
+            let masks = shared.specs.mask_clipped();
             let [of_lhs, of_rhs] = [lhs.is_tracked(), rhs.is_tracked()];
             let saves_lhs = of_rhs || masks && of_lhs;
             let saves_rhs = of_lhs || masks && of_rhs;
@@ -77,7 +77,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                 Saved::new(operand)
             };
             let state = MatmulState {
-                interned,
+                shared,
                 numbers,
                 saved: [saves_lhs.then(|| save(&lhs)), saves_rhs.then(|| save(&rhs))],
                 shapes: [lhs.primitive.shape(), rhs.primitive.shape()],
@@ -99,32 +99,32 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
         checkpointer: &mut Checkpointer,
     ) {
         let MatmulState {
-            interned,
+            shared,
             numbers,
             saved,
             shapes: [lhs_shape, rhs_shape],
             metas: [lhs_meta, rhs_meta],
         } = ops.state;
         let [lhs, rhs] = saved.map(|saved| Some(saved?.retrieve(checkpointer)));
-        let quantized = interned.specs.quantize_backprop();
-        let reads_rounded = interned.specs.gradients_read_rounded();
+        let quantized = shared.specs.quantize_backprop();
+        let reads_rounded = shared.specs.gradients_read_rounded();
         let operand = |number, operand: Float<B>| match reads_rounded {
-            true => drawn::<B>(number, operand, interned),
+            true => drawn::<B>(number, operand, shared),
             false => operand,
         };
-        let number = interned.draws().op();
+        let number = shared.draws().op();
         let gradient = |grad: Float<B>| match quantized {
             true => {
-                let rounding = interned.specs.round_grad_input();
-                elementwise::drawn::<B>(number, grad, rounding, interned)
+                let rounding = shared.specs.round_grad_input();
+                elementwise::drawn::<B>(number, grad, rounding, shared)
             }
             false => grad,
         };
         // A mask compares what the forward product read.
-        let masks = interned.specs.mask_clipped();
+        let masks = shared.specs.mask_clipped();
         let mask = |number, saved: &Option<Float<B>>| {
             let saved = saved.clone().filter(|_| masks);
-            saved.map(|saved| drawn::<B>(number, saved, interned))
+            saved.map(|saved| drawn::<B>(number, saved, shared))
         };
         let (lhs_mask, rhs_mask) = (mask(numbers[0], &lhs), mask(numbers[1], &rhs));
         let wanted = "an operand is saved if the other's gradient is wanted";
@@ -135,29 +135,15 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             |grad| {
                 let (rhs, grad) = (operand(numbers[1], rhs.expect(wanted)), gradient(grad));
                 let shape = &lhs_shape;
-                let da = matmul::backward::<B>(
-                    Side::Lhs,
-                    rhs,
-                    lhs_mask,
-                    grad,
-                    shape,
-                    interned,
-                    lhs_meta,
-                );
+                let da =
+                    matmul::backward::<B>(Side::Lhs, rhs, lhs_mask, grad, shape, shared, lhs_meta);
                 gradient_of::<B>(lhs_meta, da)
             },
             |grad| {
                 let (lhs, grad) = (operand(numbers[0], lhs.expect(wanted)), gradient(grad));
                 let shape = &rhs_shape;
-                let db = matmul::backward::<B>(
-                    Side::Rhs,
-                    lhs,
-                    rhs_mask,
-                    grad,
-                    shape,
-                    interned,
-                    rhs_meta,
-                );
+                let db =
+                    matmul::backward::<B>(Side::Rhs, lhs, rhs_mask, grad, shape, shared, rhs_meta);
                 gradient_of::<B>(rhs_meta, db)
             },
         );

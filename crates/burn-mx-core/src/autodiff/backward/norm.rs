@@ -44,8 +44,8 @@ pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
     let x = as_activation::<B, C>(x);
     let meta = |tensor: &Tracked<B>| tensor.primitive.meta;
     let context = OpContext::of([Some(meta(&x)), Some(meta(&gamma)), beta.as_ref().map(meta)]);
-    if let Some(interned) = context.emulation() {
-        let number = interned.draws().op();
+    if let Some(shared) = context.emulation() {
+        let number = shared.draws().op();
         return forward::<B, C>(number, norm, x, gamma, beta, epsilon);
     }
     let edge = Edge::new(&context);

@@ -60,9 +60,9 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
     ) -> FloatTensor<Self> {
         let context = OpContext::of_product([Some(weight.meta), Some(output_grad.meta)]);
         match context.emulation() {
-            Some(interned) => {
-                quantize_backward(interned, "linear_x_backward");
-                linear::x_backward::<B>(None, weight, output_grad, interned, context.result)
+            Some(shared) => {
+                quantize_backward(shared, "linear_x_backward");
+                linear::x_backward::<B>(None, weight, output_grad, shared, context.result)
             }
             None => MxTensor::new(
                 B::linear_x_backward(weight.inner, output_grad.inner),
@@ -77,9 +77,9 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
     ) -> FloatTensor<Self> {
         let context = OpContext::of_product([Some(x.meta), Some(output_grad.meta)]);
         match context.emulation() {
-            Some(interned) => {
-                quantize_backward(interned, "linear_weight_backward");
-                linear::weight_backward::<B>(x, None, output_grad, interned, context.result)
+            Some(shared) => {
+                quantize_backward(shared, "linear_weight_backward");
+                linear::weight_backward::<B>(x, None, output_grad, shared, context.result)
             }
             None => MxTensor::new(
                 B::linear_weight_backward(x.inner, output_grad.inner),
@@ -91,9 +91,9 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
     fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self> {
         let context = OpContext::of_product([Some(output_grad.meta)]);
         match context.emulation() {
-            Some(interned) => {
-                quantize_backward(interned, "linear_bias_backward");
-                linear::bias_backward::<B>(output_grad, interned, context.result)
+            Some(shared) => {
+                quantize_backward(shared, "linear_bias_backward");
+                linear::bias_backward::<B>(output_grad, shared, context.result)
             }
             None => MxTensor::new(B::linear_bias_backward(output_grad.inner), context.result),
         }

@@ -42,7 +42,7 @@ pub(crate) fn forward<B: MxKernels>(
     inputs.x = inputs.x.into_activation();
     let of_mask = inputs.mask.as_ref().map(|mask| mask.meta);
     inputs.x.meta = (inputs.x.meta).in_piece_of([Some(inputs.offset.meta), of_mask]);
-    let interned = inputs.context(None).quantization();
+    let shared = inputs.context(None).quantization();
     let Inputs {
         x,
         offset,
@@ -50,8 +50,8 @@ pub(crate) fn forward<B: MxKernels>(
         mask,
         bias,
     } = inputs;
-    let mask = mask.map(|mask| match interned {
-        Some(interned) => as_activation::<B>(mask, interned),
+    let mask = mask.map(|mask| match shared {
+        Some(shared) => as_activation::<B>(mask, shared),
         None => mask.inner,
     });
     conv::forward::<B>(
@@ -67,9 +67,9 @@ pub(crate) fn forward<B: MxKernels>(
 }
 
 /// The tensor rounded as an activation is.
-fn as_activation<B: MxKernels>(tensor: Float<B>, interned: &'static SharedSpecs) -> FloatTensor<B> {
-    match Rounder::new(interned, interned.specs.round_output()) {
-        Some(rounder) => rounder.operand::<B>(tensor, &interned.draws()),
+fn as_activation<B: MxKernels>(tensor: Float<B>, shared: &'static SharedSpecs) -> FloatTensor<B> {
+    match Rounder::new(shared, shared.specs.round_output()) {
+        Some(rounder) => rounder.operand::<B>(tensor, &shared.draws()),
         None => to_f32::<B>(tensor.inner),
     }
 }
@@ -82,16 +82,15 @@ pub(crate) fn backward<B: MxKernels>(
 ) -> Inputs<B> {
     let context = inputs.context(Some(&grad));
     let emulation = context.emulation();
-    let interned =
-        emulation.filter(|interned| quantize_backward(interned, "deform_conv2d_backward"));
-    if let (Some(emulation), None) = (emulation, interned) {
+    let shared = emulation.filter(|shared| quantize_backward(shared, "deform_conv2d_backward"));
+    if let (Some(emulation), None) = (emulation, shared) {
         let product = conv::in_float32::<B>(ProductKind::InputGradient, emulation);
         if product.has_straight_through() {
             return straight_through::<B>(&product, inputs, grad, options, context.result);
         }
     }
-    match interned {
-        Some(interned) => quantized(interned, inputs, grad, options, context.result),
+    match shared {
+        Some(shared) => quantized(shared, inputs, grad, options, context.result),
         None => unquantized(inputs, grad, options, context.result),
     }
 }
@@ -127,7 +126,7 @@ fn unquantized<B: MxKernels>(
 /// The gradients of x, offset and mask come from the product of weight and output gradient, along O. The weight's gradient is a product of
 /// other operands, along B. Burn's op computes all gradients at once, so it is called once for each kind.
 fn quantized<B: MxKernels>(
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     inputs: Inputs<B>,
     grad: Float<B>,
     options: DeformConvOptions<2>,
@@ -141,10 +140,10 @@ fn quantized<B: MxKernels>(
         })
     });
     let backward = Backward::<B> {
-        interned,
+        shared,
         macs: Direction::Normal.macs([&x.shape(), &grad.shape()], &weight.shape()),
         offset: to_f32::<B>(inputs.offset.inner),
-        mask: (inputs.mask).map(|mask| as_activation::<B>(mask, interned)),
+        mask: (inputs.mask).map(|mask| as_activation::<B>(mask, shared)),
         x,
         weight,
         grad,
@@ -163,7 +162,7 @@ fn quantized<B: MxKernels>(
 
 /// The operands of a quantized backward pass.
 struct Backward<B: MxKernels> {
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     x: Float<B>,
     weight: Float<B>,
     grad: Float<B>,
@@ -186,7 +185,7 @@ impl<B: MxKernels> Backward<B> {
     fn input_gradients(&self) -> (Float<B>, Float<B>, Option<Float<B>>) {
         let (x, weight, options) = (&self.x, &self.weight, &self.options);
         let groups = options.weight_groups;
-        let product = conv::input_gradient::<B>(self.interned, weight.meta);
+        let product = conv::input_gradient::<B>(self.shared, weight.meta);
         let axis = Direction::Normal.weight_output_axis();
         let [of_x, of_weight] = Direction::Normal.forward_operands(groups);
         let read = product.elementwise_operand(Slot::A, product.saved(of_x, x.clone()));
@@ -219,7 +218,7 @@ impl<B: MxKernels> Backward<B> {
         let (x, weight, options) = (self.x, self.weight, self.options);
         // Every image is read at positions of its own, so none may be transformed together with another.
         let of_batch = Along::axis(BATCH, x.shape()[0]);
-        let product = conv::weight_gradient::<B>(self.interned, weight.meta);
+        let product = conv::weight_gradient::<B>(self.shared, weight.meta);
         let [of_x, of_weight] = Direction::Normal.forward_operands(options.weight_groups);
         let like = to_f32::<B>(weight.inner.clone());
         let gradient = |x, grad| {

@@ -24,7 +24,7 @@ use burn_mx_kernels::{
 /// `quantize_backprop = false`) each is the wrapped backend's op alone, so that a formula reads the same
 /// in both cases.
 pub(crate) struct TensorArithmetic<B: MxKernels> {
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     pub(super) rounder: Option<Rounder>,
     pub(super) draws: Draws,
     /// Whether every op is float32's, in the place of an op that rounds.
@@ -43,21 +43,21 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// The arithmetic of a composed function, or `None` where the function is the wrapped backend's own:
     /// nothing is emulated, or only the products are.
     pub(crate) fn emulated(context: &OpContext, number: Option<OpNumber>) -> Option<Self> {
-        let interned = emulation(context)?;
-        Some(Self::with(interned, context, interned.draws_as(number)))
+        let shared = emulation(context)?;
+        Some(Self::with(shared, context, shared.draws_as(number)))
     }
 
     /// The arithmetic of a backward pass of our own: exact where elementwise ops are not emulated.
-    pub(crate) fn of_backward(interned: &'static SharedSpecs, context: &OpContext) -> Self {
-        Self::with(interned, context, interned.draws())
+    pub(crate) fn of_backward(shared: &'static SharedSpecs, context: &OpContext) -> Self {
+        Self::with(shared, context, shared.draws())
     }
 
-    fn with(interned: &'static SharedSpecs, context: &OpContext, draws: Draws) -> Self {
+    fn with(shared: &'static SharedSpecs, context: &OpContext, draws: Draws) -> Self {
         let rounder = context
             .quantization()
-            .and_then(|interned| Rounder::new(interned, interned.specs.round()));
+            .and_then(|shared| Rounder::new(shared, shared.specs.round()));
         Self {
-            interned,
+            shared,
             rounder,
             draws,
             in_float32: false,
@@ -66,10 +66,10 @@ impl<B: MxKernels> TensorArithmetic<B> {
     }
 
     /// The arithmetic of a forward pass, with the random numbers of the op with this number.
-    pub(super) fn replaying(interned: &'static SharedSpecs, number: OpNumber) -> Self {
+    pub(super) fn replaying(shared: &'static SharedSpecs, number: OpNumber) -> Self {
         Self {
-            interned,
-            rounder: Rounder::new(interned, interned.specs.round()),
+            shared,
+            rounder: Rounder::new(shared, shared.specs.round()),
             draws: Draws::replay(number),
             in_float32: false,
             seen: None,
@@ -79,7 +79,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// The same in float32: every op without its rounding.
     pub(super) fn in_float32(&self) -> Self {
         Self {
-            interned: self.interned,
+            shared: self.shared,
             rounder: Some(Rounder {
                 format: FLOAT32,
                 rounding: Rounding::NearestEven,
@@ -118,7 +118,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
             return formula(self, operands.map(|(_, tensor)| tensor));
         };
         let looked_at = Self {
-            interned: self.interned,
+            shared: self.shared,
             rounder: self.rounder,
             draws: Draws::replay(self.draws.op()),
             in_float32: false,
@@ -186,7 +186,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     /// As [`in_one_pass`](Self::in_one_pass), for the gradient of a function, which computes some of the
     /// forward pass again: that is rounded also where the backward pass is not.
     pub(crate) fn backward_in_one_pass(&self) -> Option<FunctionRounding> {
-        let specs = &self.interned.specs;
+        let specs = &self.shared.specs;
         let (format, rounding) = match self.in_float32 {
             true => (FLOAT32, Rounding::NearestEven),
             false => (specs.float_format()?, specs.round()),
@@ -222,7 +222,7 @@ impl<B: MxKernels> TensorArithmetic<B> {
     }
 
     pub(crate) fn softmax_exp2(&self) -> bool {
-        self.interned.specs.specs().softmax_exp2
+        self.shared.specs.specs().softmax_exp2
     }
 
     /// A function of each number, which is rounded.
@@ -307,7 +307,7 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
     }
 
     fn divides_by_reciprocal(&self) -> bool {
-        self.interned.specs.specs().vec_use_recip
+        self.shared.specs.specs().vec_use_recip
     }
 
     fn ln(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
@@ -338,7 +338,7 @@ impl<B: MxKernels> Arithmetic for TensorArithmetic<B> {
         if let Some(rounding) = self.in_one_pass() {
             return B::kernel(KernelOp::Function(Function::Exp, rounding), [tensor]);
         }
-        if self.interned.specs.specs().vec_use_exp2 {
+        if self.shared.specs.specs().vec_use_exp2 {
             return self.exp2(self.mul_scalar(tensor, LOG2_E));
         }
         self.round(B::float_exp(tensor))

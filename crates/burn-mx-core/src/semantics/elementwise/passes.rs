@@ -14,7 +14,7 @@ use burn_mx_kernels::{MxKernels, to_f32};
 
 /// The arithmetic of a backward pass: for recomputed parts of the forward pass, and for its own computations.
 pub(crate) struct Passes<B: MxKernels> {
-    interned: &'static SharedSpecs,
+    shared: &'static SharedSpecs,
     /// Of the op in the forward pass.
     number: OpNumber,
     /// The recorder's eye on the op, once it was asked for.
@@ -38,16 +38,16 @@ impl<B: MxKernels> Passes<B> {
 
     /// As [`TensorArithmetic::of_backward`].
     pub(crate) fn of_backward(
-        interned: &'static SharedSpecs,
+        shared: &'static SharedSpecs,
         context: &OpContext,
         number: Option<OpNumber>,
     ) -> Self {
-        let number = number.unwrap_or_else(|| interned.draws().op());
-        let backward = TensorArithmetic::of_backward(interned, context);
+        let number = number.unwrap_or_else(|| shared.draws().op());
+        let backward = TensorArithmetic::of_backward(shared, context);
         // What `gradient` draws.
         backward.skip();
         Self {
-            interned,
+            shared,
             number,
             observer: OnceCell::new(),
             backward,
@@ -124,7 +124,7 @@ impl<B: MxKernels> Passes<B> {
     /// The same in float32.
     fn in_float32(&self) -> Self {
         Self {
-            interned: self.interned,
+            shared: self.shared,
             number: self.number,
             observer: OnceCell::from(None),
             backward: self.backward.in_float32(),
@@ -137,7 +137,7 @@ impl<B: MxKernels> Passes<B> {
         if self.backward.in_float32 {
             return self.backward.in_float32();
         }
-        TensorArithmetic::replaying(self.interned, self.number)
+        TensorArithmetic::replaying(self.shared, self.number)
     }
 
     /// Operand number `index` of the op as the forward pass rounded it. An op rounds its operands before all else.

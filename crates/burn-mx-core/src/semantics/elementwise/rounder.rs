@@ -19,8 +19,8 @@ pub(crate) struct Rounder {
 
 impl Rounder {
     /// `None` where the specs leave elementwise values alone.
-    pub(crate) fn new(interned: &'static SharedSpecs, rounding: Rounding) -> Option<Self> {
-        let format = interned.specs.float_format()?;
+    pub(crate) fn new(shared: &'static SharedSpecs, rounding: Rounding) -> Option<Self> {
+        let format = shared.specs.float_format()?;
         Some(Self { format, rounding })
     }
 
@@ -101,10 +101,10 @@ pub(super) fn rounder(
     operands: [Option<Meta>; 2],
     number: Option<OpNumber>,
 ) -> Option<OpRounder> {
-    let interned = context.quantization()?;
-    let rounder = Rounder::new(interned, interned.specs.round())?;
+    let shared = context.quantization()?;
+    let rounder = Rounder::new(shared, shared.specs.round())?;
     let label = operands.into_iter().flatten().find_map(|meta| meta.label);
-    let draws = interned.draws_as(number);
+    let draws = shared.draws_as(number);
     Some(OpRounder::of(op, label, rounder, draws))
 }
 

@@ -30,7 +30,7 @@ pub(in crate::cube) fn scales_kernel(
     let length = block.length;
     let amax = largest_between(values, &block, 0usize, length, form);
     let mut all = Array::<u32>::new(comptime!(two_pass_scale::words(format)));
-    let mut verdict = amax;
+    let mut choice = amax;
     if comptime!(format.looks_twice()) {
         two_pass_scale::write_grids(&mut all, amax, known, format);
         let mut sums = two_pass_scale::none(format);
@@ -38,13 +38,13 @@ pub(in crate::cube) fn scales_kernel(
             let x = values[position(&block, i)];
             two_pass_scale::add(&mut sums, x, amax, &all, known, format);
         }
-        verdict = two_pass_scale::verdict(&sums, &all, amax, length as u32, format);
+        choice = two_pass_scale::choice(&sums, &all, amax, length as u32, format);
     }
 
     let own = ABSOLUTE_POS * comptime!(form.sub_blocks * form.grid);
     if comptime!(!form.has_sub_blocks()) {
-        let grid = two_pass_scale::grid(&all, amax, verdict, known, format);
-        scales[ABSOLUTE_POS] = rules::scale_code(amax, verdict, grid, known, format);
+        let grid = two_pass_scale::grid(&all, amax, choice, known, format);
+        scales[ABSOLUTE_POS] = rules::scale_code(amax, choice, grid, known, format);
         write_grid(grids, own, grid, form);
     } else {
         let sub_block = comptime!(form.sub_block);

@@ -64,12 +64,12 @@ pub(in crate::cube) const UNITS: usize = 256;
 pub(in crate::cube) fn scale_of_results(
     grid: Grid,
     amax: u32,
-    verdict: u32,
+    choice: u32,
     known: &Known,
     #[comptime] job: Job,
 ) -> u32 {
     if comptime!(job.in_units) {
-        rules::scale_of_block(grid, amax, verdict, known, comptime!(job.format.block()))
+        rules::scale_of_block(grid, amax, choice, known, comptime!(job.format.block()))
     } else {
         0u32.runtime()
     }

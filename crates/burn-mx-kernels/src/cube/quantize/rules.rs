@@ -23,9 +23,9 @@ use power_of_two::{fixed_grid, mx_grid};
 
 pub(in crate::cube) use sub_scales::{both_levels, scale_of_sub_block};
 
-/// Added to an exponent that is a verdict, so that the verdict is not negative.
-pub(super) const VERDICT: i32 = 1 << 10;
-/// The verdict on a block whose largest magnitude is to become 4.
+/// Added to an exponent that is a choice, so that the choice is not negative.
+pub(super) const EXPONENT_OFFSET: i32 = 1 << 10;
+/// The choice on a block whose largest magnitude is to become 4.
 const FOUR: u32 = 1;
 
 /// The numbers that elements are rounded to: two words by which the format rounds elements, and a third word. In the third word
@@ -131,7 +131,7 @@ pub(in crate::cube) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
 }
 
 /// The grid of a sub-block. The arguments are the largest counted magnitudes of its block and of the sub-block, where there are two
-/// levels [of both](both_levels). For blocks that are looked at twice, the verdict takes the sub-block's place.
+/// levels [of both](both_levels). For blocks that are looked at twice, the choice takes the sub-block's place.
 #[cube]
 pub(in crate::cube) fn grid(
     amax: u32,
@@ -151,12 +151,12 @@ pub(in crate::cube) fn grid(
 
 /// The argument of [grid] for a block as a whole, in the place of a sub-block's largest magnitude.
 #[cube]
-pub(in crate::cube) fn of_whole_block(verdict: u32, #[comptime] format: Format) -> u32 {
+pub(in crate::cube) fn of_whole_block(choice: u32, #[comptime] format: Format) -> u32 {
     if comptime!(format.first_sub_block().is_some()) {
         // Zeros double no scale.
         0u32.runtime()
     } else {
-        verdict
+        choice
     }
 }
 
@@ -254,7 +254,7 @@ pub(in crate::cube) fn scale(amax: u32, grid: Grid, #[comptime] format: Format) 
 #[cube]
 pub(in crate::cube) fn scale_code(
     amax: u32,
-    verdict: u32,
+    choice: u32,
     grid: Grid,
     known: &Known,
     #[comptime] format: Format,
@@ -262,7 +262,7 @@ pub(in crate::cube) fn scale_code(
     let (first, second, _) = grid;
     if comptime!(!format.has_exponent()) {
         let block = comptime!(format.block());
-        let scale = scale_of_block(grid, amax, verdict, known, block);
+        let scale = scale_of_block(grid, amax, choice, known, block);
         float_scale_code(scale, block)
     } else if comptime!(format.has_fixed_steps()) {
         // Inf has the code of NaN; of a block that passes it, its finite numbers alone are counted.

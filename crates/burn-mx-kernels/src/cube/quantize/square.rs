@@ -172,7 +172,7 @@ pub(in crate::cube) fn square_kernel<O: Int>(
     let amax = amax[0];
 
     let mut grids = Array::<u32>::new(comptime!(two_pass_scale::words(job.format)));
-    let mut verdict = amax;
+    let mut choice = amax;
     if comptime!(job.format.looks_twice()) {
         two_pass_scale::write_grids(&mut grids, amax, known, job.format);
         let mut sums = two_pass_scale::none(job.format);
@@ -189,10 +189,10 @@ pub(in crate::cube) fn square_kernel<O: Int>(
             sums[number * 2] = sum[0];
             sums[number * 2 + 1] = sum[1];
         }
-        verdict = two_pass_scale::verdict(&sums, &grids, amax, elements as u32, job.format);
+        choice = two_pass_scale::choice(&sums, &grids, amax, elements as u32, job.format);
     }
-    let grid = two_pass_scale::grid(&grids, amax, verdict, known, job.format);
-    let scale = scale_of_results(grid, amax, verdict, known, job);
+    let grid = two_pass_scale::grid(&grids, amax, choice, known, job.format);
+    let scale = scale_of_results(grid, amax, choice, known, job);
     for i in range_stepped(unit, elements, UNITS) {
         let row = i / columns;
         let column = i % columns;

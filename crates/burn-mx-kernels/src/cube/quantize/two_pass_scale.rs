@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 
 use super::known::Known;
-use super::rules::{self, Format, Grid, VERDICT};
+use super::rules::{self, EXPONENT_OFFSET, Format, Grid};
 use crate::cube::numbers::bits::{self, ABS, INFINITY, SIGN};
 
 /// Words of a sum, its upper and its lower half, and words of a grid beside its number.
@@ -38,9 +38,9 @@ pub(in crate::cube) fn write_grids(
     #[comptime] format: Format,
 ) {
     if comptime!(format.grids() > 1) {
-        for verdict in 0..comptime!(format.grids() as u32) {
-            let (first, second, _) = rules::grid(amax, verdict, known, format);
-            let at = (verdict * 2) as usize;
+        for choice in 0..comptime!(format.grids() as u32) {
+            let (first, second, _) = rules::grid(amax, choice, known, format);
+            let at = (choice * 2) as usize;
             grids[at] = first;
             grids[at + 1] = second;
         }
@@ -48,19 +48,19 @@ pub(in crate::cube) fn write_grids(
 }
 
 /// The grid of a block and of its sub-block, after a second look if the format asks for one. As [`rules::grid`], but the
-/// verdict chooses one of the grids, if a block has several.
+/// choice chooses one of the grids, if a block has several.
 #[cube]
 pub(in crate::cube) fn grid(
     grids: &Array<u32>,
     amax: u32,
-    verdict: u32,
+    choice: u32,
     known: &Known,
     #[comptime] format: Format,
 ) -> Grid {
     if comptime!(format.grids() > 1) {
-        written(grids, verdict)
+        written(grids, choice)
     } else {
-        rules::grid(amax, verdict, known, format)
+        rules::grid(amax, choice, known, format)
     }
 }
 
@@ -119,9 +119,9 @@ fn fraction_bits(format: Format) -> i32 {
     }
 }
 
-/// The verdict of the sums over `length` elements of a block with this largest magnitude and these grids.
+/// The choice of the sums over `length` elements of a block with this largest magnitude and these grids.
 #[cube]
-pub(in crate::cube) fn verdict(
+pub(in crate::cube) fn choice(
     sums: &Array<u32>,
     grids: &Array<u32>,
     amax: u32,
@@ -161,7 +161,7 @@ pub(in crate::cube) fn verdict(
             + select(normal >= comptime!(steps[1]), 1, 0);
         let emax = comptime!(format.element.emax());
         let of_zeros = comptime!(-126 - emax).runtime();
-        (VERDICT + select(amax == 0, of_zeros, exponent)) as u32
+        (EXPONENT_OFFSET + select(amax == 0, of_zeros, exponent)) as u32
     } else {
         amax
     }

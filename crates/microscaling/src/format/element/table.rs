@@ -1,6 +1,6 @@
 //! Elements by a table: any numbers, each with a code.
 
-mod few;
+mod short;
 mod sides;
 
 use crate::format::{ElementFormat, FormatError};
@@ -8,8 +8,8 @@ use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
-pub(crate) use few::Few;
-use few::MOST_FEW;
+use short::LONGEST_SHORT;
+pub(crate) use short::ShortTable;
 use sides::Sides;
 
 /// The most numbers of a table.
@@ -27,7 +27,7 @@ pub(crate) struct Table {
     numbers: [u32; LONGEST],
     sides: Sides,
     /// If codes have at most four bits.
-    few: Option<Few>,
+    short: Option<ShortTable>,
 }
 
 impl Table {
@@ -46,7 +46,7 @@ impl Table {
             count: numbers.len(),
             numbers: [NAN; LONGEST],
             sides: Sides::new(0, 0),
-            few: None,
+            short: None,
         };
         let mut code = 0;
         while code < numbers.len() {
@@ -81,8 +81,8 @@ impl Table {
             code += 1;
         }
         table.sides = sides.with_means();
-        if table.count <= MOST_FEW {
-            table.few = Some(Few::of(&table.sides));
+        if table.count <= LONGEST_SHORT {
+            table.short = Some(ShortTable::of(&table.sides));
         }
         if table.max() < bits::ONE {
             return Err(refused(
@@ -166,8 +166,8 @@ impl Table {
 
     /// The numbers in order, if they are few.
     #[inline(always)]
-    pub(crate) const fn few(&self) -> Option<&Few> {
-        self.few.as_ref()
+    pub(crate) const fn short_table(&self) -> Option<&ShortTable> {
+        self.short.as_ref()
     }
 
     /// The number that a number becomes, given as a pattern of a finite magnitude and a sign bit: its magnitude, and its code.

@@ -16,7 +16,7 @@ pub(crate) trait Lanes: Copy + Sync {
     /// The specification.
     type Codec: BlockCodec;
     /// Data that the elements of a block share.
-    type Tame: Copy;
+    type Ordinary: Copy;
 
     /// Whether numbers have at most 8 significant bits.
     const SHORT: bool;
@@ -26,10 +26,10 @@ pub(crate) trait Lanes: Copy + Sync {
 
     /// The data that the elements of this block share, if all of their numbers are normal or zero; `None` leaves the
     /// block to [`codec`](Self::codec).
-    fn tame(&self, record: &[u8]) -> Option<Self::Tame>;
+    fn ordinary(&self, record: &[u8]) -> Option<Self::Ordinary>;
 
     /// The number of the element at that place of the block, as a pattern.
-    fn number<const BITS: usize>(&self, tame: Self::Tame, place: usize, code: u32) -> u32;
+    fn number<const BITS: usize>(&self, ordinary: Self::Ordinary, place: usize, code: u32) -> u32;
 }
 
 /// Blocks whose scale is a power of two, without shifts, of elements of at most 8 bits.
@@ -37,8 +37,8 @@ pub(crate) trait Lanes: Copy + Sync {
 pub(crate) struct ExponentLanes {
     codec: ExponentCodec<false>,
     places: CodePlaces,
-    /// The scales of tame blocks, from the first one to the last.
-    tame: [i32; 2],
+    /// The scales of ordinary blocks, from the first one to the last.
+    ordinary: [i32; 2],
     emin: i32,
 }
 
@@ -58,7 +58,7 @@ impl ExponentLanes {
         Some(Self {
             codec: ExponentCodec::of(format),
             places,
-            tame: [
+            ordinary: [
                 (1 - BIAS - element.emin() + element.mantissa_bits() as i32).max(1 - BIAS),
                 (BIAS - highest).min(BIAS),
             ],
@@ -70,7 +70,7 @@ impl ExponentLanes {
 impl Lanes for ExponentLanes {
     type Codec = ExponentCodec<false>;
     /// The pattern of the smallest number with all its mantissa bits.
-    type Tame = u32;
+    type Ordinary = u32;
 
     const SHORT: bool = true;
 
@@ -79,9 +79,9 @@ impl Lanes for ExponentLanes {
     }
 
     #[inline(always)]
-    fn tame(&self, record: &[u8]) -> Option<u32> {
+    fn ordinary(&self, record: &[u8]) -> Option<u32> {
         let scale = i32::from(record[0]) - BIAS;
-        let [first, last] = self.tame;
+        let [first, last] = self.ordinary;
         let field = i32::from(record[0]) + self.emin;
         (first <= scale && scale <= last).then_some((field << MANTISSA_BITS) as u32)
     }
@@ -120,7 +120,7 @@ const NVFP4_TAME: core::ops::Range<u32> = bits::pow2(-125)..bits::pow2(125);
 impl Lanes for Nvfp4Lanes {
     type Codec = FloatScaleCodec;
     /// The scale.
-    type Tame = f32;
+    type Ordinary = f32;
 
     const SHORT: bool = false;
 
@@ -129,10 +129,10 @@ impl Lanes for Nvfp4Lanes {
     }
 
     #[inline(always)]
-    fn tame(&self, record: &[u8]) -> Option<f32> {
+    fn ordinary(&self, record: &[u8]) -> Option<f32> {
         let [scale, sign, _] = self.codec.unit(record, 0);
-        let tame = scale == 0 || NVFP4_TAME.contains(&scale);
-        tame.then_some(f32::from_bits(scale | sign))
+        let ordinary = scale == 0 || NVFP4_TAME.contains(&scale);
+        ordinary.then_some(f32::from_bits(scale | sign))
     }
 
     #[inline(always)]
@@ -168,7 +168,7 @@ impl PairLanes {
 impl Lanes for PairLanes {
     type Codec = ExponentCodec<true>;
     /// The pattern of 2^(shared exponent), and the shifts.
-    type Tame = (u32, u32);
+    type Ordinary = (u32, u32);
 
     const SHORT: bool = true;
 
@@ -177,11 +177,11 @@ impl Lanes for PairLanes {
     }
 
     #[inline(always)]
-    fn tame(&self, record: &[u8]) -> Option<(u32, u32)> {
+    fn ordinary(&self, record: &[u8]) -> Option<(u32, u32)> {
         let step = i32::from(record[0]) + 1 - self.magnitude_bits;
         // With a shift the step is half of that.
-        let tame = record[0] != u8::MAX && step > 1;
-        tame.then_some((u32::from(record[0]) << MANTISSA_BITS, u32::from(record[1])))
+        let ordinary = record[0] != u8::MAX && step > 1;
+        ordinary.then_some((u32::from(record[0]) << MANTISSA_BITS, u32::from(record[1])))
     }
 
     #[inline(always)]
@@ -269,17 +269,17 @@ fn block<C: Lanes, T: DecodeNumber, const BITS: usize>(
     codes: &[u8],
     run: &mut [T],
 ) {
-    let Some(tame) = lanes.tame(record) else {
+    let Some(ordinary) = lanes.ordinary(record) else {
         return by_codec::<_, _, BITS>(lanes.codec(), record, codes, run);
     };
     let first_of_last = run.len() / LANES * LANES;
     let (vectors, eight) = run.as_chunks_mut::<LANES>();
     let (pairs, last) = codes.as_chunks::<BITS>().0.as_chunks::<2>();
     for (i, (out, pair)) in vectors.iter_mut().zip(pairs).enumerate() {
-        *out = vector::<_, _, BITS, 2, LANES>(lanes, tame, i * LANES, pair);
+        *out = vector::<_, _, BITS, 2, LANES>(lanes, ordinary, i * LANES, pair);
     }
     for (out, last) in eight.as_chunks_mut().0.iter_mut().zip(last) {
-        *out = vector::<_, _, BITS, 1, 8>(lanes, tame, first_of_last, &[*last]);
+        *out = vector::<_, _, BITS, 1, 8>(lanes, ordinary, first_of_last, &[*last]);
     }
 }
 
@@ -304,11 +304,11 @@ fn by_codec<C: BlockCodec, T: DecodeNumber, const BITS: usize>(
     }
 }
 
-/// The numbers of the elements of a tame block from that place on, eight for each of their codes' eights.
+/// The numbers of the elements of a ordinary block from that place on, eight for each of their codes' eights.
 #[inline(always)]
 fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, const N: usize>(
     lanes: &C,
-    tame: C::Tame,
+    ordinary: C::Ordinary,
     first: usize,
     codes: &[[u8; BITS]; EIGHTS],
 ) -> [T; N] {
@@ -322,7 +322,7 @@ fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, con
             8 => u32::from(bytes[lane]),
             _ => (words[lane / 8] >> (BITS * (lane % 8))) as u32 & ((1 << BITS) - 1),
         };
-        *pattern = lanes.number::<BITS>(tame, first + lane, code);
+        *pattern = lanes.number::<BITS>(ordinary, first + lane, code);
     }
     let mut numbers = [T::default(); N];
     for (number, pattern) in numbers.iter_mut().zip(patterns) {

@@ -56,7 +56,7 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for ByCodec<'_, C, R> {
             let sub_rows = rule.sub_block().min(length);
             let of_block = |rows: &[f32], block: usize| rule.maxima(elements(rows, layout, block));
             let of_sub_block = |rows: &[f32], block: usize, index: usize| {
-                rule.second_of_sub_block(index, elements(rows, layout, block))
+                rule.refinement_of_sub_block(index, elements(rows, layout, block))
             };
             maxima.clear();
             maxima.extend((0..layout.blocks(inner)).map(|block| of_block(run, block)));
@@ -64,11 +64,11 @@ impl<C: BlockCodec, R: RoundingRule> Kernel for ByCodec<'_, C, R> {
                 scales.clear();
                 let records = records.chunks_exact_mut(record).zip(&maxima);
                 for (block, (record, maxima)) in records.enumerate() {
-                    let [amax, mut second] = *maxima;
+                    let [amax, mut refinement] = *maxima;
                     if rule.has_sub_blocks(length) {
-                        second = of_sub_block(run, block, index);
+                        refinement = of_sub_block(run, block, index);
                     }
-                    scales.push(codec.scale([amax, second], index, record));
+                    scales.push(codec.scale([amax, refinement], index, record));
                 }
                 spread(&mut scales, layout);
                 // Codes are in the order of memory.

@@ -10,7 +10,7 @@ use crate::round::draws::{Draws, WINDOW};
 use core::hint::black_box;
 use microscaling_processor::instruction_set::{Kernel, Level};
 
-/// Packs windows of [`TOGETHER`] blocks, up to one with a block that is not tame.
+/// Packs windows of [`TOGETHER`] blocks, up to one with a block that is not ordinary.
 pub(super) struct PackWindows<'a, R> {
     pub(super) job: &'a Job<R>,
     pub(super) level: Level,
@@ -82,28 +82,28 @@ impl<R: ElementRule, const B: usize> Kernel for OfLength<'_, '_, R, B> {
             for (amax, block) in maxima.iter_mut().zip(window.as_chunks::<B>().0) {
                 *amax = largest_of_block(block);
             }
-            if !rule.are_tame(&maxima) {
+            if !rule.are_ordinary(&maxima) {
                 return;
             }
-            let mut seconds = maxima;
+            let mut refinements = maxima;
             if rule.looks_twice() {
                 self.windows.level.run(TameSeconds::<B> {
                     rule: &rule,
                     maxima: &maxima,
                     blocks: window,
-                    seconds: &mut seconds,
+                    refinements: &mut refinements,
                 });
             }
             let mut pairs = [[0; TOGETHER]; 2];
-            rule.tame_pairs(
+            rule.ordinary_pairs(
                 &maxima,
-                &seconds,
+                &refinements,
                 pairs.each_mut().map(|words| &mut words[..]),
             );
             let [scales, inverses] = &pairs;
             let records = records.chunks_exact_mut(scale_bytes);
             for (record, (amax, scale)) in records.zip(maxima.iter().zip(scales)) {
-                let code = rule.tame_scale_code(*amax, *scale).to_le_bytes();
+                let code = rule.ordinary_scale_code(*amax, *scale).to_le_bytes();
                 record.copy_from_slice(&code[..scale_bytes]);
             }
             let draws = draws.get(R::USES_DRAWS, start, window.len());
@@ -123,7 +123,7 @@ impl<R: ElementRule, const B: usize> Kernel for OfLength<'_, '_, R, B> {
                         true => draws[j * LANES + i],
                         false => 0,
                     };
-                    units[i] = job.element_rule.tame(&element, pair, vector[i], draw);
+                    units[i] = job.element_rule.ordinary(&element, pair, vector[i], draw);
                 }
                 for (code, unit) in codes.iter_mut().zip(units) {
                     *code = places.code(smallest, unit.to_bits()) as u8;

@@ -127,7 +127,7 @@ proptest! {
 }
 
 /// Every number of 8 significant bits in the twelve binades below the largest one of its block. The largest one is around 1,
-/// or near an end of the tame range.
+/// or near an end of the ordinary range.
 #[test]
 fn every_tie_of_every_element() {
     for name in FORMATS {

@@ -1,7 +1,7 @@
 //! Blocks along a contiguous axis.
 
-mod few;
 mod magnitudes;
+mod short_table;
 mod windows;
 
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
@@ -12,10 +12,10 @@ use crate::quantize::rules::{
 };
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
-use few::FewWindows;
 pub(crate) use magnitudes::lanes;
 pub use magnitudes::largest_of_block;
 use microscaling_processor::instruction_set::Level;
+use short_table::ShortTableWindows;
 use windows::{SUB_SCALES, Windows};
 
 /// Whether [`Line::windows`] are of such blocks.
@@ -50,7 +50,7 @@ impl<R: ElementRule> Line<'_, R> {
         loop {
             let (left, at) = (&mut line[done..], start + done as u64);
             done += self.windows(left, block, at, None);
-            // Few blocks, or blocks of another length, or a window with a block that is not tame.
+            // Few blocks, or blocks of another length, or a window with a block that is not ordinary.
             let (left, at) = (&mut line[done..], start + done as u64);
             let window = TOGETHER * block.min(left.len());
             if left.len() <= window || !is_usual(&self.job.rule, block) {
@@ -86,7 +86,7 @@ impl<R: ElementRule> Line<'_, R> {
         amax
     }
 
-    /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not tame. Returns on how many elements. With
+    /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not ordinary. Returns on how many elements. With
     /// `units`, which only blocks with sub-blocks may have, the results are divided by the scales of their sub-blocks.
     pub(crate) fn windows(
         &mut self,
@@ -119,9 +119,9 @@ impl<R: ElementRule> Line<'_, R> {
         units: Option<&mut Units>,
     ) -> usize {
         let mut done = 0;
-        if self.job.rule.has_few() {
+        if self.job.rule.has_short_tables() {
             if S == B {
-                self.level.run(FewWindows::<_, B> {
+                self.level.run(ShortTableWindows::<_, B> {
                     job: self.job,
                     data,
                     start,
@@ -159,22 +159,22 @@ impl<R: ElementRule> Line<'_, R> {
             amax => amax,
         };
         let largest = self.largest(block);
-        let tame = rule.are_tame(&[largest]);
+        let ordinary = rule.are_ordinary(&[largest]);
         let amax = counted(largest, block);
-        let mut second = amax;
-        if rule.looks_twice() && tame {
+        let mut refinement = amax;
+        if rule.looks_twice() && ordinary {
             level.run(TameSeconds::<0> {
                 rule,
                 maxima: &[amax],
                 blocks: block,
-                seconds: core::slice::from_mut(&mut second),
+                refinements: core::slice::from_mut(&mut refinement),
             });
         } else if rule.looks_twice() {
             level.run(Second {
                 rule,
                 amax,
                 block,
-                second: &mut second,
+                refinement: &mut refinement,
             });
         }
         let length = block.len();
@@ -185,23 +185,23 @@ impl<R: ElementRule> Line<'_, R> {
             let range = i * sub_block..length.min((i + 1) * sub_block);
             if rule.has_sub_blocks(length) {
                 let own = counted(self.largest(&block[range.clone()]), &block[range.clone()]);
-                second = match first_level {
+                refinement = match first_level {
                     Some(level) => {
                         if range.start.is_multiple_of(level) {
                             let all = &block[range.start..length.min(range.start + level)];
                             of_first = counted(self.largest(all), all);
                         }
-                        SubScaleRule::second([of_first, own])
+                        SubScaleRule::refinement([of_first, own])
                     }
                     None => own,
                 };
             }
             let data = &mut block[range];
-            let grid = self.grid(tame, amax, second);
+            let grid = self.grid(ordinary, amax, refinement);
             level.run(Elements {
                 job: self.job,
                 grids: Grids::One(grid),
-                way: if tame { Way::Tame } else { Way::Any },
+                way: if ordinary { Way::Ordinary } else { Way::Any },
                 data,
                 start: start + (i * sub_block) as u64,
                 draws: self.draws,
@@ -210,16 +210,16 @@ impl<R: ElementRule> Line<'_, R> {
     }
 
     /// The grid of one sub-block.
-    fn grid(&self, tame: bool, amax: u32, second: u32) -> Grid {
+    fn grid(&self, ordinary: bool, amax: u32, refinement: u32) -> Grid {
         let rule = &self.job.rule;
-        if !tame {
-            return rule.grid(amax, second);
+        if !ordinary {
+            return rule.grid(amax, refinement);
         }
         let mut words = [[0]; 2];
         self.level.run(TamePairs {
             rule,
             maxima: &[amax],
-            seconds: &[second],
+            refinements: &[refinement],
             pairs: words.each_mut().map(|word| &mut word[..]),
         });
         words.map(|[word]| word)

@@ -36,7 +36,7 @@ pub(crate) type SeeUnits<'a> = &'a mut dyn FnMut(Range<usize>, &Units);
 
 impl Run<'_> {
     /// Works on the blocks. With `units` the results are divided by the scales of their blocks, and the work ends at a block
-    /// that is not tame. Returns whether all blocks were worked on.
+    /// that is not ordinary. Returns whether all blocks were worked on.
     pub(crate) fn quantize<R: ElementRule>(
         self,
         job: &Job<R>,
@@ -58,7 +58,7 @@ impl Run<'_> {
             units.is_none() || job.rule.first_sub_block().is_none(),
             "the scales of two levels of sub-blocks are not seen"
         );
-        let by_tables = job.rule.has_few() && layout.pool.is_none();
+        let by_tables = job.rule.has_short_tables() && layout.pool.is_none();
         let lines = Lines::of(layout, sub_rows);
         let by_sub_rows = has_sub_blocks
             && units.is_none()
@@ -87,7 +87,7 @@ impl Run<'_> {
             tile.see(level, data, &lines, columns.clone());
             if has_sub_blocks {
                 tile.keep_for_blocks(&lines, &mut seen);
-                if by_sub_rows && let Some(of_blocks) = tile.tame_blocks(&job.rule, level) {
+                if by_sub_rows && let Some(of_blocks) = tile.ordinary_blocks(&job.rule, level) {
                     level.run(SubRows {
                         job,
                         of_blocks,

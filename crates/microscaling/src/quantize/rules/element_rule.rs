@@ -1,7 +1,7 @@
 //! The loops' rule for the elements of blocks.
 
 use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement};
-use crate::format::element::table::Few;
+use crate::format::element::table::ShortTable;
 use crate::round::RoundingRule;
 use crate::round::bits::{ABS, INFINITY, NAN};
 
@@ -12,11 +12,11 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
     /// Whether draws are looked at.
     const USES_DRAWS: bool;
 
-    /// An element of a tame block.
-    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32;
+    /// An element of a ordinary block.
+    fn ordinary(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32;
 
-    /// [`tame`](Self::tame), where the scale is a power of two.
-    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32;
+    /// [`ordinary`](Self::ordinary), where the scale is a power of two.
+    fn ordinary_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32;
 
     /// An element of any block, if grids are [`Steps`].
     fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32;
@@ -26,7 +26,14 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
 
     /// An element of any block with this pair, and these numbers in units of the scale. `scaled` is the element's magnitude in units of
     /// the scale.
-    fn few(&self, few: &Few, pair: ScalePair, scaled: u32, x: f32, draw: u32) -> f32;
+    fn short_table(
+        &self,
+        short: &ShortTable,
+        pair: ScalePair,
+        scaled: u32,
+        x: f32,
+        draw: u32,
+    ) -> f32;
 }
 
 /// Rounds elements.
@@ -34,12 +41,12 @@ impl<R: RoundingRule> ElementRule for R {
     const USES_DRAWS: bool = R::USES_DRAWS;
 
     #[inline(always)]
-    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32 {
+    fn ordinary(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32 {
         element.round::<R>(pair, x, draw)
     }
 
     #[inline(always)]
-    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32 {
+    fn ordinary_unscaled(&self, element: &UnitElement, scale: u32, x: f32, draw: u32) -> f32 {
         element.round_unscaled::<R>(scale, x, draw)
     }
 
@@ -54,8 +61,15 @@ impl<R: RoundingRule> ElementRule for R {
     }
 
     #[inline(always)]
-    fn few(&self, few: &Few, pair: ScalePair, scaled: u32, x: f32, draw: u32) -> f32 {
-        FloatScaleRule::round_to_few::<R>(few, pair, scaled, x, draw)
+    fn short_table(
+        &self,
+        short: &ShortTable,
+        pair: ScalePair,
+        scaled: u32,
+        x: f32,
+        draw: u32,
+    ) -> f32 {
+        FloatScaleRule::round_to_short_table::<R>(short, pair, scaled, x, draw)
     }
 }
 
@@ -75,13 +89,13 @@ impl ElementRule for Clipped {
     const USES_DRAWS: bool = false;
 
     #[inline(always)]
-    fn tame(&self, element: &UnitElement, pair: ScalePair, x: f32, _: u32) -> f32 {
+    fn ordinary(&self, element: &UnitElement, pair: ScalePair, x: f32, _: u32) -> f32 {
         let largest = f32::from_bits(pair.scale) * f32::from_bits(element.max);
         clipped(x, largest.to_bits())
     }
 
     #[inline(always)]
-    fn tame_unscaled(&self, element: &UnitElement, scale: u32, x: f32, _: u32) -> f32 {
+    fn ordinary_unscaled(&self, element: &UnitElement, scale: u32, x: f32, _: u32) -> f32 {
         clipped(x, element.largest(scale))
     }
 
@@ -96,8 +110,8 @@ impl ElementRule for Clipped {
     }
 
     #[inline(always)]
-    fn few(&self, few: &Few, pair: ScalePair, _: u32, x: f32, _: u32) -> f32 {
-        let largest = FloatScaleRule::largest(pair, few.largest(x.to_bits()));
+    fn short_table(&self, short: &ShortTable, pair: ScalePair, _: u32, x: f32, _: u32) -> f32 {
+        let largest = FloatScaleRule::largest(pair, short.largest(x.to_bits()));
         clipped(x, if pair.is_nan() { NAN } else { largest })
     }
 }

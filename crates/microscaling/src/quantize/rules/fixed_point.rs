@@ -98,19 +98,20 @@ impl FixedPointRule {
         }
     }
 
-    pub(super) fn tame(&self) -> Range<u32> {
+    pub(super) fn ordinary(&self) -> Range<u32> {
         normal(NORMAL.start() + self.largest_shift, NORMAL.end() + 1)
     }
 
     #[inline(always)]
-    pub(super) fn tame_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
+    pub(super) fn ordinary_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
         let shifted = (amax & INFINITY) - ((self.largest_shift as u32) << MANTISSA_BITS);
         ScalePair::of_power((sub_amax & INFINITY).max(shifted))
     }
 
-    /// The scale of a sub-block of a tame block.
+    /// The scale of a sub-block of a ordinary block.
     #[inline(always)]
-    pub(crate) fn tame_scale(&self, amax: u32, sub_amax: u32) -> u32 {
-        self.tame_pair(amax.max(self.tame().start), sub_amax).scale
+    pub(crate) fn ordinary_scale(&self, amax: u32, sub_amax: u32) -> u32 {
+        self.ordinary_pair(amax.max(self.ordinary().start), sub_amax)
+            .scale
     }
 }

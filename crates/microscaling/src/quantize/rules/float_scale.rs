@@ -14,7 +14,7 @@ use crate::format::element::table::Tables;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::round::{RoundingRule, round_magnitude};
 use core::ops::Range;
-pub(super) use four_over_six::{Candidates, FOUR_VERDICT};
+pub(super) use four_over_six::{Candidates, FOUR_CHOICE};
 use microscaling_processor::float_state::ieee;
 pub(crate) use outer_scale::OuterScaleRule;
 use scale_row::ScaleRow;
@@ -24,7 +24,7 @@ pub(crate) use sub_scales::SubScaleRule;
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
 /// 2^−80, see [`FloatScaleRule`].
 const LARGE: u32 = 0x1780_0000;
-/// 2^−40: formats whose scales may be smaller have fewer tame blocks.
+/// 2^−40: formats whose scales may be smaller have fewer ordinary blocks.
 const NARROW: u32 = 0x2b80_0000;
 /// Whether a tensor scale is so large that the rule for floats as scales need not be exact.
 pub fn is_large(tensor_scale: f32) -> bool {
@@ -136,18 +136,18 @@ impl FloatScaleRule {
 
     /// c as a pattern, from what a second look says.
     #[inline(always)]
-    pub(crate) fn block_scale_with(&self, amax: u32, verdict: u32) -> u32 {
+    pub(crate) fn block_scale_with(&self, amax: u32, choice: u32) -> u32 {
         match self.tables {
-            Some(tables) => self.table_scale(tables, amax, self.table(verdict)),
-            None => self.block_scale::<EXACT>(amax, self.is_four(verdict)),
+            Some(tables) => self.table_scale(tables, amax, self.table(choice)),
+            None => self.block_scale::<EXACT>(amax, self.is_four(choice)),
         }
     }
 
     /// The code of c, and above it the number of the table.
     #[inline(always)]
-    pub(crate) fn block_scale_code(&self, [amax, verdict]: [u32; 2]) -> u64 {
-        let code = self.scale.code(self.block_scale_with(amax, verdict));
-        u64::from(code) | u64::from(self.table(verdict)) << self.scale.bits
+    pub(crate) fn block_scale_code(&self, [amax, choice]: [u32; 2]) -> u64 {
+        let code = self.scale.code(self.block_scale_with(amax, choice));
+        u64::from(code) | u64::from(self.table(choice)) << self.scale.bits
     }
 
     /// The inverse: the code of c, and the number of the table, or of the last one where there are fewer.
@@ -165,9 +165,9 @@ impl FloatScaleRule {
 
     /// The number of the table that a second look gives.
     #[inline(always)]
-    fn table(&self, verdict: u32) -> u32 {
+    fn table(&self, choice: u32) -> u32 {
         match self.tables {
-            Some(tables) if tables.0.len() > 1 => verdict,
+            Some(tables) if tables.0.len() > 1 => choice,
             _ => 0,
         }
     }
@@ -198,8 +198,8 @@ impl FloatScaleRule {
     }
 
     #[inline(always)]
-    fn is_four(&self, verdict: u32) -> bool {
-        self.four_over_six && verdict == FOUR_VERDICT
+    fn is_four(&self, choice: u32) -> bool {
+        self.four_over_six && choice == FOUR_CHOICE
     }
 
     /// The data that the elements of a block with the scale c need.
@@ -230,11 +230,11 @@ impl FloatScaleRule {
 
     /// The grid of any block: a [`ScalePair`]; with tables c and the number of the block's table.
     #[inline(always)]
-    pub(super) fn grid(&self, amax: u32, verdict: u32) -> Grid {
-        let scale = self.block_scale_with(amax, verdict);
+    pub(super) fn grid(&self, amax: u32, choice: u32) -> Grid {
+        let scale = self.block_scale_with(amax, choice);
         match self.sub_scales {
-            Some(sub_scales) => self.grid_of(sub_scales.scale(scale, verdict), 0),
-            None => self.grid_of(scale, self.table(verdict)),
+            Some(sub_scales) => self.grid_of(sub_scales.scale(scale, choice), 0),
+            None => self.grid_of(scale, self.table(choice)),
         }
     }
 
@@ -297,7 +297,7 @@ impl FloatScaleRule {
         self.element
     }
 
-    pub(super) fn tame(&self) -> Range<u32> {
+    pub(super) fn ordinary(&self) -> Range<u32> {
         let range =
             |least: u32, end: u32, scales: Range<u32>| match scales.contains(&self.tensor_scale) {
                 true => least..end,
@@ -316,9 +316,9 @@ impl FloatScaleRule {
         }
     }
 
-    /// The pair of a tame block.
+    /// The pair of a ordinary block.
     #[inline(always)]
-    pub(super) fn tame_pair(&self, amax: u32, four: bool) -> ScalePair {
+    pub(super) fn ordinary_pair(&self, amax: u32, four: bool) -> ScalePair {
         self.pair::<PLAIN>(self.block_scale::<PLAIN>(amax, four))
     }
 }

@@ -100,8 +100,8 @@ impl BlockFormat {
         let rule = FloatScaleRule::of(self, tensor_scale);
         let elements = block.iter().copied();
         f32::from_bits(ieee(|| {
-            let [amax, second] = BlockRule::FloatScale(rule).maxima(elements);
-            rule.block_scale_with(amax, second)
+            let [amax, refinement] = BlockRule::FloatScale(rule).maxima(elements);
+            rule.block_scale_with(amax, refinement)
         }))
     }
 

@@ -23,11 +23,11 @@ pub(crate) struct MxRule {
     /// `None` if the scale follows from the root mean square.
     power: Option<PowerScale>,
     rms: RmsScale,
-    tame: Tame,
+    ordinary: Ordinary,
 }
 
-/// Added to an exponent that is a verdict, so that the verdict is not negative.
-const VERDICT: i32 = 1 << 10;
+/// Added to an exponent that a second look chooses, so that the word is not negative.
+const EXPONENT_OFFSET: i32 = 1 << 10;
 
 impl MxRule {
     pub(crate) fn of(format: &BlockFormat) -> Self {
@@ -35,7 +35,7 @@ impl MxRule {
         let largest_exponent = -format.scale.emin();
         let power = format.power_scale();
         Self {
-            tame: Tame::of(&row, format, power, largest_exponent),
+            ordinary: Ordinary::of(&row, format, power, largest_exponent),
             power,
             rms: RmsScale::of(format.headroom),
             row,
@@ -73,10 +73,10 @@ impl MxRule {
     /// The exponent of the scale of a block whose largest magnitude has the pattern `amax`, and whether
     /// the scale is NaN; the exponent means nothing then.
     #[inline(always)]
-    pub(crate) fn scale(&self, [amax, verdict]: [u32; 2]) -> (i32, bool) {
+    pub(crate) fn scale(&self, [amax, choice]: [u32; 2]) -> (i32, bool) {
         let exponent = match self.power {
             Some(power) => power.exponent(amax, &self.row),
-            None => verdict as i32 - VERDICT,
+            None => choice as i32 - EXPONENT_OFFSET,
         };
         let nan = amax >= INFINITY || exponent > self.largest_exponent;
         (exponent.max(-self.largest_exponent), nan)
@@ -93,8 +93,8 @@ impl MxRule {
 
     /// The grid of any block.
     #[inline(always)]
-    pub(super) fn grid(&self, amax: u32, verdict: u32) -> Grid {
-        let (scale, nan) = self.scale([amax, verdict]);
+    pub(super) fn grid(&self, amax: u32, choice: u32) -> Grid {
+        let (scale, nan) = self.scale([amax, choice]);
         let Steps { emin, max } = self.grid_of(scale);
         let max = if nan {
             NAN
@@ -109,34 +109,34 @@ impl MxRule {
     /// The code of the scale of a block of zeros.
     #[inline(always)]
     pub(super) fn zero_code(&self) -> u32 {
-        let (exponent, _) = self.scale([0, self.verdict_of_squares(0, 0, 1)]);
+        let (exponent, _) = self.scale([0, self.choice_of_squares(0, 0, 1)]);
         (exponent + BIAS) as u32
     }
 
-    pub(super) fn tame(&self) -> Range<u32> {
-        self.tame.from..self.tame.below
+    pub(super) fn ordinary(&self) -> Range<u32> {
+        self.ordinary.from..self.ordinary.below
     }
 
-    /// The scale of a tame block.
+    /// The scale of a ordinary block.
     #[inline(always)]
-    pub(super) fn tame_pair(&self, amax: u32) -> ScalePair {
-        let Tame {
+    pub(super) fn ordinary_pair(&self, amax: u32) -> ScalePair {
+        let Ordinary {
             factor,
             addend,
             emax,
             limit,
             ..
-        } = self.tame;
+        } = self.ordinary;
         let scaled = (f32::from_bits(amax) * factor).to_bits() + addend;
         ScalePair::of_power((scaled & INFINITY).wrapping_sub(emax).max(limit))
     }
 
-    /// [`tame_pair`](Self::tame_pair) from a root mean square.
+    /// [`ordinary_pair`](Self::ordinary_pair) from a root mean square.
     #[inline(always)]
-    pub(super) fn tame_pair_of_mean(&self, verdict: u32) -> ScalePair {
+    pub(super) fn ordinary_pair_of_mean(&self, choice: u32) -> ScalePair {
         // That of a block of zeros is too small, and that of no other.
         let lowest = (-self.largest_exponent).max(NORMAL.start() - self.row.emin.min(0));
-        ScalePair::of_power(bits::pow2((verdict as i32 - VERDICT).max(lowest)))
+        ScalePair::of_power(bits::pow2((choice as i32 - EXPONENT_OFFSET).max(lowest)))
     }
 }
 
@@ -155,24 +155,24 @@ impl MxRule {
         i64::from(multiples * multiples)
     }
 
-    /// The verdict of the sum of the squares of `length` elements.
+    /// The choice of the sum of the squares of `length` elements.
     #[inline(always)]
-    pub(super) fn verdict_of_squares(&self, amax: u32, sum: i64, length: usize) -> u32 {
+    pub(super) fn choice_of_squares(&self, amax: u32, sum: i64, length: usize) -> u32 {
         if amax == 0 {
             // As in the other modes.
-            return (VERDICT + 1 - BIAS - self.row.emax) as u32;
+            return (EXPONENT_OFFSET + 1 - BIAS - self.row.emax) as u32;
         }
         let mean = (sum as u64 / length as u64) as u32;
         let exponent = self.rms.exponent(mean.max(1), Self::unit_of_mean(amax));
-        (VERDICT + exponent) as u32
+        (EXPONENT_OFFSET + exponent) as u32
     }
 }
 
-/// From the largest magnitude of a tame block to its scale, for all scale modes alike. The pattern of `amax · factor`
+/// From the largest magnitude of a ordinary block to its scale, for all scale modes alike. The pattern of `amax · factor`
 /// plus `addend` has the scale's exponent field, but for a constant.
 #[derive(Clone, Copy)]
-struct Tame {
-    /// The ends of [`MxRule::tame`]: a range is not `Copy`.
+struct Ordinary {
+    /// The ends of [`MxRule::ordinary`]: a range is not `Copy`.
     from: u32,
     below: u32,
     factor: f32,
@@ -183,7 +183,7 @@ struct Tame {
     limit: u32,
 }
 
-impl Tame {
+impl Ordinary {
     fn of(
         row: &ElementRow,
         format: &BlockFormat,
@@ -219,7 +219,7 @@ impl Tame {
             factor,
             addend,
             emax: (emax as u32) << MANTISSA_BITS,
-            // Of an element with a very small emin no block is tame.
+            // Of an element with a very small emin no block is ordinary.
             limit: bits::pow2((-largest_exponent).max(NORMAL.start() - row.emin.min(0))),
         }
     }

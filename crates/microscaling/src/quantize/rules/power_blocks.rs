@@ -29,15 +29,15 @@ impl PowerBlocks {
         self.element.mantissa_bits
     }
 
-    /// The scales of blocks with these largest magnitudes, as patterns, if all blocks are tame.
+    /// The scales of blocks with these largest magnitudes, as patterns, if all blocks are ordinary.
     #[inline(always)]
     pub fn scales(&self, maxima: &[u32; TOGETHER]) -> Option<[u32; TOGETHER]> {
-        if !self.rule.are_tame(maxima) {
+        if !self.rule.are_ordinary(maxima) {
             return None;
         }
         let mut pairs = [[0; TOGETHER]; 2];
         let words = pairs.each_mut().map(|words| &mut words[..]);
-        self.rule.tame_pairs(maxima, maxima, words);
+        self.rule.ordinary_pairs(maxima, maxima, words);
         Some(pairs[0])
     }
 
@@ -47,9 +47,9 @@ impl PowerBlocks {
         self.element.smallest(scale)
     }
 
-    /// An element of a tame block with this scale, rounded by `R`, as a pattern.
+    /// An element of a ordinary block with this scale, rounded by `R`, as a pattern.
     #[inline(always)]
     pub fn round<R: RoundingRule>(&self, rule: R, x: f32, scale: u32) -> u32 {
-        rule.tame_unscaled(&self.element, scale, x, 0).to_bits()
+        rule.ordinary_unscaled(&self.element, scale, x, 0).to_bits()
     }
 }

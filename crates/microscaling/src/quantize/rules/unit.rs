@@ -18,7 +18,7 @@ pub(crate) struct UnitElement {
 
 impl UnitElement {
     /// Rounds one element of a block in which no magnitude, no scale and no product of them is very large or very small, as
-    /// the range of [tame](super::BlockRule::tame) blocks says.
+    /// the range of [ordinary](super::BlockRule::ordinary) blocks says.
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, pair: ScalePair, x: f32, draw: u32) -> f32 {
         let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);

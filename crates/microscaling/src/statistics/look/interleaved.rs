@@ -65,10 +65,10 @@ impl Interleaved<'_> {
         mut look: impl FnMut(Range<usize>, &[u32; W]),
     ) -> [u32; W] {
         let amax = self.maxima::<W>(0..self.rows);
-        let mut second = amax;
+        let mut refinement = amax;
         if scales.0.looks_twice() {
-            for (i, second) in second.iter_mut().enumerate() {
-                *second = scales.0.second(amax[i], self.column(i));
+            for (i, refinement) in refinement.iter_mut().enumerate() {
+                *refinement = scales.0.refinement(amax[i], self.column(i));
             }
         }
         let sub_block = scales.0.sub_block().min(self.rows);
@@ -77,14 +77,16 @@ impl Interleaved<'_> {
         while at < self.rows {
             let rows = at..(at + sub_block).min(self.rows);
             if scales.0.first_sub_block().is_some() {
-                for (i, second) in second.iter_mut().enumerate() {
-                    *second = scales.0.second_of_sub_block(at / sub_block, self.column(i));
+                for (i, refinement) in refinement.iter_mut().enumerate() {
+                    *refinement = scales
+                        .0
+                        .refinement_of_sub_block(at / sub_block, self.column(i));
                 }
             } else if sub_block < self.rows {
-                second = self.maxima::<W>(rows.clone());
+                refinement = self.maxima::<W>(rows.clone());
             }
             let mut limits = [0; W];
-            scales.limits_and_scales([&amax, &second], [&mut limits, &mut of_blocks]);
+            scales.limits_and_scales([&amax, &refinement], [&mut limits, &mut of_blocks]);
             at = rows.end;
             look(rows, &limits);
         }

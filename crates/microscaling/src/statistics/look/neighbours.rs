@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 /// operations that wait for each other.
 #[derive(Default)]
 pub(super) struct Neighbours {
-    /// For each sub-block, the largest magnitude of its block and the verdict of the second look.
+    /// For each sub-block, the largest magnitude of its block and the choice of the second look.
     maxima: [Vec<u32>; 2],
     limits: Vec<u32>,
     pub(super) scales: Vec<u32>,
@@ -63,28 +63,28 @@ impl Neighbours {
         let Some(scales) = scales else {
             return partial.blocks(power, error, None);
         };
-        let [amax, second] = maxima;
+        let [amax, refinement] = maxima;
         amax.clear();
-        second.clear();
+        refinement.clear();
         let sub_block = scales.0.sub_block();
         for x in of_scales {
             let of_block = magnitude_max(x);
             if scales.0.first_sub_block().is_some() {
                 let elements = x.iter().copied();
-                second.extend(
+                refinement.extend(
                     (0..x.len().div_ceil(sub_block))
-                        .map(|index| scales.0.second_of_sub_block(index, elements.clone())),
+                        .map(|index| scales.0.refinement_of_sub_block(index, elements.clone())),
                 );
             } else if sub_block < x.len() {
-                sub_maxima(x, sub_block, second);
+                sub_maxima(x, sub_block, refinement);
             } else {
-                second.push(scales.0.second(of_block, x.iter().copied()));
+                refinement.push(scales.0.refinement(of_block, x.iter().copied()));
             }
-            amax.resize(second.len(), of_block);
+            amax.resize(refinement.len(), of_block);
         }
         limits.resize(amax.len(), 0);
         of_blocks.resize(amax.len(), 0);
-        scales.limits_and_scales([amax, second], [limits, of_blocks]);
+        scales.limits_and_scales([amax, refinement], [limits, of_blocks]);
         let mut at = 0;
         for (i, (x, _)) in blocks.enumerate() {
             of_blocks[i] = of_blocks[at];

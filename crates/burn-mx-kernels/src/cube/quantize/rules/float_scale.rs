@@ -20,24 +20,24 @@ const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
 #[cube]
 pub(super) fn float_scale_grid(
     amax: u32,
-    verdict: u32,
+    choice: u32,
     known: &Known,
     #[comptime] format: BlockFormat,
 ) -> Grid {
     let (amax, tensor_amax) = if comptime!(format.outer.is_some()) {
-        (verdict, amax)
+        (choice, amax)
     } else {
         (amax, tensor_amax(known))
     };
     let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
     let (tensor_scale, block_scale) = float_scales(
         select(is_nan, 0, amax),
-        verdict,
+        choice,
         select(is_nan, 0, tensor_amax),
         known,
         format,
     );
-    let mut number = table_number(verdict, format.element);
+    let mut number = table_number(choice, format.element);
     let (scale, inverse) = if comptime!(has_scale_above(format)) {
         let is_zero = tensor_scale == 0;
         let divisor = select(is_zero, ONE, tensor_scale);
@@ -51,7 +51,7 @@ pub(super) fn float_scale_grid(
     } else {
         let mut scale = block_scale;
         if comptime!(format.sub_scales.is_some()) {
-            number = doubled(block_scale, verdict, format.element);
+            number = doubled(block_scale, choice, format.element);
             scale = scale_of_sub_block(block_scale, number);
         }
         (scale, bits::quotient(ONE.runtime(), scale))
@@ -72,12 +72,12 @@ fn has_scale_above(format: BlockFormat) -> bool {
 #[cube]
 pub(in crate::cube::quantize) fn float_scales(
     amax: u32,
-    verdict: u32,
+    choice: u32,
     tensor_amax: u32,
     known: &Known,
     #[comptime] format: BlockFormat,
 ) -> (u32, u32) {
-    let table = table_number(verdict, format.element);
+    let table = table_number(choice, format.element);
     let element_scale = bits::quotient(amax, largest_unit(table, known, format));
     let (tensor_scale, wanted) = if comptime!(has_scale_above(format)) {
         let tensor_scale = tensor_scale(tensor_amax, format);
@@ -90,7 +90,7 @@ pub(in crate::cube::quantize) fn float_scales(
         (ONE.runtime(), element_scale)
     };
     let block_scale = to_scale(
-        chosen(with_headroom(wanted, format), verdict, format),
+        chosen(with_headroom(wanted, format), choice, format),
         comptime!(format.scale_min()),
         format.scale,
     );
@@ -113,14 +113,14 @@ pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: BlockFormat) ->
 pub(in crate::cube) fn scale_of_block(
     grid: Grid,
     amax: u32,
-    verdict: u32,
+    choice: u32,
     known: &Known,
     #[comptime] format: BlockFormat,
 ) -> u32 {
     let is_nan = grid.0 >= INFINITY;
     let (_, scale) = float_scales(
         select(is_nan, 0, amax),
-        verdict,
+        choice,
         select(is_nan, 0, tensor_amax(known)),
         known,
         format,
@@ -141,11 +141,11 @@ fn with_headroom(scale: u32, #[comptime] format: BlockFormat) -> u32 {
     }
 }
 
-/// The scale that the verdict says, where there are two.
+/// The scale that the choice says, where there are two.
 #[cube]
-fn chosen(scale: u32, verdict: u32, #[comptime] format: BlockFormat) -> u32 {
+fn chosen(scale: u32, choice: u32, #[comptime] format: BlockFormat) -> u32 {
     if comptime!(format.four_over_six) {
-        let factor = select(verdict == FOUR, SIX_OVER_FOUR, ONE);
+        let factor = select(choice == FOUR, SIX_OVER_FOUR, ONE);
         bits::product(scale, factor)
     } else {
         scale

@@ -1,14 +1,14 @@
 //! Blocks whose scale is a power of two.
 
-use super::{Grid, VERDICT};
+use super::{EXPONENT_OFFSET, Grid};
 use crate::cube::numbers::bits::{self, IMPLICIT, INFINITY, NAN};
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, ElementFormat, PowerScale, Subnormals};
 
 #[cube]
-pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: BlockFormat) -> Grid {
+pub(super) fn mx_grid(amax: u32, choice: u32, #[comptime] format: BlockFormat) -> Grid {
     let largest_exponent = comptime!(-format.scale.emin());
-    let wanted = mx_scale(amax, verdict, format);
+    let wanted = mx_scale(amax, choice, format);
     let is_nan = amax >= INFINITY || wanted > largest_exponent;
     let exponent = max(wanted, -largest_exponent);
     // The largest number below 2^128 of blocks that have larger ones.
@@ -32,11 +32,11 @@ pub(super) fn mx_grid(amax: u32, verdict: u32, #[comptime] format: BlockFormat) 
 
 /// The exponent of the scale of a block, before it is limited to what the scale can hold.
 #[cube]
-fn mx_scale(amax: u32, verdict: u32, #[comptime] format: BlockFormat) -> i32 {
+fn mx_scale(amax: u32, choice: u32, #[comptime] format: BlockFormat) -> i32 {
     let exponent = match comptime!(format.power_scale()) {
         Some(rule) => power_scale(amax, rule, format.element),
         // The root mean square's.
-        None => verdict as i32 - VERDICT,
+        None => choice as i32 - EXPONENT_OFFSET,
     };
     let of_zeros = comptime!(-126 - format.element.emax()).runtime();
     select(amax == 0, of_zeros, exponent)

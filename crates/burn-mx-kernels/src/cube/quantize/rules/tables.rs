@@ -98,9 +98,9 @@ pub(in crate::cube) fn words(element: ElementFormat) -> Vec<u32> {
 
 /// The number of the table that a second look gives.
 #[cube]
-pub(super) fn table_number(verdict: u32, #[comptime] element: ElementFormat) -> u32 {
+pub(super) fn table_number(choice: u32, #[comptime] element: ElementFormat) -> u32 {
     if comptime!(TablePlaces::of(element).sides > 2) {
-        verdict
+        choice
     } else {
         0u32.runtime()
     }

@@ -14,7 +14,7 @@ const LONGEST: usize = 64 * TOGETHER;
 pub(super) const SUB_SCALES: [usize; 2] = [8, 4];
 
 /// Works on windows of [`TOGETHER`] blocks of B elements, which are vectors. A sub-block has S lanes; a format without
-/// sub-blocks has S = B. The work ends before a window that has a block which is not tame.
+/// sub-blocks has S = B. The work ends before a window that has a block which is not ordinary.
 ///
 /// A block alone is one long chain of operations that wait for each other. [`TOGETHER`] blocks at once keep the
 /// processor busy: first all largest magnitudes, then all scales, then all elements. They are few enough that the
@@ -40,7 +40,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
         let looks_twice = rule.looks_twice();
         let way = match self.units {
             Some(_) => Way::Units,
-            None => Way::Tame,
+            None => Way::Ordinary,
         };
         // The grid of each element, word by word, where it is needed.
         let mut of_elements = [[0; LONGEST]; 2];
@@ -51,23 +51,23 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
         for (window, start) in windows.zip((self.start..).step_by(TOGETHER * B)) {
             let mut maxima = [0; TOGETHER];
             largest_of_blocks::<B>(window, &mut maxima);
-            if !rule.are_tame(&maxima) {
+            if !rule.are_ordinary(&maxima) {
                 return;
             }
-            let mut seconds = maxima;
+            let mut refinements = maxima;
             if looks_twice {
                 level.run(TameSeconds::<B> {
                     rule,
                     maxima: &maxima,
                     blocks: window,
-                    seconds: &mut seconds,
+                    refinements: &mut refinements,
                 });
             }
             let draws = self.draws.get(R::USES_DRAWS, start, window.len());
             let draws = draws.as_chunks().0;
             if (B, S) == (64, SUB_SCALES[1]) {
                 let mut of_blocks = [[0; TOGETHER]; 2];
-                rule.tame_blocks(&maxima, of_blocks.each_mut().map(|words| &mut words[..]));
+                rule.ordinary_blocks(&maxima, of_blocks.each_mut().map(|words| &mut words[..]));
                 sub_scaled::<R, B>(&job, window, draws, &of_blocks);
                 *self.done += TOGETHER * B;
                 continue;
@@ -88,7 +88,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
                     let own = across::<S>(&window.as_chunks().0[i]);
                     let of_block = [maxima[i]; LANES];
                     [scales[i], inverses[i]] =
-                        rule.tame_sub_pairs([&of_block, &of_block], &own, &own);
+                        rule.ordinary_sub_pairs([&of_block, &of_block], &own, &own);
                 }
                 if let Some(units) = &mut self.units {
                     units.take(&maxima, of_elements[0]);
@@ -96,7 +96,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             } else {
                 let mut pairs = [[0; TOGETHER]; 2];
                 let words = pairs.each_mut().map(|words| &mut words[..]);
-                rule.tame_pairs(&maxima, &seconds, words);
+                rule.ordinary_pairs(&maxima, &refinements, words);
                 if way.is_unscaled(rule) || !R::USES_DRAWS {
                     match way.is_unscaled(rule) {
                         true => unscaled::<R, B, S>(&job, window, draws, &pairs[0]),
@@ -157,16 +157,18 @@ fn unscaled<R: ElementRule, const B: usize, const S: usize>(
         let mut scales = lanes::<B>(of_blocks, j * LANES / B);
         if S < B {
             let own = across::<S>(vector);
-            [scales, _] = rule.tame_sub_pairs([&scales, &scales], &own, &own);
+            [scales, _] = rule.ordinary_sub_pairs([&scales, &scales], &own, &own);
         }
         if !R::USES_DRAWS {
             for (x, scale) in vector.iter_mut().zip(scales) {
-                *x = job.element_rule.tame_unscaled(&element, scale, *x, 0);
+                *x = job.element_rule.ordinary_unscaled(&element, scale, *x, 0);
             }
             continue;
         }
         for ((x, scale), draw) in vector.iter_mut().zip(scales).zip(draws[j]) {
-            *x = job.element_rule.tame_unscaled(&element, scale, *x, draw);
+            *x = job
+                .element_rule
+                .ordinary_unscaled(&element, scale, *x, draw);
         }
     }
 }
@@ -188,11 +190,11 @@ fn sub_scaled<R: ElementRule, const B: usize>(
             .map(|words| lanes::<B>(words, j * LANES / B));
         let first = across::<{ SUB_SCALES[0] }>(vector);
         let own = across::<{ SUB_SCALES[1] }>(vector);
-        let [scales, inverses] = rule.tame_sub_pairs(words.each_ref(), &first, &own);
+        let [scales, inverses] = rule.ordinary_sub_pairs(words.each_ref(), &first, &own);
         for i in 0..LANES {
             let pair = ScalePair::of([scales[i], inverses[i]]);
             let draw = if R::USES_DRAWS { draws[j][i] } else { 0 };
-            vector[i] = job.element_rule.tame(&element, pair, vector[i], draw);
+            vector[i] = job.element_rule.ordinary(&element, pair, vector[i], draw);
         }
     }
 }
@@ -211,7 +213,7 @@ fn scaled<R: ElementRule, const B: usize>(
         let (scales, inverses) = (lanes::<B>(&pairs[0], block), lanes::<B>(&pairs[1], block));
         for ((x, scale), inverse) in vector.iter_mut().zip(scales).zip(inverses) {
             let pair = ScalePair { scale, inverse };
-            *x = job.element_rule.tame(&element, pair, *x, 0);
+            *x = job.element_rule.ordinary(&element, pair, *x, 0);
         }
     }
 }

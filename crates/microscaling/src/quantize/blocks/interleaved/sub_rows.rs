@@ -1,4 +1,4 @@
-//! Rows of interleaved tame blocks with sub-blocks, in one pass after the pass for the blocks' largest magnitudes.
+//! Rows of interleaved ordinary blocks with sub-blocks, in one pass after the pass for the blocks' largest magnitudes.
 
 use crate::quantize::blocks::Job;
 use crate::quantize::blocks::contiguous::LANES;
@@ -15,10 +15,10 @@ const MOST: usize = 2;
 /// Columns between requests for the next ones: few, so that the processor need not wait until all requests are made.
 const PIECE: usize = 64;
 
-/// Some columns of the rows of tame blocks. Works by rules without draws.
+/// Some columns of the rows of ordinary blocks. Works by rules without draws.
 pub(super) struct SubRows<'a, R> {
     pub(super) job: &'a Job<R>,
-    /// [`BlockRule::tame_blocks`] of the columns.
+    /// [`BlockRule::ordinary_blocks`] of the columns.
     pub(super) of_blocks: [&'a [u32]; 2],
     pub(super) data: &'a mut [f32],
     /// Elements of a row.
@@ -118,9 +118,9 @@ fn two_rows<R: ElementRule>(
         }
         for (amax, (x, y)) in of_blocks.iter().zip(one.iter_mut().zip(other)) {
             let own = (x.to_bits() & ABS).max(y.to_bits() & ABS);
-            let scale = rule.tame_scale(*amax, own);
-            *x = job.element_rule.tame_unscaled(&element, scale, *x, 0);
-            *y = job.element_rule.tame_unscaled(&element, scale, *y, 0);
+            let scale = rule.ordinary_scale(*amax, own);
+            *x = job.element_rule.ordinary_unscaled(&element, scale, *x, 0);
+            *y = job.element_rule.ordinary_unscaled(&element, scale, *y, 0);
         }
     }
 }
@@ -156,16 +156,16 @@ fn vector<R: ElementRule>(
     x: &mut [f32; LANES],
 ) {
     let (rule, element) = (job.rule, job.rule.unit_element());
-    let [scales, inverses] = rule.tame_sub_pairs(of_blocks, first, own);
+    let [scales, inverses] = rule.ordinary_sub_pairs(of_blocks, first, own);
     if rule.has_powers_of_two() {
         for i in 0..LANES {
             let scale = scales[i];
-            x[i] = job.element_rule.tame_unscaled(&element, scale, x[i], 0);
+            x[i] = job.element_rule.ordinary_unscaled(&element, scale, x[i], 0);
         }
     } else {
         for i in 0..LANES {
             let pair = ScalePair::of([scales[i], inverses[i]]);
-            x[i] = job.element_rule.tame(&element, pair, x[i], 0);
+            x[i] = job.element_rule.ordinary(&element, pair, x[i], 0);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::lines::{ColumnMax, Lines};
 use crate::quantize::blocks::contiguous::LANES;
 use crate::quantize::blocks::{Elements, Grids, Job, TameBlocks, TamePairs, Units, Way};
-use crate::quantize::rules::{BlockRule, ElementRule, SIGHT};
+use crate::quantize::rules::{BlockRule, ElementRule, LOOK_WORDS};
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
 use alloc::vec::Vec;
@@ -20,11 +20,11 @@ pub(crate) struct Tile {
     maxima: Vec<u32>,
     /// The largest magnitudes of the blocks, where `maxima` belong to sub-blocks.
     of_blocks: Vec<u32>,
-    /// For blocks that are looked at twice: their properties before the second look, their sums, and the verdicts of
+    /// For blocks that are looked at twice: their properties before the second look, their sums, and the choices of
     /// the sums.
-    sights: [Vec<u32>; SIGHT],
+    looks: [Vec<u32>; LOOK_WORDS],
     sums: Vec<i64>,
-    verdicts: Vec<u32>,
+    choices: Vec<u32>,
     /// The grids, word by word.
     grids: [Vec<u32>; 2],
     /// The kind of grids.
@@ -37,9 +37,9 @@ impl Tile {
             columns: 0,
             maxima: Vec::new(),
             of_blocks: Vec::new(),
-            sights: [const { Vec::new() }; SIGHT],
+            looks: [const { Vec::new() }; LOOK_WORDS],
             sums: Vec::new(),
-            verdicts: Vec::new(),
+            choices: Vec::new(),
             grids: [Vec::new(), Vec::new()],
             way: Way::Any,
         }
@@ -102,9 +102,13 @@ impl Tile {
         tile
     }
 
-    /// [`BlockRule::tame_blocks`] in whole vectors, if all blocks are tame.
-    pub(super) fn tame_blocks(&mut self, rule: &BlockRule, level: Level) -> Option<[&[u32]; 2]> {
-        if !rule.are_tame(&self.of_blocks) {
+    /// [`BlockRule::ordinary_blocks`] in whole vectors, if all blocks are ordinary.
+    pub(super) fn ordinary_blocks(
+        &mut self,
+        rule: &BlockRule,
+        level: Level,
+    ) -> Option<[&[u32]; 2]> {
+        if !rule.are_ordinary(&self.of_blocks) {
             return None;
         }
         let count = self.of_blocks.len();
@@ -133,26 +137,26 @@ impl Tile {
             Some(pool) => pool.fold(&mut self.maxima[..width], u32::max),
             None => width,
         };
-        let tame = rule.are_tame(&self.maxima[..blocks]);
-        self.way = way(tame, units);
+        let ordinary = rule.are_ordinary(&self.maxima[..blocks]);
+        self.way = way(ordinary, units);
         let rows = Rows {
             data,
             lines,
             columns,
             width,
         };
-        if tame && rule.looks_twice() {
+        if ordinary && rule.looks_twice() {
             self.look_twice(rule, level, &rows, blocks);
-        } else if !tame {
+        } else if !ordinary {
             self.look_again(rule, &rows, blocks);
         }
         let maxima = &self.maxima[..blocks];
-        let seconds = match rule.looks_twice() {
-            true => &self.verdicts,
+        let refinements = match rule.looks_twice() {
+            true => &self.choices,
             false => maxima,
         };
         let grids = self.grids.each_mut().map(|words| &mut words[..blocks]);
-        make_grids(rule, level, tame, [maxima, seconds], grids);
+        make_grids(rule, level, ordinary, [maxima, refinements], grids);
         if let Some(units) = units {
             units.take(maxima, &mut self.grids[0][..blocks]);
         }
@@ -164,19 +168,19 @@ impl Tile {
         self.repeat_grids(width);
     }
 
-    /// Looks a second time at tame blocks, whose largest magnitudes are known.
+    /// Looks a second time at ordinary blocks, whose largest magnitudes are known.
     fn look_twice(&mut self, rule: &BlockRule, level: Level, rows: &Rows<'_>, blocks: usize) {
         let Rows { lines, width, .. } = rows;
-        for words in &mut self.sights {
+        for words in &mut self.looks {
             words.clear();
             words.resize(*width, 0);
         }
-        rule.tame_sights(
+        rule.ordinary_looks(
             &self.maxima[..blocks],
-            self.sights.each_mut().map(|words| &mut words[..blocks]),
+            self.looks.each_mut().map(|words| &mut words[..blocks]),
         );
         if let Some(pool) = lines.pool {
-            for words in &mut self.sights {
+            for words in &mut self.looks {
                 pool.spread(words);
             }
         }
@@ -185,31 +189,30 @@ impl Tile {
         level.run(Sums {
             rule,
             rows,
-            sights: self.sights.each_ref().map(|words| &words[..]),
+            looks: self.looks.each_ref().map(|words| &words[..]),
             sums: &mut self.sums,
         });
         if let Some(pool) = lines.pool {
             pool.fold(&mut self.sums, i64::wrapping_add);
         }
         let count = rows.data.len() / lines.inner;
-        self.verdicts.clear();
+        self.choices.clear();
         for (i, (amax, sum)) in self.maxima[..blocks].iter().zip(&self.sums).enumerate() {
             let columns = lines.pool.map_or(1, |pool| pool.columns(i, *width));
-            self.verdicts
-                .push(rule.verdict(*amax, *sum, count * columns));
+            self.choices.push(rule.choice(*amax, *sum, count * columns));
         }
     }
 
-    /// Looks at blocks again of which not all are tame: at what counts, and a second time where that is to be.
+    /// Looks at blocks again of which not all are ordinary: at what counts, and a second time where that is to be.
     fn look_again(&mut self, rule: &BlockRule, rows: &Rows<'_>, blocks: usize) {
-        self.verdicts.clear();
+        self.choices.clear();
         for block in 0..blocks {
             let amax = self.maxima[block];
             if amax >= INFINITY {
                 self.maxima[block] = rule.counted_max(rows.block(block));
             }
             if rule.looks_twice() {
-                self.verdicts.push(rule.second(amax, rows.block(block)));
+                self.choices.push(rule.refinement(amax, rows.block(block)));
             }
         }
     }
@@ -225,9 +228,9 @@ impl Tile {
         let width = self.fold(lines);
         let grids = self.grids.each_mut().map(|words| &mut words[..width]);
         let (maxima, sub_maxima) = (&self.of_blocks[..width], &self.maxima[..width]);
-        let tame = rule.are_tame(maxima);
-        self.way = way(tame, units);
-        make_grids(rule, level, tame, [maxima, sub_maxima], grids);
+        let ordinary = rule.are_ordinary(maxima);
+        self.way = way(ordinary, units);
+        make_grids(rule, level, ordinary, [maxima, sub_maxima], grids);
         if let Some(units) = units {
             units.take(&[], &mut self.grids[0][..width]);
         }
@@ -246,7 +249,7 @@ impl Tile {
     }
 
     /// Works on some columns of whole sub-blocks of the blocks that were [kept](Self::keep_for_blocks). With `units` the work ends
-    /// at a block that is not tame. Returns whether all sub-blocks were worked on.
+    /// at a block that is not ordinary. Returns whether all sub-blocks were worked on.
     #[expect(clippy::too_many_arguments, reason = "all that a kernel needs")]
     pub(in crate::quantize) fn sub_blocks<R: ElementRule>(
         &mut self,
@@ -309,10 +312,10 @@ impl Tile {
 }
 
 /// The kind of grids that blocks have.
-pub(super) fn way(tame: bool, units: &Option<Units>) -> Way {
-    match (tame, units) {
+pub(super) fn way(ordinary: bool, units: &Option<Units>) -> Way {
+    match (ordinary, units) {
         (false, _) => Way::Any,
-        (true, None) => Way::Tame,
+        (true, None) => Way::Ordinary,
         (true, Some(_)) => Way::Units,
     }
 }
@@ -322,23 +325,23 @@ pub(super) fn way(tame: bool, units: &Option<Units>) -> Way {
 fn make_grids(
     rule: &BlockRule,
     level: Level,
-    tame: bool,
-    [maxima, seconds]: [&[u32]; 2],
+    ordinary: bool,
+    [maxima, refinements]: [&[u32]; 2],
     pairs: [&mut [u32]; 2],
 ) {
-    if tame {
+    if ordinary {
         level.run(TamePairs {
             rule,
             maxima,
-            seconds,
+            refinements,
             pairs,
         });
         return;
     }
     let [first, second] = pairs;
-    let maxima = maxima.iter().zip(seconds);
-    for ((first, second), (amax, of_second)) in first.iter_mut().zip(second).zip(maxima) {
-        [*first, *second] = rule.grid(*amax, *of_second);
+    let maxima = maxima.iter().zip(refinements);
+    for ((first, second), (amax, refinement)) in first.iter_mut().zip(second).zip(maxima) {
+        [*first, *second] = rule.grid(*amax, *refinement);
     }
 }
 
@@ -381,7 +384,7 @@ impl Rows<'_> {
 struct Sums<'a> {
     rule: &'a BlockRule,
     rows: &'a Rows<'a>,
-    sights: [&'a [u32]; SIGHT],
+    looks: [&'a [u32]; LOOK_WORDS],
     sums: &'a mut [i64],
 }
 
@@ -389,7 +392,7 @@ impl Kernel for Sums<'_> {
     #[inline(always)]
     fn run(self) {
         for row in self.rows.each() {
-            self.rule.add_to_sums(self.sights, row, self.sums);
+            self.rule.add_to_sums(self.looks, row, self.sums);
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::round::bits::{self, ABS, INFINITY, ONE, SIGN};
 use crate::round::mode::Even;
 use crate::round::round_normal;
 
-/// The verdict of the second look if the scale that makes the largest magnitude 4 is better; else 0.
-pub(crate) const FOUR_VERDICT: u32 = 1;
+/// The choice of the second look if the scale that makes the largest magnitude 4 is better; else 0.
+pub(crate) const FOUR_CHOICE: u32 = 1;
 
 /// The data for the second look at a block.
 #[derive(Clone, Copy)]

@@ -37,11 +37,11 @@ impl OuterScaleRule {
         if amax >= INFINITY {
             return NAN;
         }
-        self.tame_scale(amax)
+        self.ordinary_scale(amax)
     }
 
     #[inline(always)]
-    fn tame_scale(&self, amax: u32) -> u32 {
+    fn ordinary_scale(&self, amax: u32) -> u32 {
         let scale = bits::quotient(amax, self.tensor_max);
         self.outer.round(bits::product(scale, self.blocks.headroom))
     }
@@ -58,8 +58,8 @@ impl OuterScaleRule {
         self.within(amax).grid(own, own)
     }
 
-    /// The parts of which all blocks are tame.
-    pub(crate) fn tame(&self) -> Range<u32> {
+    /// The parts of which all blocks are ordinary.
+    pub(crate) fn ordinary(&self) -> Range<u32> {
         let is_narrow = self.blocks.scale.min < NARROW || self.outer.max < LARGE;
         if is_narrow {
             return 0..0;
@@ -69,10 +69,10 @@ impl OuterScaleRule {
         bits::pow2(start)..bits::pow2(120)
     }
 
-    /// The pair of a block of a tame part.
+    /// The pair of a block of a ordinary part.
     #[inline(always)]
-    pub(crate) fn tame_pair(&self, amax: u32, own: u32) -> ScalePair {
-        let rule = self.blocks.with_tensor_scale(self.tame_scale(amax));
-        rule.tame_pair(own, false)
+    pub(crate) fn ordinary_pair(&self, amax: u32, own: u32) -> ScalePair {
+        let rule = self.blocks.with_tensor_scale(self.ordinary_scale(amax));
+        rule.ordinary_pair(own, false)
     }
 }

@@ -6,7 +6,7 @@ use crate::round::bits::{self, INFINITY, MANTISSA_BITS};
 
 /// The sub-blocks of [`SubScales`](crate::SubScales) as the loops see them.
 ///
-/// A sub-block's second word is the upper halves of the patterns of two magnitudes: above the largest one of its sub-block of
+/// A sub-block's refinement is the upper halves of the patterns of two magnitudes: above the largest one of its sub-block of
 /// the first level, below its own. Scales have so few bits that the lower halves don't matter to a comparison.
 #[derive(Clone, Copy)]
 pub(crate) struct SubScaleRule {
@@ -23,44 +23,44 @@ impl SubScaleRule {
         Some(Self { blocks, exponent })
     }
 
-    /// The second word of a sub-block of the second level.
+    /// The refinement of a sub-block of the second level.
     #[inline(always)]
-    pub(crate) fn second([first, second]: [u32; 2]) -> u32 {
+    pub(crate) fn refinement([first, second]: [u32; 2]) -> u32 {
         first & 0xffff_0000 | second >> 16
     }
 
     /// Whether the sub-blocks of both levels double the block's scale.
     #[inline(always)]
-    pub(crate) fn doubled(&self, scale: u32, second: u32) -> [bool; 2] {
+    pub(crate) fn doubled(&self, scale: u32, refinement: u32) -> [bool; 2] {
         let reaches = |magnitude: u32, exponent: i32| {
             let limit = bits::product(scale, bits::pow2(exponent));
             magnitude >= limit & 0xffff_0000
         };
-        let first = reaches(second & 0xffff_0000, self.exponent + 1);
+        let first = reaches(refinement & 0xffff_0000, self.exponent + 1);
         let exponent = self.exponent + i32::from(first);
-        [first, reaches(second << 16, exponent)]
+        [first, reaches(refinement << 16, exponent)]
     }
 
     /// The scale of a sub-block, from the block's scale.
     #[inline(always)]
-    pub(super) fn scale(&self, scale: u32, second: u32) -> u32 {
+    pub(super) fn scale(&self, scale: u32, refinement: u32) -> u32 {
         if scale >= INFINITY {
             return scale;
         }
-        let doubled = self.doubled(scale, second);
+        let doubled = self.doubled(scale, refinement);
         Self::times(scale, doubled)
     }
 
-    /// The pair of a tame sub-block, from its block's pair: all numbers are normal, so that exponents may be added as integers.
+    /// The pair of a ordinary sub-block, from its block's pair: all numbers are normal, so that exponents may be added as integers.
     #[inline(always)]
-    pub(crate) fn tame_pair(&self, of_block: ScalePair, second: u32) -> ScalePair {
+    pub(crate) fn ordinary_pair(&self, of_block: ScalePair, refinement: u32) -> ScalePair {
         let times = |scale: u32, exponent: i32| {
             scale.wrapping_add((exponent as u32) << MANTISSA_BITS) & 0xffff_0000
         };
         let limit = times(of_block.scale, self.exponent + 1);
-        let first = second & 0xffff_0000 >= limit;
+        let first = refinement & 0xffff_0000 >= limit;
         let limit = times(of_block.scale, self.exponent + i32::from(first));
-        let own = second << 16 >= limit;
+        let own = refinement << 16 >= limit;
         let doubled = (u32::from(first) + u32::from(own)) << MANTISSA_BITS;
         ScalePair {
             scale: of_block.scale + doubled,

@@ -1,7 +1,7 @@
 //! Elements of tables.
 
 use super::{EXACT, FloatScaleRule, PLAIN};
-use crate::format::element::table::{Few, Table, Tables};
+use crate::format::element::table::{ShortTable, Table, Tables};
 use crate::quantize::rules::{Grid, ScalePair, TOGETHER as WINDOW};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
@@ -33,29 +33,29 @@ impl FloatScaleRule {
     }
 
     /// Whether each table has [few](Table::few) numbers.
-    pub(crate) fn has_few(&self) -> bool {
+    pub(crate) fn has_short_tables(&self) -> bool {
         self.tables
-            .is_some_and(|tables| tables.0.iter().all(|table| table.few().is_some()))
+            .is_some_and(|tables| tables.0.iter().all(|table| table.short_table().is_some()))
     }
 
     /// The numbers of a block with this grid, if they are [few](Table::few), and the pair.
     #[inline(always)]
-    pub(crate) fn few(&self, grid: Grid) -> Option<(Few, ScalePair)> {
-        let few = self.tables?.0[grid[1] as usize].few()?;
-        Some((*few, self.pair_of(grid)))
+    pub(crate) fn short_table(&self, grid: Grid) -> Option<(ShortTable, ScalePair)> {
+        let short = self.tables?.0[grid[1] as usize].short_table()?;
+        Some((*short, self.pair_of(grid)))
     }
 
     /// Rounds an element to these numbers.
     #[inline(always)]
-    pub(crate) fn round_to_few<R: RoundingRule>(
-        few: &Few,
+    pub(crate) fn round_to_short_table<R: RoundingRule>(
+        short: &ShortTable,
         pair: ScalePair,
         scaled: u32,
         x: f32,
         draw: u32,
     ) -> f32 {
         let sign = x.to_bits() & SIGN;
-        let q = few.round::<R>(sign, scaled, draw);
+        let q = short.round::<R>(sign, scaled, draw);
         f32::from_bits(if pair.is_nan() {
             NAN
         } else {
@@ -87,10 +87,10 @@ impl FloatScaleRule {
             for ((table, number), sum) in tables.0.iter().zip(0..).zip(&mut sums) {
                 let scale = self.table_scale(tables, amax, number);
                 let pair = self.pair_with::<EXACT>(scale, self.tensor_scale);
-                *sum = sum.saturating_add(match table.few() {
+                *sum = sum.saturating_add(match table.short_table() {
                     _ if pair.is_nan() => u64::MAX,
-                    Some(few) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
-                        few.round::<Even>(sign, Self::scaled(pair, abs), 0)
+                    Some(short) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
+                        short.round::<Even>(sign, Self::scaled(pair, abs), 0)
                     }),
                     None => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
                         table.round::<Even>(sign, Self::scaled(pair, abs), 0)[0]
@@ -103,28 +103,28 @@ impl FloatScaleRule {
             .map_or(0, |(_, table)| table)
     }
 
-    /// The range of the largest magnitudes of blocks, as patterns, for which [`tame_few`](Self::tame_few) is right. No scale is very
+    /// The range of the largest magnitudes of blocks, as patterns, for which [`ordinary_few`](Self::ordinary_few) is right. No scale is very
     /// small or very large there, and neither is the reciprocal or a multiple of a scale.
     #[inline(always)]
-    pub(crate) fn tame_range_of_few(&self) -> Range<u32> {
+    pub(crate) fn ordinary_range_of_few(&self) -> Range<u32> {
         let scales = bits::pow2(-20)..bits::pow2(20);
-        match self.has_few() && scales.contains(&self.tensor_scale) {
+        match self.has_short_tables() && scales.contains(&self.tensor_scale) {
             true => bits::pow2(-60)..bits::pow2(60),
             false => 0..0,
         }
     }
 
-    /// Writes the number of the table of each tame block, and the block's pair. The blocks have B elements and these largest
+    /// Writes the number of the table of each ordinary block, and the block's pair. The blocks have B elements and these largest
     /// magnitudes. The tables have [few](Table::few) numbers.
     #[inline(always)]
-    pub(crate) fn tame_few<const B: usize>(
+    pub(crate) fn ordinary_few<const B: usize>(
         &self,
         tables: Tables,
         maxima: &[u32; WINDOW],
         blocks: &[[f32; B]],
     ) -> ([usize; WINDOW], [[u32; WINDOW]; 2]) {
         // By value: loops without branches need what they look at in registers.
-        let (rule, least) = (*self, self.tame_range_of_few().start);
+        let (rule, least) = (*self, self.ordinary_range_of_few().start);
         let mut chosen = [0; WINDOW];
         let mut chosen_scales = [0; WINDOW];
         let mut least_sums = [u64::MAX; WINDOW];
@@ -140,7 +140,7 @@ impl FloatScaleRule {
                 chosen_scales = scales;
                 break;
             }
-            let Some(few) = table.few().copied() else {
+            let Some(short) = table.short_table().copied() else {
                 continue;
             };
             for (i, block) in blocks.iter().enumerate() {
@@ -149,7 +149,7 @@ impl FloatScaleRule {
                 let pair = ScalePair::of([products[i], inverses[i]]);
                 let unit = bits::exponent(maxima[i].max(least)) - 15;
                 let sum = Self::sum_of_squares(pair, unit, block, |sign, abs| {
-                    few.round::<Even>(sign, bits::product(abs, pair.inverse), 0)
+                    short.round::<Even>(sign, bits::product(abs, pair.inverse), 0)
                 });
                 if sum < least_sums[i] {
                     (least_sums[i], chosen[i], chosen_scales[i]) = (sum, number, scales[i]);

@@ -6,17 +6,17 @@ use crate::round::RoundingRule;
 
 /// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Few {
+pub(crate) struct ShortTable {
     /// The patterns of the magnitudes of the first and the last one.
     ends: [u32; 2],
     /// From the pattern of each magnitude to the next one; 0 where there are fewer. (A choice between magnitudes would become a choice
     /// between their addresses, and a gather.)
-    steps: [u32; MOST_FEW - 1],
+    steps: [u32; LONGEST_SHORT - 1],
     /// From which [key](key) on a number becomes the next one, for each of [`Upper`], and last for the neighbour farther from zero.
-    thresholds: [[i32; MOST_FEW - 1]; KINDS],
+    thresholds: [[i32; LONGEST_SHORT - 1]; KINDS],
 }
 
-pub(super) const MOST_FEW: usize = 16;
+pub(super) const LONGEST_SHORT: usize = 16;
 
 /// A whole step in units of a fraction.
 const ONE_OF_FRACTION: f32 = (1 << FRACTION_BITS) as f32;
@@ -33,12 +33,12 @@ const fn key(sign: u32, abs: u32) -> i32 {
     if sign == 0 { abs as i32 } else { -(abs as i32) }
 }
 
-impl Few {
+impl ShortTable {
     pub(super) const fn of(sides: &Sides) -> Self {
-        let mut few = Self {
+        let mut short = Self {
             ends: [0; 2],
-            steps: [0; MOST_FEW - 1],
-            thresholds: [[i32::MAX; MOST_FEW - 1]; KINDS],
+            steps: [0; LONGEST_SHORT - 1],
+            thresholds: [[i32::MAX; LONGEST_SHORT - 1]; KINDS],
         };
         let negative = sides.last[1] - LONGEST;
         let all = negative + sides.last[0];
@@ -49,10 +49,10 @@ impl Few {
                 false => sides.magnitudes[i - negative],
             };
             match i {
-                0 => few.ends[0] = magnitude,
-                _ => few.steps[i - 1] = magnitude.wrapping_sub(few.ends[1]),
+                0 => short.ends[0] = magnitude,
+                _ => short.steps[i - 1] = magnitude.wrapping_sub(short.ends[1]),
             }
-            few.ends[1] = magnitude;
+            short.ends[1] = magnitude;
             i += 1;
         }
         let mut i = 0;
@@ -76,7 +76,7 @@ impl Few {
             let from = [mean, to_even, next, away];
             let mut kind = 0;
             while kind < KINDS {
-                few.thresholds[kind][i] = match side == 0 {
+                short.thresholds[kind][i] = match side == 0 {
                     true => from[kind],
                     false => 1 - from[kind],
                 };
@@ -84,7 +84,7 @@ impl Few {
             }
             i += 1;
         }
-        few
+        short
     }
 
     /// The largest magnitude of numbers with this sign bit.

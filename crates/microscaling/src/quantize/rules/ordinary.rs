@@ -1,7 +1,7 @@
-//! Tame blocks: the short way with the results of the rules.
+//! Ordinary blocks: the short way with the results of the rules.
 
 use super::BlockRule;
-use super::float_scale::{Candidates, FOUR_VERDICT, FloatScaleRule, SubScaleRule};
+use super::float_scale::{Candidates, FOUR_CHOICE, FloatScaleRule, SubScaleRule};
 use super::mx::MxRule;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
@@ -23,27 +23,27 @@ pub(crate) fn are_within(range: Range<u32>, maxima: &[u32]) -> bool {
     })
 }
 
-/// Tame blocks, all of whose elements are finite.
+/// Ordinary blocks, all of whose elements are finite.
 impl BlockRule {
-    /// The patterns of a block's largest magnitude from which on and below which the block is tame: neither very large nor
-    /// very small. A block of zeros is as tame as one with the first of them. No block with a NaN or Inf is.
+    /// The patterns of a block's largest magnitude from which on and below which the block is ordinary: neither very large nor
+    /// very small. A block of zeros is as ordinary as one with the first of them. No block with a NaN or Inf is.
     #[inline(always)]
-    pub(crate) fn tame(&self) -> Range<u32> {
+    pub(crate) fn ordinary(&self) -> Range<u32> {
         match self {
-            Self::Mx(rule) => rule.tame(),
-            Self::FixedPoint(rule) => rule.tame(),
-            Self::FloatScale(rule) => rule.tame(),
-            Self::OuterScale(rule) => rule.tame(),
+            Self::Mx(rule) => rule.ordinary(),
+            Self::FixedPoint(rule) => rule.ordinary(),
+            Self::FloatScale(rule) => rule.ordinary(),
+            Self::OuterScale(rule) => rule.ordinary(),
         }
     }
 
-    /// Whether all blocks with these largest magnitudes are tame.
+    /// Whether all blocks with these largest magnitudes are ordinary.
     #[inline(always)]
-    pub(crate) fn are_tame(&self, maxima: &[u32]) -> bool {
-        are_within(self.tame(), maxima)
+    pub(crate) fn are_ordinary(&self, maxima: &[u32]) -> bool {
+        are_within(self.ordinary(), maxima)
     }
 
-    /// The elements of tame blocks.
+    /// The elements of ordinary blocks.
     #[inline(always)]
     pub(crate) fn unit_element(&self) -> UnitElement {
         match self {
@@ -54,43 +54,44 @@ impl BlockRule {
         }
     }
 
-    /// The pairs of tame sub-blocks, word by word, from the largest magnitudes of their blocks and their own, or what second
+    /// The pairs of ordinary sub-blocks, word by word, from the largest magnitudes of their blocks and their own, or what second
     /// looks say. Pairs of a block of zeros are any.
     #[inline(always)]
-    pub(crate) fn tame_pairs(
+    pub(crate) fn ordinary_pairs(
         &self,
         maxima: &[u32],
-        seconds: &[u32],
+        refinements: &[u32],
         [scales, inverses]: [&mut [u32]; 2],
     ) {
-        let least = self.tame().start;
+        let least = self.ordinary().start;
         let pairs = scales.iter_mut().zip(inverses);
-        let pairs = pairs.zip(maxima.iter().zip(seconds));
+        let pairs = pairs.zip(maxima.iter().zip(refinements));
         // By value: loops without branches need what they look at in registers.
         match self {
             Self::Mx(rule) if rule.is_rms() => {
                 let rule = *rule;
-                for ((scale, inverse), (_, second)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair_of_mean(*second).words();
+                for ((scale, inverse), (_, refinement)) in pairs {
+                    [*scale, *inverse] = rule.ordinary_pair_of_mean(*refinement).words();
                 }
             }
             Self::Mx(rule) => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, _)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least)).words();
+                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least)).words();
                 }
             }
             Self::FixedPoint(rule) if rule.largest_shift == 0 => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, _)) in pairs {
                     let amax = (*amax).max(least);
-                    [*scale, *inverse] = rule.tame_pair(amax, amax).words();
+                    [*scale, *inverse] = rule.ordinary_pair(amax, amax).words();
                 }
             }
             Self::FixedPoint(rule) => {
                 let rule = *rule;
-                for ((scale, inverse), (amax, second)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), *second).words();
+                for ((scale, inverse), (amax, refinement)) in pairs {
+                    [*scale, *inverse] =
+                        rule.ordinary_pair((*amax).max(least), *refinement).words();
                 }
             }
             Self::FloatScale(
@@ -100,53 +101,54 @@ impl BlockRule {
                 },
             ) => {
                 let (rule, sub_scales) = (*rule, *sub_scales);
-                for ((scale, inverse), (amax, second)) in pairs {
-                    let of_block = rule.tame_pair((*amax).max(least), false);
-                    [*scale, *inverse] = sub_scales.tame_pair(of_block, *second).words();
+                for ((scale, inverse), (amax, refinement)) in pairs {
+                    let of_block = rule.ordinary_pair((*amax).max(least), false);
+                    [*scale, *inverse] = sub_scales.ordinary_pair(of_block, *refinement).words();
                 }
             }
             Self::FloatScale(rule) if rule.four_over_six => {
                 let rule = *rule;
-                for ((scale, inverse), (amax, second)) in pairs {
-                    let four = *second == FOUR_VERDICT;
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), four).words();
+                for ((scale, inverse), (amax, refinement)) in pairs {
+                    let four = *refinement == FOUR_CHOICE;
+                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least), four).words();
                 }
             }
             Self::FloatScale(rule) => {
                 let rule = *rule;
                 for ((scale, inverse), (amax, _)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), false).words();
+                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least), false).words();
                 }
             }
             Self::OuterScale(rule) => {
                 let rule = *rule;
-                for ((scale, inverse), (amax, second)) in pairs {
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), *second).words();
+                for ((scale, inverse), (amax, refinement)) in pairs {
+                    [*scale, *inverse] =
+                        rule.ordinary_pair((*amax).max(least), *refinement).words();
                 }
             }
         }
     }
 
-    /// The data that sub-blocks share with their tame blocks, word by word, of a format with shifts or sub-scales.
+    /// The data that sub-blocks share with their ordinary blocks, word by word, of a format with shifts or sub-scales.
     #[inline(always)]
-    pub(crate) fn tame_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
+    pub(crate) fn ordinary_blocks(&self, maxima: &[u32], words: [&mut [u32]; 2]) {
         match self {
             Self::FixedPoint(_) => words[0].copy_from_slice(maxima),
             Self::FloatScale(rule) => {
-                let (rule, least) = (*rule, rule.tame().start);
+                let (rule, least) = (*rule, rule.ordinary().start);
                 let [scales, inverses] = words;
                 for ((scale, inverse), amax) in scales.iter_mut().zip(inverses).zip(maxima) {
-                    [*scale, *inverse] = rule.tame_pair((*amax).max(least), false).words();
+                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least), false).words();
                 }
             }
             _ => unreachable!("there are sub-blocks"),
         }
     }
 
-    /// The pairs of some tame sub-blocks, word by word. The arguments are the [data of their blocks](Self::tame_blocks), the largest
+    /// The pairs of some ordinary sub-blocks, word by word. The arguments are the [data of their blocks](Self::ordinary_blocks), the largest
     /// magnitudes of their sub-blocks of the first level (of any, if there is one level), and their own largest magnitudes.
     #[inline(always)]
-    pub(crate) fn tame_sub_pairs(
+    pub(crate) fn ordinary_sub_pairs(
         &self,
         of_blocks: [&[u32; LANES]; 2],
         first: &[u32; LANES],
@@ -155,10 +157,10 @@ impl BlockRule {
         let (mut scales, mut inverses) = ([0; LANES], [0; LANES]);
         match self {
             Self::FixedPoint(rule) => {
-                let (rule, least) = (*rule, rule.tame().start);
+                let (rule, least) = (*rule, rule.ordinary().start);
                 for i in 0..LANES {
                     let amax = of_blocks[0][i].max(least);
-                    [scales[i], inverses[i]] = rule.tame_pair(amax, own[i]).words();
+                    [scales[i], inverses[i]] = rule.ordinary_pair(amax, own[i]).words();
                 }
             }
             Self::FloatScale(FloatScaleRule {
@@ -168,8 +170,9 @@ impl BlockRule {
                 let sub_scales = *sub_scales;
                 for i in 0..LANES {
                     let of_block = ScalePair::of([of_blocks[0][i], of_blocks[1][i]]);
-                    let second = SubScaleRule::second([first[i], own[i]]);
-                    [scales[i], inverses[i]] = sub_scales.tame_pair(of_block, second).words();
+                    let refinement = SubScaleRule::refinement([first[i], own[i]]);
+                    [scales[i], inverses[i]] =
+                        sub_scales.ordinary_pair(of_block, refinement).words();
                 }
             }
             _ => unreachable!("there are sub-blocks"),
@@ -177,9 +180,9 @@ impl BlockRule {
         [scales, inverses]
     }
 
-    /// The code of a tame block's scale, given the scale. Floats are in units of the tensor's scale.
+    /// The code of a ordinary block's scale, given the scale. Floats are in units of the tensor's scale.
     #[inline(always)]
-    pub(crate) fn tame_scale_code(&self, amax: u32, scale: u32) -> u32 {
+    pub(crate) fn ordinary_scale_code(&self, amax: u32, scale: u32) -> u32 {
         match self {
             Self::Mx(rule) if amax == 0 => rule.zero_code(),
             Self::Mx(_) => scale >> MANTISSA_BITS,
@@ -190,33 +193,33 @@ impl BlockRule {
         }
     }
 
-    /// Looks twice at tame blocks of the same length, at most [`TOGETHER`] of them, one after the other.
+    /// Looks twice at ordinary blocks of the same length, at most [`TOGETHER`] of them, one after the other.
     #[inline(always)]
-    pub(crate) fn tame_seconds(
+    pub(crate) fn ordinary_refinements(
         &self,
         maxima: &[u32],
         blocks: &[f32],
         length: usize,
-        seconds: &mut [u32],
+        refinements: &mut [u32],
     ) {
         let rule = *self;
-        let mut sights = [[0; TOGETHER]; SIGHT];
-        rule.tame_sights(maxima, sights.each_mut().map(|words| &mut words[..]));
-        let blocks = blocks.chunks_exact(length).zip(maxima).zip(seconds);
-        for (i, ((elements, amax), second)) in blocks.enumerate() {
+        let mut looks = [[0; TOGETHER]; LOOK_WORDS];
+        rule.ordinary_looks(maxima, looks.each_mut().map(|words| &mut words[..]));
+        let blocks = blocks.chunks_exact(length).zip(maxima).zip(refinements);
+        for (i, ((elements, amax), refinement)) in blocks.enumerate() {
             // Hidden, lest blocks become lanes.
-            let sight = black_box(sights.each_ref().map(|words| words[i]));
+            let look = black_box(looks.each_ref().map(|words| words[i]));
             let add = |sum: i64, weight: i64| sum.wrapping_add(weight);
             let sum = match rule {
                 Self::Mx(_) => elements
                     .iter()
                     .map(
                         #[inline(always)]
-                        |x| MxRule::square(sight[0] as i32, *x),
+                        |x| MxRule::square(look[0] as i32, *x),
                     )
                     .fold(0, add),
                 Self::FloatScale(rule) => {
-                    let candidates = Candidates::of(sight);
+                    let candidates = Candidates::of(look);
                     elements
                         .iter()
                         .map(
@@ -227,27 +230,27 @@ impl BlockRule {
                 }
                 _ => 0,
             };
-            *second = rule.verdict(*amax, sum, length);
+            *refinement = rule.choice(*amax, sum, length);
         }
     }
 
-    /// Writes, word by word, what second looks need to know of tame blocks. The blocks are columns of some rows.
+    /// Writes, word by word, what second looks need to know of ordinary blocks. The blocks are columns of some rows.
     #[inline(always)]
-    pub(crate) fn tame_sights(&self, maxima: &[u32], sights: [&mut [u32]; SIGHT]) {
+    pub(crate) fn ordinary_looks(&self, maxima: &[u32], looks: [&mut [u32]; LOOK_WORDS]) {
         let rule = *self;
         for (i, amax) in maxima.iter().enumerate() {
-            let words = rule.sight::<false>(*amax);
-            for word in 0..SIGHT {
-                sights[word][i] = words[word];
+            let words = rule.look::<false>(*amax);
+            for word in 0..LOOK_WORDS {
+                looks[word][i] = words[word];
             }
         }
     }
 
     /// Adds a row of such columns to their sums.
     #[inline(always)]
-    pub(crate) fn add_to_sums(&self, sights: [&[u32]; SIGHT], row: &[f32], sums: &mut [i64]) {
+    pub(crate) fn add_to_sums(&self, looks: [&[u32]; LOOK_WORDS], row: &[f32], sums: &mut [i64]) {
         let rule = *self;
-        let [a, b, c, d, e] = sights;
+        let [a, b, c, d, e] = looks;
         let sums = sums.iter_mut().zip(row).zip(a);
         let others = b.iter().zip(c).zip(d).zip(e);
         for (((sum, x), a), (((b, c), d), e)) in sums.zip(others) {
@@ -256,17 +259,17 @@ impl BlockRule {
         }
     }
 
-    /// The verdict of the sum over a block of `length` elements.
+    /// The choice of the sum over a block of `length` elements.
     #[inline(always)]
-    pub(crate) fn verdict(&self, amax: u32, sum: i64, length: usize) -> u32 {
+    pub(crate) fn choice(&self, amax: u32, sum: i64, length: usize) -> u32 {
         match self {
-            Self::Mx(rule) => rule.verdict_of_squares(amax, sum, length),
-            _ => u32::from(sum < 0) * FOUR_VERDICT,
+            Self::Mx(rule) => rule.choice_of_squares(amax, sum, length),
+            _ => u32::from(sum < 0) * FOUR_CHOICE,
         }
     }
 }
 
 /// The data for a second look at a block, word by word.
-pub(super) type Sight = [u32; SIGHT];
+pub(super) type SecondLook = [u32; LOOK_WORDS];
 
-pub(crate) const SIGHT: usize = 5;
+pub(crate) const LOOK_WORDS: usize = 5;
