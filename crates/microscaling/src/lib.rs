@@ -48,8 +48,10 @@ pub mod internal {
     pub use crate::names::parse;
     pub use crate::quantize::blocks::contiguous::largest_of_block;
     pub use crate::quantize::largest::largest;
-    pub use crate::quantize::rules::{PowerBlocks, TOGETHER, is_large};
+    pub use crate::quantize::rules::{PowerBlocks, PowerRules, Steps, TOGETHER, is_large};
     pub use crate::round::bits;
+    pub use crate::round::magnitude::round_magnitude;
     pub use crate::round::mode::{Even, Floor, Nearest, RoundingRule, Stochastic};
+    pub use crate::round::words::{Condition, Int, Word};
     pub use crate::{impl_by_name, impl_serde_by_text, with_rule};
 }

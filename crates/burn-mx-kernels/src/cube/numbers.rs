@@ -7,3 +7,4 @@ pub(super) mod float;
 pub(super) mod random;
 pub(super) mod round;
 pub(super) mod wide;
+pub(super) mod words;

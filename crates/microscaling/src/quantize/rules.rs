@@ -22,9 +22,10 @@ pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
 pub use float_scale::is_large;
 pub(crate) use float_scale::{EXACT, FloatScaleRule, OuterScaleRule, SubScaleRule};
-pub(crate) use grid::{Grid, StepElement, Steps};
+pub use grid::Steps;
+pub(crate) use grid::{Grid, StepElement};
 pub(crate) use mx::MxRule;
-pub use power_blocks::PowerBlocks;
+pub use power_blocks::{PowerBlocks, PowerRules};
 pub use scale::PowerScale;
 pub(crate) use scale_pair::ScalePair;
 pub(crate) use unit::UnitElement;
@@ -33,6 +34,7 @@ use crate::format::BlockFormat;
 use crate::format::element::table::ShortTable;
 use crate::round::bits::{ABS, NAN};
 use crate::round::mode::Rounding;
+use crate::round::words::Word;
 use crate::round::{RoundingRule, with_rule};
 use float_scale::Candidates;
 use microscaling_processor::float_state::ieee;
@@ -199,10 +201,19 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn grid(&self, amax: u32, refinement: u32) -> Grid {
         match self {
-            Self::Mx(rule) => rule.grid(amax, refinement),
-            Self::FixedPoint(rule) => rule.grid(amax, refinement),
+            Self::Mx(_) | Self::FixedPoint(_) => self.steps(amax, refinement).words(),
             Self::FloatScale(rule) => rule.grid(amax, refinement),
             Self::OuterScale(rule) => rule.grid(amax, refinement),
+        }
+    }
+
+    /// The same of a block whose scale is a power of two.
+    #[inline(always)]
+    fn steps<W: Word>(&self, amax: W, refinement: W) -> Steps<W> {
+        match self {
+            Self::Mx(rule) => rule.grid(amax, refinement),
+            Self::FixedPoint(rule) => rule.grid(amax, refinement),
+            Self::FloatScale(_) | Self::OuterScale(_) => unreachable!("the scale is a float"),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Rounding a magnitude to a grid: the one place where bits are dropped.
 
-use super::bits::{self, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
+use super::bits::{self, BIAS, IMPLICIT, MANTISSA_BITS};
 use super::mode::{RoundingRule, Upper};
+use super::words::{Int, Word};
 use core::ops::{Range, RangeInclusive};
 
 /// Rounds a finite magnitude, given as a pattern, to `mantissa_bits` explicit mantissa bits at its own exponent, but
@@ -10,44 +11,46 @@ use core::ops::{Range, RangeInclusive};
 ///
 /// Integer arithmetic only, without a branch, the same for normal and subnormal numbers.
 #[inline(always)]
-pub(crate) fn round_magnitude<R: RoundingRule>(
-    abs: u32,
+pub fn round_magnitude<R: RoundingRule, W: Word>(
+    abs: W,
     mantissa_bits: i32,
-    emin: i32,
-    draw: u32,
-) -> u32 {
-    // The significand counts units of 2^(-149 + field).
-    let (significand, base) = bits::split(abs);
-    let field = (base >> MANTISSA_BITS) as i32;
-    let finest = emin - LOWEST_EXPONENT - field;
-    let wanted = bits::log2(significand).max(finest) - mantissa_bits;
-    let shift = wanted.clamp(0, R::MAX_SHIFT) as u32;
-    // A step too large for the shift: the significand is made smaller instead.
-    let excess = (wanted - R::MAX_SHIFT).clamp(0, 31) as u32;
+    emin: W::Int,
+    draw: W,
+) -> W {
+    // The significand counts units of 2^unit.
+    let (significand, unit) = abs.parts();
+    let base = abs - significand;
+    let finest = emin - unit;
+    let wanted = significand.log2().larger(finest) - mantissa_bits.into();
+    let shift = wanted.within(0, R::MAX_SHIFT).to_word();
     let kept = if R::USES_DRAWS {
-        significand >> excess
+        // A step too large for the shift: the significand is made smaller instead.
+        let excess = (wanted - R::MAX_SHIFT.into()).within(0, 31);
+        significand >> excess.to_word()
     } else {
         significand
     };
 
-    let dropped = (1 << shift) - 1;
-    // Without mantissa bits all kept digits are odd. The codes of powers of two go on alternately from emin's, which is 1.
-    let odd_binade = ((wanted - finest + mantissa_bits) << mantissa_bits) as u32 & 1;
+    let one = W::from(1);
+    let dropped = (one << shift) - one;
     let code = if matches!(R::UPPER, Upper::HalfToEven) {
-        kept ^ odd_binade << shift
+        // Without mantissa bits all kept digits are odd. The codes of powers of two go on alternately from emin's, which is 1.
+        let binades = (wanted - finest + mantissa_bits.into()) << mantissa_bits.into();
+        kept ^ ((binades.to_word() & one) << shift)
     } else {
         kept
     };
     let rounded = (kept + R::addend(code, shift, draw)) & !dropped;
 
-    let carried = if R::USES_DRAWS && rounded > 2 * IMPLICIT {
-        // One step, which is longer than a significand: 2^(-149 + field + wanted), a normal number.
-        ((field + wanted - MANTISSA_BITS + 1) as u32) << MANTISSA_BITS
-    } else {
-        // A carry goes where it belongs: into the exponent field.
-        rounded + base
-    };
-    if rounded == 0 { 0 } else { carried }
+    // A carry goes where it belongs: into the exponent field.
+    let mut carried = rounded + base;
+    if R::USES_DRAWS {
+        // One step, which is longer than a significand: 2^(unit + wanted), a normal number.
+        let field = (unit + wanted + BIAS.into()).to_word();
+        let step = field << (MANTISSA_BITS as u32).into();
+        carried = W::select(W::from(2 * IMPLICIT).is_below(rounded), step, carried);
+    }
+    W::select(rounded.equals(0.into()), 0.into(), carried)
 }
 
 /// The exponents of `emin` and of magnitudes that [`round_normal`] is for. Smaller magnitudes are allowed, too.

@@ -2,6 +2,7 @@
 
 use crate::names::impl_by_name;
 use crate::round::random::RandomStream;
+use crate::round::words::Word;
 
 /// How a number between two neighbours of a grid becomes one of them. All modes are symmetric in the sign, and keep a
 /// number on the grid.
@@ -109,7 +110,7 @@ pub trait RoundingRule: Copy + Send + Sync {
 
     /// The addend of `significand` before its low `shift` ≤ [`MAX_SHIFT`](Self::MAX_SHIFT) bits are cut off; 0 for
     /// `shift` = 0.
-    fn addend(significand: u32, shift: u32, draw: u32) -> u32;
+    fn addend<W: Word>(significand: W, shift: W, draw: W) -> W;
 
     /// Corrects what rounding to nearest, half to even, made of a magnitude x: `even`, a multiple of
     /// `step`. Exact float arithmetic, see `round_normal`. Never called if the rule wants draws.
@@ -123,8 +124,8 @@ impl RoundingRule for Nearest {
     const UPPER: Upper = Upper::Half;
 
     #[inline(always)]
-    fn addend(_: u32, shift: u32, _: u32) -> u32 {
-        (1 << shift) >> 1
+    fn addend<W: Word>(_: W, shift: W, _: W) -> W {
+        (W::from(1) << shift) >> 1.into()
     }
 
     #[inline(always)]
@@ -141,11 +142,12 @@ impl RoundingRule for Even {
     const UPPER: Upper = Upper::HalfToEven;
 
     #[inline(always)]
-    fn addend(significand: u32, shift: u32, _: u32) -> u32 {
-        let dropped = (1 << shift) - 1;
+    fn addend<W: Word>(significand: W, shift: W, _: W) -> W {
+        let one = W::from(1);
+        let dropped = (one << shift) - one;
         // Just under half, and one more if the last kept digit is odd. `dropped` is odd too, unless
         // nothing is dropped.
-        (dropped >> 1) + ((significand >> shift) & dropped & 1)
+        (dropped >> one) + ((significand >> shift) & dropped & one)
     }
 
     #[inline(always)]
@@ -161,8 +163,8 @@ impl RoundingRule for Floor {
     const UPPER: Upper = Upper::Whole;
 
     #[inline(always)]
-    fn addend(_: u32, _: u32, _: u32) -> u32 {
-        0
+    fn addend<W: Word>(_: W, _: W, _: W) -> W {
+        0.into()
     }
 
     #[inline(always)]
@@ -181,9 +183,9 @@ impl RoundingRule for Stochastic {
     const MAX_SHIFT: i32 = 31;
 
     #[inline(always)]
-    fn addend(_: u32, shift: u32, draw: u32) -> u32 {
+    fn addend<W: Word>(_: W, shift: W, draw: W) -> W {
         // The upper `shift` bits of the draw, in two steps because a shift by 32 has no meaning.
-        (draw >> 1) >> (31 - shift)
+        (draw >> 1.into()) >> (W::from(31) - shift)
     }
 
     #[inline(always)]

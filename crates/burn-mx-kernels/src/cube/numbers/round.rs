@@ -1,33 +1,30 @@
 //! Rounding on a device: `microscaling`'s, on patterns.
 
 use cubecl::prelude::*;
-use microscaling::{FloatFormat, Rounding};
+use microscaling::internal::{self, RoundingRule};
+use microscaling::{FloatFormat, Rounding, with_rule};
 
-use super::bits::{self, ABS, IMPLICIT, INFINITY, SIGN};
+use super::bits::{ABS, INFINITY, SIGN};
+use super::words::{KernelValue, written};
 
 /// The addend of `significand` before its low `shift` bits are cut off.
 #[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
 pub(in crate::cube) fn addend(
     significand: u32,
     shift: u32,
     draw: u32,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    match rounding {
-        Rounding::NearestAway => (1u32 << shift) >> 1,
-        Rounding::NearestEven => {
-            let dropped = (1u32 << shift) - 1;
-            (dropped >> 1) + ((significand >> shift) & dropped & 1)
-        }
-        Rounding::TowardZero => 0u32.runtime(),
-        // The upper `shift` bits of the draw, in two steps because a shift by 32 has no meaning.
-        Rounding::Stochastic => (draw >> 1) >> (31 - shift),
-    }
+    intrinsic!(|scope| written(scope, || {
+        let [significand, shift, draw] = [significand, shift, draw].map(KernelValue::of);
+        with_rule!(rounding, R => R::addend(significand, shift, draw)).variable()
+    }))
 }
 
-/// Rounds a finite magnitude to `mantissa_bits` explicit mantissa bits at its own exponent, but not finer than at
-/// exponent `emin`. A carry goes into the exponent, at the top into Inf. Half to even means the even code.
+/// Rounds a finite magnitude to `mantissa_bits` explicit mantissa bits at its own exponent, but not finer than at exponent `emin`.
 #[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
 pub(in crate::cube) fn round_magnitude(
     abs: u32,
     emin: i32,
@@ -35,37 +32,12 @@ pub(in crate::cube) fn round_magnitude(
     #[comptime] mantissa_bits: i32,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    let max_shift = comptime!(if rounding == Rounding::Stochastic {
-        31
-    } else {
-        25
-    });
-    // The significand counts units of 2^(-149 + field).
-    let (significand, base) = bits::split(abs);
-    let field = (base >> 23) as i32;
-    let finest = emin + 149 - field;
-    let wanted = max(bits::log2(significand), finest) - mantissa_bits;
-    let shift = min(max(wanted, 0), max_shift) as u32;
-    let dropped = (1u32 << shift) - 1;
-    if comptime!(rounding == Rounding::Stochastic) {
-        // A step too large for the shift: the significand is made smaller instead.
-        let excess = min(max(wanted - max_shift, 0), 31) as u32;
-        let kept = significand >> excess;
-        let rounded = (kept + addend(kept, shift, draw, rounding)) & !dropped;
-        // One step, which is longer than a significand, is a normal number.
-        let step = ((field + wanted - 22) as u32) << 23;
-        let carried = select(rounded > 2 * IMPLICIT, step, rounded + base);
-        select(rounded == 0, 0, carried)
-    } else {
-        let code = if comptime!(mantissa_bits == 0) {
-            // All kept digits are odd. The codes of powers of two go on alternately from emin's, which is 1.
-            significand ^ ((((wanted - finest) & 1) as u32) << shift)
-        } else {
-            significand
-        };
-        let rounded = (significand + addend(code, shift, draw, rounding)) & !dropped;
-        select(rounded == 0, 0, rounded + base)
-    }
+    intrinsic!(|scope| written(scope, || {
+        let [abs, draw] = [abs, draw].map(KernelValue::of);
+        let emin = KernelValue::of(emin);
+        let rounded = with_rule!(rounding, R => internal::round_magnitude::<R, _>(abs, mantissa_bits, emin, draw));
+        rounded.variable()
+    }))
 }
 
 /// Rounds a number to a bfloat or fp format.

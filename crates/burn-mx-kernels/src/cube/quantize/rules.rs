@@ -8,18 +8,17 @@ mod sub_scales;
 pub(in crate::cube) mod tables;
 
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, ElementFormat, NonFinite, Rounding, ScaleMode, Subnormals};
+use microscaling::{BlockFormat, ElementFormat, NonFinite, Rounding, ScaleMode};
 use std::ops::Deref;
 
-use crate::cube::numbers::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
-use crate::cube::numbers::round::round_magnitude;
+use crate::cube::numbers::bits::{self, ABS, INFINITY, ONE};
 pub(in crate::cube) use float_scale::{code_of_unit, scale_of_block};
 use float_scale::{
     float_scale_code, float_scale_grid, largest_number, round_float_scale, tensor_scale,
 };
 pub(super) use float_scale::{float_scales, round_in_units, round_unit, scaled};
 use known::Known;
-use power_of_two::{fixed_grid, mx_grid};
+use power_of_two::{power_grid, round_to_power_grid};
 
 pub(in crate::cube) use sub_scales::{both_levels, scale_of_sub_block};
 
@@ -140,10 +139,8 @@ pub(in crate::cube) fn grid(
     #[comptime] format: Format,
 ) -> Grid {
     let block = comptime!(format.block());
-    if comptime!(format.has_fixed_steps()) {
-        fixed_grid(amax, sub_amax, block)
-    } else if comptime!(format.has_exponent()) {
-        mx_grid(amax, sub_amax, block)
+    if comptime!(format.has_exponent()) {
+        power_grid(amax, sub_amax, block)
     } else {
         float_scale_grid(amax, sub_amax, known, block)
     }
@@ -170,39 +167,11 @@ pub(in crate::cube) fn round(
     #[comptime] format: Format,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    let (first, second, _) = grid;
-    let mantissa_bits = comptime!(format.element.mantissa_bits() as i32);
-    if comptime!(!format.has_exponent()) {
-        round_float_scale(x, grid, draw, known, format.element, rounding)
-    } else if comptime!(format.keeps_non_finite()) {
-        let special = x & ABS >= INFINITY;
-        let finite = select(special, 0, x);
-        let rounded = round_to_grid(finite, first, second, draw, mantissa_bits, rounding);
-        select(special, x, rounded)
-    } else if comptime!(format.subnormals == Subnormals::FlushElements) {
-        let abs = x & ABS;
-        let normal = (x & SIGN) | select(abs < IMPLICIT, 0, abs);
-        round_to_grid(normal, first, second, draw, mantissa_bits, rounding)
+    if comptime!(format.has_exponent()) {
+        round_to_power_grid(x, grid, draw, comptime!(format.block()), rounding)
     } else {
-        round_to_grid(x, first, second, draw, mantissa_bits, rounding)
+        round_float_scale(x, grid, draw, known, format.element, rounding)
     }
-}
-
-/// Rounds to the grid of the exponent of the smallest number with all its mantissa bits and the pattern of the largest
-/// number, or NaN.
-#[cube]
-fn round_to_grid(
-    x: u32,
-    emin: u32,
-    largest: u32,
-    draw: u32,
-    #[comptime] mantissa_bits: i32,
-    #[comptime] rounding: Rounding,
-) -> u32 {
-    let is_nan = largest > INFINITY;
-    let abs = select(is_nan, 0, x & ABS);
-    let magnitude = round_magnitude(abs, emin as i32, draw, mantissa_bits, rounding);
-    select(is_nan, NAN, (x & SIGN) | min(magnitude, largest))
 }
 
 /// The code of the scale NaN, of exponents.

@@ -1,10 +1,11 @@
 //! The scalar rules of microexponents and block floating point.
 
-use super::grid::{Grid, StepElement, Steps};
+use super::grid::{StepElement, Steps};
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::format::{BlockFormat, NonFinite, Subnormals};
 use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::words::{Int, Word};
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
 
@@ -75,26 +76,34 @@ impl FixedPointRule {
 
     /// The shift d of a sub-block.
     #[inline(always)]
-    pub(crate) fn shift(&self, [amax, sub_amax]: [u32; 2]) -> i32 {
-        let below = (amax >> MANTISSA_BITS) as i32 - (sub_amax >> MANTISSA_BITS) as i32;
-        below.min(self.largest_shift)
+    pub(crate) fn shift<W: Word>(&self, [amax, sub_amax]: [W; 2]) -> W::Int {
+        let below = Self::field(amax) - Self::field(sub_amax);
+        below.smaller(self.largest_shift.into())
+    }
+
+    /// The exponent field of a magnitude.
+    #[inline(always)]
+    fn field<W: Word>(abs: W) -> W::Int {
+        (abs >> (MANTISSA_BITS as u32).into()).to_int()
     }
 
     #[inline(always)]
-    pub(super) fn grid(&self, amax: u32, sub_amax: u32) -> Grid {
-        let shared = (amax >> MANTISSA_BITS) as i32;
-        let exponent = shared - self.shift([amax, sub_amax]) - BIAS;
-        let grid = self.grid_of(exponent);
-        let max = if amax >= INFINITY { NAN } else { grid.max };
-        Steps { max, ..grid }.words()
+    pub(super) fn grid<W: Word>(&self, amax: W, sub_amax: W) -> Steps<W> {
+        let mut exponent = Self::field(amax) - BIAS.into();
+        if self.largest_shift > 0 {
+            exponent = exponent - self.shift([amax, sub_amax]);
+        }
+        let Steps { emin, max } = self.grid_of(exponent);
+        let max = W::select(amax.is_below(INFINITY.into()), max, NAN.into());
+        Steps { emin, max }
     }
 
     /// The grid of a sub-block whose scale is 2^`exponent`.
     #[inline(always)]
-    pub(super) fn grid_of(&self, exponent: i32) -> Steps {
+    pub(super) fn grid_of<W: Word>(&self, exponent: W::Int) -> Steps<W> {
         Steps {
             emin: exponent,
-            max: bits::scale(self.max, exponent),
+            max: W::from(self.max).scale(exponent),
         }
     }
 

@@ -39,7 +39,7 @@ impl FloatFormat {
         let abs = x.to_bits() & ABS;
         let kept = if abs < self.flush_below() { 0 } else { abs };
         let rounded =
-            round_magnitude::<R>(kept, self.mantissa_bits() as i32, 1 - self.bias(), draw);
+            round_magnitude::<R, _>(kept, self.mantissa_bits() as i32, 1 - self.bias(), draw);
         let finite = if rounded > self.max().to_bits() {
             INFINITY
         } else {

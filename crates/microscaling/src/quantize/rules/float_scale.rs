@@ -194,7 +194,7 @@ impl FloatScaleRule {
             max,
             ..
         } = self.element;
-        round_magnitude::<R>(scaled.min(max), mantissa_bits, emin, draw)
+        round_magnitude::<R, _>(scaled.min(max), mantissa_bits, emin, draw)
     }
 
     #[inline(always)]

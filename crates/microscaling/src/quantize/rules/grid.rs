@@ -1,6 +1,7 @@
 //! Rounding an element to the numbers that its block can hold, for any block with a power-of-two scale.
 
 use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
+use crate::round::words::Word;
 use crate::round::{RoundingRule, round_magnitude};
 
 /// Data that the elements of a block share, as two words, so that there can be arrays of each. Each rule has its own
@@ -9,11 +10,11 @@ pub(crate) type Grid = [u32; 2];
 
 /// The grid of a block with a power-of-two scale.
 #[derive(Clone, Copy)]
-pub(crate) struct Steps {
+pub struct Steps<W: Word = u32> {
     /// Exponent of the smallest number with all its mantissa bits.
-    pub(crate) emin: i32,
+    pub emin: W::Int,
     /// Pattern of the largest number, or of NaN if everything becomes NaN.
-    pub(crate) max: u32,
+    pub max: W,
 }
 
 impl Steps {
@@ -45,22 +46,25 @@ impl StepElement {
     /// Rounds one element.
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
-        let Steps { emin, max } = Steps::of(grid);
-        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-        let special = self.keeps_special && abs >= INFINITY;
-        let counted = if special || abs < self.flush_below {
-            0
-        } else {
-            abs
-        };
-        let magnitude = round_magnitude::<R>(counted, self.mantissa_bits, emin, draw);
-        let saturated = sign | magnitude.min(max);
-        f32::from_bits(if max > INFINITY {
-            NAN
-        } else if special {
-            x.to_bits()
-        } else {
-            saturated
-        })
+        f32::from_bits(self.round_word::<R, _>(Steps::of(grid), x.to_bits(), draw))
+    }
+
+    /// Rounds the element with the pattern `x`.
+    #[inline(always)]
+    pub(crate) fn round_word<R: RoundingRule, W: Word>(&self, steps: Steps<W>, x: W, draw: W) -> W {
+        let Steps { emin, max } = steps;
+        let abs = x & ABS.into();
+        let special = !abs.is_below(INFINITY.into());
+        // Of a block that becomes NaN, and of what stays as it is, nothing that is computed counts.
+        let mut counted = W::select(special, 0.into(), abs);
+        if self.flush_below > 0 {
+            counted = W::select(abs.is_below(self.flush_below.into()), 0.into(), counted);
+        }
+        let magnitude = round_magnitude::<R, _>(counted, self.mantissa_bits, emin, draw);
+        let mut result = (x & SIGN.into()) | magnitude.smaller(max);
+        if self.keeps_special {
+            result = W::select(special, x, result);
+        }
+        W::select(W::from(INFINITY).is_below(max), NAN.into(), result)
     }
 }

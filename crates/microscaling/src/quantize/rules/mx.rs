@@ -2,13 +2,14 @@
 //! implementation (GPU, intrinsics) must match it bit for bit.
 
 use super::element_row::ElementRow;
-use super::grid::{Grid, StepElement, Steps};
+use super::grid::{StepElement, Steps};
 use super::rms::RmsScale;
 use super::scale::PowerScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::format::{BlockFormat, Subnormals};
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::words::{Int, Word};
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
 
@@ -73,37 +74,39 @@ impl MxRule {
     /// The exponent of the scale of a block whose largest magnitude has the pattern `amax`, and whether
     /// the scale is NaN; the exponent means nothing then.
     #[inline(always)]
-    pub(crate) fn scale(&self, [amax, choice]: [u32; 2]) -> (i32, bool) {
+    pub(crate) fn scale<W: Word>(&self, [amax, choice]: [W; 2]) -> (W::Int, W::Condition) {
         let exponent = match self.power {
             Some(power) => power.exponent(amax, &self.row),
-            None => choice as i32 - EXPONENT_OFFSET,
+            None => choice.to_int() - EXPONENT_OFFSET.into(),
         };
-        let nan = amax >= INFINITY || exponent > self.largest_exponent;
-        (exponent.max(-self.largest_exponent), nan)
+        let largest = W::Int::from(self.largest_exponent);
+        let nan = !amax.is_below(INFINITY.into()) | largest.is_below(exponent);
+        (exponent.larger((-self.largest_exponent).into()), nan)
     }
 
     /// The grid of a block with the scale 2^scale.
     #[inline(always)]
-    pub(super) fn grid_of(&self, scale: i32) -> Steps {
+    pub(super) fn grid_of<W: Word>(&self, scale: W::Int) -> Steps<W> {
         Steps {
-            emin: self.row.emin + scale,
-            max: bits::scale(self.row.max, scale).min(self.row.top),
+            emin: scale + self.row.emin.into(),
+            max: W::from(self.row.max)
+                .scale(scale)
+                .smaller(self.row.top.into()),
         }
     }
 
     /// The grid of any block.
     #[inline(always)]
-    pub(super) fn grid(&self, amax: u32, choice: u32) -> Grid {
+    pub(super) fn grid<W: Word>(&self, amax: W, choice: W) -> Steps<W> {
         let (scale, nan) = self.scale([amax, choice]);
-        let Steps { emin, max } = self.grid_of(scale);
-        let max = if nan {
-            NAN
-        } else if amax < self.flush_below {
-            0
-        } else {
-            max
-        };
-        Steps { emin, max }.words()
+        // Of a scale that is too large no number is computed.
+        let scale = W::Int::select(nan, 0.into(), scale);
+        let Steps { emin, mut max } = self.grid_of(scale);
+        if self.flush_below > 0 {
+            max = W::select(amax.is_below(self.flush_below.into()), 0.into(), max);
+        }
+        let max = W::select(nan, NAN.into(), max);
+        Steps { emin, max }
     }
 
     /// The code of the scale of a block of zeros.

@@ -1,8 +1,9 @@
-//! Blocks whose scales are powers of two, many at a time: for those who write them elsewhere than in place.
+//! Blocks whose scales are powers of two, for other crates: many blocks at a time, and the rules for words.
 
-use super::{BlockRule, ElementRule, TOGETHER, UnitElement};
+use super::{BlockRule, ElementRule, Steps, TOGETHER, UnitElement};
 use crate::format::BlockFormat;
 use crate::round::RoundingRule;
+use crate::round::words::Word;
 
 /// Blocks of one length without sub-blocks, whose scales are powers of two and follow from the largest magnitude alone.
 #[derive(Clone, Copy)]
@@ -51,5 +52,28 @@ impl PowerBlocks {
     #[inline(always)]
     pub fn round<R: RoundingRule>(&self, rule: R, x: f32, scale: u32) -> u32 {
         rule.ordinary_unscaled(&self.element, scale, x, 0).to_bits()
+    }
+}
+
+/// The rules of blocks whose scales are powers of two, for numbers and for the words of a device's kernel.
+#[derive(Clone, Copy)]
+pub struct PowerRules(BlockRule);
+
+impl PowerRules {
+    /// The rules of a format, if its scales are powers of two.
+    pub fn of(format: &BlockFormat) -> Option<Self> {
+        let rule = BlockRule::of(format, None);
+        rule.has_powers_of_two().then_some(Self(rule))
+    }
+
+    /// The grid of a block, from its largest counted magnitude and its [refinement](BlockRule::refinement).
+    pub fn grid<W: Word>(&self, amax: W, refinement: W) -> Steps<W> {
+        self.0.steps(amax, refinement)
+    }
+
+    /// Rounds the element with the pattern `x`.
+    pub fn round<R: RoundingRule, W: Word>(&self, steps: Steps<W>, x: W, draw: W) -> W {
+        let element = self.0.step_element().expect("grids are steps");
+        element.round_word::<R, _>(steps, x, draw)
     }
 }

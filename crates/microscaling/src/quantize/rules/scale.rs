@@ -2,7 +2,8 @@
 
 use super::element_row::ElementRow;
 use crate::format::{Headroom, ScaleMode};
-use crate::round::bits::{self, BIAS, IMPLICIT, MANTISSA_BITS};
+use crate::round::bits::{BIAS, IMPLICIT, MANTISSA_BITS};
+use crate::round::words::{Int, Word};
 
 /// The choice of a power of two as the scale of a block, in every mode with any headroom.
 ///
@@ -61,20 +62,20 @@ impl PowerScale {
     /// The exponent s for a block whose largest magnitude is the finite float32 with pattern `amax`, before it is limited to what
     /// the scale can hold. A block of zeros counts as 2^−126.
     #[inline(always)]
-    pub(crate) fn exponent(self, amax: u32, element: &ElementRow) -> i32 {
-        if amax == 0 {
-            return 1 - BIAS - element.emax;
-        }
+    pub(crate) fn exponent<W: Word>(self, amax: W, element: &ElementRow) -> W::Int {
         let (magnitude, emax) = match self.divides {
-            true => (bits::product(amax, element.inverse_max), 0),
+            true => (amax.product(element.inverse_max.into()), 0),
             false => (amax, element.emax),
         };
-        let (significand, unit) = bits::parts(magnitude);
+        let (significand, unit) = magnitude.parts();
         let log2 = match self.keeps_subnormals {
-            true => MANTISSA_BITS,
-            false => bits::log2(significand),
+            true => MANTISSA_BITS.into(),
+            false => significand.log2(),
         };
-        let normal = significand << (MANTISSA_BITS - log2).clamp(0, 31);
-        unit + log2 + ((normal + self.addend) >> MANTISSA_BITS) as i32 - 1 - emax
+        let normal = significand << (W::Int::from(MANTISSA_BITS) - log2).within(0, 31).to_word();
+        let carried = (normal + self.addend.into()) >> (MANTISSA_BITS as u32).into();
+        let exponent = unit + log2 + carried.to_int() - (1 + emax).into();
+        let of_zeros = W::Int::from(1 - BIAS - element.emax);
+        W::Int::select(amax.equals(0.into()), of_zeros, exponent)
     }
 }

@@ -26,7 +26,7 @@ impl UnitElement {
         let limited = scaled.to_bits().min(self.max);
         let unit = if R::USES_DRAWS {
             let counted = if abs < self.flush_below { 0 } else { limited };
-            round_magnitude::<R>(counted, self.mantissa_bits, self.emin, draw)
+            round_magnitude::<R, _>(counted, self.mantissa_bits, self.emin, draw)
         } else {
             round_normal::<R>(limited, self.mantissa_bits, pow2(self.emin))
         };
@@ -40,7 +40,7 @@ impl UnitElement {
         let magnitude = if R::USES_DRAWS {
             let counted = if abs < self.flush_below { 0 } else { abs };
             let emin = self.emin + (scale >> MANTISSA_BITS) as i32 - BIAS;
-            round_magnitude::<R>(counted, self.mantissa_bits, emin, draw)
+            round_magnitude::<R, _>(counted, self.mantissa_bits, emin, draw)
         } else {
             let smallest = scale.wrapping_add(pow2(self.emin).wrapping_sub(ONE));
             round_normal::<R>(abs, self.mantissa_bits, smallest)

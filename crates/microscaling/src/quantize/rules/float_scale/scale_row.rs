@@ -66,7 +66,8 @@ impl ScaleRow {
     pub(crate) fn round_stochastically(&self, scale: u32, draw: u32) -> u32 {
         let mantissa_bits = (MANTISSA_BITS as u32 - self.dropped) as i32;
         let emin = bits::exponent(self.smallest_normal);
-        let rounded = round_magnitude::<Stochastic>(scale.min(self.max), mantissa_bits, emin, draw);
+        let rounded =
+            round_magnitude::<Stochastic, _>(scale.min(self.max), mantissa_bits, emin, draw);
         rounded.max(self.min)
     }
 

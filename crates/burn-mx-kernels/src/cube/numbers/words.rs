@@ -1,0 +1,220 @@
+//! The words of a kernel that is being written: a rule over `microscaling`'s [`Word`] becomes the instructions of a device.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::mem::swap;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Not, Shl, Shr, Sub};
+
+use cubecl::ir::{ManagedVariable, Scope};
+use cubecl::prelude::*;
+use microscaling::internal::{Condition, Int, Word};
+
+use super::bits;
+
+thread_local! {
+    static KERNEL: RefCell<Kernel> = RefCell::new(Kernel {
+        scope: Scope::root(false),
+        values: Vec::new(),
+    });
+}
+
+/// The kernel that this thread writes.
+struct Kernel {
+    scope: Scope,
+    /// What the words of the rule stand for.
+    values: Vec<ManagedVariable>,
+}
+
+/// Writes the steps of `rule` into `scope`. The values do not outlive the rule: it returns variables.
+pub(in crate::cube) fn written<T>(scope: &mut Scope, rule: impl FnOnce() -> T) -> T {
+    KERNEL.with_borrow_mut(|kernel| swap(scope, &mut kernel.scope));
+    let result = rule();
+    KERNEL.with_borrow_mut(|kernel| {
+        swap(scope, &mut kernel.scope);
+        kernel.values.clear();
+    });
+    result
+}
+
+/// A value of the kernel: a word, a number with a sign, or what a comparison says.
+pub(in crate::cube) struct KernelValue<T> {
+    index: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T> Clone for KernelValue<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for KernelValue<T> {}
+
+impl<T: CubePrimitive> KernelValue<T> {
+    /// The value of a variable.
+    pub(in crate::cube) fn of(value: NativeExpand<T>) -> Self {
+        KERNEL.with_borrow_mut(|kernel| {
+            kernel.values.push(value.expand);
+            Self {
+                index: kernel.values.len() - 1,
+                kind: PhantomData,
+            }
+        })
+    }
+
+    /// The variable with the value.
+    pub(in crate::cube) fn variable(self) -> NativeExpand<T> {
+        KERNEL.with_borrow(|kernel| kernel.values[self.index].clone().into())
+    }
+
+    /// An instruction with this value, or several.
+    fn then<U: CubePrimitive>(
+        self,
+        write: impl FnOnce(&mut Scope, NativeExpand<T>) -> NativeExpand<U>,
+    ) -> KernelValue<U> {
+        let value = self.variable();
+        let result = KERNEL.with_borrow_mut(|kernel| write(&mut kernel.scope, value));
+        KernelValue::of(result)
+    }
+
+    /// An instruction with two values.
+    fn with<U: CubePrimitive, V: CubePrimitive>(
+        self,
+        other: KernelValue<U>,
+        write: impl FnOnce(&mut Scope, NativeExpand<T>, NativeExpand<U>) -> NativeExpand<V>,
+    ) -> KernelValue<V> {
+        let other = other.variable();
+        self.then(|scope, value| write(scope, value, other))
+    }
+
+    /// One value, or the other.
+    fn selected(condition: KernelValue<bool>, then: Self, otherwise: Self) -> Self {
+        let otherwise = otherwise.variable();
+        condition.with(then, |scope, condition, then| {
+            select::expand(scope, condition, then, otherwise)
+        })
+    }
+}
+
+impl From<u32> for KernelValue<u32> {
+    fn from(value: u32) -> Self {
+        Self::of(value.into())
+    }
+}
+
+impl From<i32> for KernelValue<i32> {
+    fn from(value: i32) -> Self {
+        Self::of(value.into())
+    }
+}
+
+/// Operators that are one instruction.
+macro_rules! operators {
+    ($($operator:ident::$method:ident: $instruction:ident of $($kind:ty),+;)*) => {$($(
+        impl $operator for KernelValue<$kind> {
+            type Output = Self;
+
+            fn $method(self, other: Self) -> Self {
+                self.with(other, |scope, a, b| $instruction::expand(scope, a, b))
+            }
+        }
+    )+)*};
+}
+
+operators! {
+    Add::add: add of u32, i32;
+    Sub::sub: sub of u32, i32;
+    Shl::shl: shl of u32, i32;
+    Shr::shr: shr of u32;
+    BitAnd::bitand: bitand of u32;
+    BitAnd::bitand: and of bool;
+    BitOr::bitor: bitor of u32;
+    BitOr::bitor: or of bool;
+    BitXor::bitxor: bitxor of u32;
+}
+
+impl Not for KernelValue<u32> {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        self.then(|scope, value| not::expand(scope, value))
+    }
+}
+
+impl Not for KernelValue<bool> {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        self.then(|scope, value| not::expand(scope, value))
+    }
+}
+
+impl Condition for KernelValue<bool> {}
+
+impl Word for KernelValue<u32> {
+    type Int = KernelValue<i32>;
+    type Condition = KernelValue<bool>;
+
+    fn is_below(self, limit: Self) -> Self::Condition {
+        self.with(limit, |scope, a, b| lt::expand(scope, a, b))
+    }
+
+    fn equals(self, other: Self) -> Self::Condition {
+        self.with(other, |scope, a, b| eq::expand(scope, a, b))
+    }
+
+    fn select(condition: Self::Condition, then: Self, otherwise: Self) -> Self {
+        Self::selected(condition, then, otherwise)
+    }
+
+    fn to_int(self) -> Self::Int {
+        self.then(i32::__expand_cast_from)
+    }
+
+    fn log2(self) -> Self::Int {
+        self.then(bits::log2::expand)
+    }
+
+    fn split(self) -> (Self, Self) {
+        let value = self.variable();
+        let parts = KERNEL.with_borrow_mut(|kernel| bits::split::expand(&mut kernel.scope, value));
+        (Self::of(parts.0), Self::of(parts.1))
+    }
+
+    fn scale(self, exponent: Self::Int) -> Self {
+        self.with(exponent, bits::scale::expand)
+    }
+
+    fn product(self, other: Self) -> Self {
+        self.with(other, bits::product::expand)
+    }
+
+    fn smaller(self, other: Self) -> Self {
+        self.with(other, |scope, a, b| min::expand(scope, a, b))
+    }
+}
+
+impl Int for KernelValue<i32> {
+    type Word = KernelValue<u32>;
+    type Condition = KernelValue<bool>;
+
+    fn is_below(self, limit: Self) -> Self::Condition {
+        self.with(limit, |scope, a, b| lt::expand(scope, a, b))
+    }
+
+    fn select(condition: Self::Condition, then: Self, otherwise: Self) -> Self {
+        Self::selected(condition, then, otherwise)
+    }
+
+    fn to_word(self) -> Self::Word {
+        self.then(u32::__expand_cast_from)
+    }
+
+    fn larger(self, other: Self) -> Self {
+        self.with(other, |scope, a, b| max::expand(scope, a, b))
+    }
+
+    fn smaller(self, other: Self) -> Self {
+        self.with(other, |scope, a, b| min::expand(scope, a, b))
+    }
+}

@@ -1,0 +1,163 @@
+//! The words that rules compute on. A rule over [`Word`] is written once: a processor computes it with numbers, and the kernel
+//! of a device gets its steps as instructions.
+
+use super::bits::{self, MANTISSA_BITS};
+use core::ops::{Add, BitAnd, BitOr, BitXor, Not, Shl, Shr, Sub};
+
+/// A word of 32 bits: a float32 pattern, or a whole number without a sign. No sum, difference or shift leaves its range.
+pub trait Word:
+    Copy
+    + From<u32>
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + BitAnd<Output = Self>
+    + BitOr<Output = Self>
+    + BitXor<Output = Self>
+    + Not<Output = Self>
+    + Shl<Output = Self>
+    + Shr<Output = Self>
+{
+    /// A whole number with a sign, such as an exponent.
+    type Int: Int<Word = Self, Condition = Self::Condition>;
+    /// What a comparison says.
+    type Condition: Condition;
+
+    /// Whether this word is less than a limit.
+    fn is_below(self, limit: Self) -> Self::Condition;
+    /// Whether two words are equal.
+    fn equals(self, other: Self) -> Self::Condition;
+    /// One word, or the other.
+    fn select(condition: Self::Condition, then: Self, otherwise: Self) -> Self;
+    /// The same bits, with a sign.
+    fn to_int(self) -> Self::Int;
+    /// floor(log2(n)) of a word n < 2^24; −127 for 0.
+    fn log2(self) -> Self::Int;
+    /// [`bits::split`]: significand and the rest of a pattern without a sign.
+    fn split(self) -> (Self, Self);
+    /// [`bits::scale`]: this pattern times 2^exponent.
+    fn scale(self, exponent: Self::Int) -> Self;
+    /// The float32 product of two finite patterns without signs, rounded half to even.
+    fn product(self, other: Self) -> Self;
+
+    /// The smaller one of two words.
+    #[inline(always)]
+    fn smaller(self, other: Self) -> Self {
+        Self::select(self.is_below(other), self, other)
+    }
+
+    /// [`bits::parts`]: significand · 2^unit of a pattern without a sign.
+    #[inline(always)]
+    fn parts(self) -> (Self, Self::Int) {
+        let (significand, base) = self.split();
+        let field = (base >> (MANTISSA_BITS as u32).into()).to_int();
+        (significand, field + bits::LOWEST_EXPONENT.into())
+    }
+}
+
+/// A whole number with a sign, of 32 bits.
+pub trait Int:
+    Copy + From<i32> + Add<Output = Self> + Sub<Output = Self> + Shl<Output = Self>
+{
+    /// A number without a sign.
+    type Word;
+    /// What a comparison says.
+    type Condition;
+
+    /// Whether this number is less than a limit.
+    fn is_below(self, limit: Self) -> Self::Condition;
+    /// One number, or the other.
+    fn select(condition: Self::Condition, then: Self, otherwise: Self) -> Self;
+    /// The same bits, without a sign.
+    fn to_word(self) -> Self::Word;
+
+    /// The larger one of two numbers.
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        Self::select(self.is_below(other), other, self)
+    }
+
+    /// The smaller one of two numbers.
+    #[inline(always)]
+    fn smaller(self, other: Self) -> Self {
+        Self::select(self.is_below(other), self, other)
+    }
+
+    /// This number, or the end of a range that is nearest to it.
+    #[inline(always)]
+    fn within(self, least: i32, most: i32) -> Self {
+        self.larger(least.into()).smaller(most.into())
+    }
+}
+
+/// What a comparison says.
+pub trait Condition:
+    Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
+{
+}
+
+impl Condition for bool {}
+
+impl Word for u32 {
+    type Int = i32;
+    type Condition = bool;
+
+    #[inline(always)]
+    fn is_below(self, limit: Self) -> bool {
+        self < limit
+    }
+
+    #[inline(always)]
+    fn equals(self, other: Self) -> bool {
+        self == other
+    }
+
+    #[inline(always)]
+    fn select(condition: bool, then: Self, otherwise: Self) -> Self {
+        if condition { then } else { otherwise }
+    }
+
+    #[inline(always)]
+    fn to_int(self) -> i32 {
+        self as i32
+    }
+
+    #[inline(always)]
+    fn log2(self) -> i32 {
+        bits::log2(self)
+    }
+
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        bits::split(self)
+    }
+
+    #[inline(always)]
+    fn scale(self, exponent: i32) -> Self {
+        bits::scale(self, exponent)
+    }
+
+    #[inline(always)]
+    fn product(self, other: Self) -> Self {
+        bits::product(self, other)
+    }
+}
+
+impl Int for i32 {
+    type Word = u32;
+    type Condition = bool;
+
+    #[inline(always)]
+    fn is_below(self, limit: Self) -> bool {
+        self < limit
+    }
+
+    #[inline(always)]
+    fn select(condition: bool, then: Self, otherwise: Self) -> Self {
+        if condition { then } else { otherwise }
+    }
+
+    #[inline(always)]
+    fn to_word(self) -> u32 {
+        self as u32
+    }
+}
