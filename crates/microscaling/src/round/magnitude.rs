@@ -1,6 +1,6 @@
 //! Rounding a magnitude to a grid: the one place where bits are dropped.
 
-use super::bits::{self, BIAS, IMPLICIT, MANTISSA_BITS};
+use super::bits::{self, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
 use super::mode::{RoundingRule, Upper};
 use super::words::{Int, Word};
 use core::ops::{Range, RangeInclusive};
@@ -17,10 +17,10 @@ pub fn round_magnitude<R: RoundingRule, W: Word>(
     emin: W::Int,
     draw: W,
 ) -> W {
-    // The significand counts units of 2^unit.
-    let (significand, unit) = abs.parts();
-    let base = abs - significand;
-    let finest = emin - unit;
+    // The significand counts units of 2^(-149 + field).
+    let (significand, base) = abs.split();
+    let field = (base >> (MANTISSA_BITS as u32).into()).to_int();
+    let finest = emin - LOWEST_EXPONENT.into() - field;
     let wanted = significand.log2().larger(finest) - mantissa_bits.into();
     let shift = wanted.within(0, R::MAX_SHIFT).to_word();
     let kept = if R::USES_DRAWS {
@@ -45,9 +45,9 @@ pub fn round_magnitude<R: RoundingRule, W: Word>(
     // A carry goes where it belongs: into the exponent field.
     let mut carried = rounded + base;
     if R::USES_DRAWS {
-        // One step, which is longer than a significand: 2^(unit + wanted), a normal number.
-        let field = (unit + wanted + BIAS.into()).to_word();
-        let step = field << (MANTISSA_BITS as u32).into();
+        // One step, which is longer than a significand: 2^(-149 + field + wanted), a normal number.
+        let step = (field + wanted - (MANTISSA_BITS - 1).into()).to_word();
+        let step = step << (MANTISSA_BITS as u32).into();
         carried = W::select(W::from(2 * IMPLICIT).is_below(rounded), step, carried);
     }
     W::select(rounded.equals(0.into()), 0.into(), carried)
