@@ -1,0 +1,9 @@
+//! The generated texts equal the library.
+
+mod blocks;
+mod compiled;
+mod dots;
+mod elements;
+mod errors;
+mod numbers;
+mod p3109;
