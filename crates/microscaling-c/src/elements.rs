@@ -34,6 +34,8 @@ pub(crate) fn set(
     values.set("bits", element.bits());
     values.hex("mask", 2 * sign - 1);
     values.hex("sign", sign);
+    values.hex("sign_less", sign - 1);
+    values.hex("top_fraction", (1 << element.mantissa_bits()) - 1);
     values.set("mantissa_bits", element.mantissa_bits());
     values.set("emin", element.emin());
     values.set("emax", element.emax());

@@ -18,5 +18,6 @@ pub(crate) fn set(values: &mut Values, format: P3109Format) {
     values.set("fits_float32", format.fits_float32());
     values.hex("nan_code", format.nan());
     values.hex("max_code", largest);
+    values.hex("sign_less", (1 << (format.bits() - 1)) - 1);
     values.set("infinity", infinity.map(|code| format!("{code:x}")));
 }

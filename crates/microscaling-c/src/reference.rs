@@ -95,11 +95,51 @@ impl Reference {
 
     /// The C99 header: one text for each format, accumulator and prefix.
     pub fn header(&self) -> String {
-        self.text("c/header.h")
+        self.text("c/header.h", &[])
     }
 
-    fn text(&self, template: &str) -> String {
+    /// The model of elements and blocks in plain SystemVerilog: a package with the prefix as its name, and modules. Sums are left out.
+    ///
+    /// # Errors
+    /// [`ReferenceError::Part`] of blocks as long as an axis: a bit vector has a length.
+    pub fn systemverilog(&self) -> Result<String, ReferenceError> {
+        self.check_length()?;
+        Ok(self.text("sv/package.sv", &[]))
+    }
+
+    /// The header's functions for SystemVerilog's DPI: a package with imports, and a C source that includes the file `header`. A
+    /// simulator compiles the source, whose file is `source`. Rows of a dot product have at most
+    /// [`DPI_ELEMENTS`](Self::DPI_ELEMENTS) elements.
+    ///
+    /// # Errors
+    /// [`ReferenceError::Part`] of blocks as long as an axis: a bit vector has a length.
+    pub fn dpi(&self, header: &str, source: &str) -> Result<[String; 2], ReferenceError> {
+        self.check_length()?;
+        let names = [("header", header), ("source", source)];
+        Ok(["sv/dpi.sv", "sv/dpi.c"].map(|template| self.text(template, &names)))
+    }
+
+    /// The most elements of a row that DPI sums up.
+    pub const DPI_ELEMENTS: usize = 1024;
+
+    fn check_length(&self) -> Result<(), ReferenceError> {
+        match self.subject {
+            Subject::Block(format) if format.group_size() == 0 => Err(ReferenceError::Part {
+                format: format.to_string(),
+                part: "block_size",
+                got: "0".into(),
+                allowed: "at least 1: a vector of SystemVerilog has a length",
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn text(&self, template: &str, names: &[(&'static str, &str)]) -> String {
         let mut values = self.values.clone();
+        for (name, value) in names {
+            values.set(name, *value);
+        }
+        values.set("prefix", self.prefix.as_str());
         values.set("title", format!("{} in integers", self.subject));
         values.set("command", self.command());
         values.set("version", env!("CARGO_PKG_VERSION"));

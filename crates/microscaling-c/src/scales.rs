@@ -2,6 +2,7 @@
 
 use crate::elements::{self, specials_name};
 use crate::error::ReferenceError;
+use crate::reference::Reference;
 use crate::template::Values;
 use microscaling::{BlockFormat, NonFinite, ScaleFormat, Subnormals};
 
@@ -14,6 +15,10 @@ pub(crate) fn set(values: &mut Values, format: &BlockFormat) -> Result<(), Refer
     values.set("block_text", text);
     values.set("block_size", format.group_size());
     values.set("square", format.square);
+    let size = format.group_size();
+    values.set("elements", if format.square { size * size } else { size });
+    let row = Reference::DPI_ELEMENTS;
+    values.set("dot_blocks", if size == 0 { 1 } else { row.div_ceil(size) });
     values.set("headroom", !format.headroom.is_none());
     values.set("headroom_text", format.headroom.to_string());
     values.set("fixed_steps", format.has_fixed_steps());
@@ -25,6 +30,8 @@ pub(crate) fn set(values: &mut Values, format: &BlockFormat) -> Result<(), Refer
         values.set("sub_block_size", shifts.block_size);
         values.set("sub_blocks", format.block_size.div_ceil(shifts.block_size));
         values.set("largest_shift", shifts.largest());
+        // A vector has at least one bit.
+        values.set("shift_bits", shifts.bits.max(1));
     }
     match format.has_exponent() {
         true => set_power(values, format),
@@ -73,6 +80,8 @@ const MOST_ELEMENTS: usize = 1 << 16;
 
 fn set_power(values: &mut Values, format: &BlockFormat) {
     values.set("scale", "power");
+    values.set("scale_code_bits", 8);
+    values.hex("nan_scale", 0xff);
     values.set("largest_scale", -format.scale.emin());
     values.set("scale_type_emin", -127);
     let power = format.power_scale();
@@ -119,6 +128,8 @@ fn set_float(values: &mut Values, format: &BlockFormat) {
     values.set("scale", "float");
     values.set("soft_products", true);
     values.set("scale_bits", scale.bits());
+    values.set("scale_code_bits", scale.bits());
+    values.set("tensor_max_text", format.tensor_max().to_string());
     values.set("float32_scale", scale == ScaleFormat::FLOAT32);
     values.set("scale_mantissa_bits", scale.mantissa_bits());
     values.set("scale_emin", scale.emin());

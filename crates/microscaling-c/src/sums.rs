@@ -1,6 +1,7 @@
 //! The values of an accumulator.
 
 use crate::error::ReferenceError;
+use crate::reference::Reference;
 use crate::subject::Subject;
 use crate::template::Values;
 use microscaling::{ElementFormat, Rounding};
@@ -45,6 +46,7 @@ pub(crate) fn set(values: &mut Values, accumulator: &Accumulator, element: Eleme
     values.set("accumulator_text", accumulator.to_string());
     values.set("order", order.name());
     values.set("terms", order.terms());
+    values.set("dot_elements", Reference::DPI_ELEMENTS);
     values.set("group", order.group());
     values.set("promote_every", accumulator.promote_every);
     let scale_at = match accumulator.scale_at {

@@ -45,6 +45,17 @@ templates! {
     "c/integer.h",
     "c/dot.h",
     "c/p3109.h",
+    "sv/package.sv",
+    "sv/numbers.sv",
+    "sv/element.sv",
+    "sv/products.sv",
+    "sv/scale.sv",
+    "sv/block_modules.sv",
+    "sv/element_modules.sv",
+    "sv/p3109.sv",
+    "sv/p3109_modules.sv",
+    "sv/dpi.sv",
+    "sv/dpi.c",
 }
 
 /// The names that templates have for the prefix of functions, types and constants.

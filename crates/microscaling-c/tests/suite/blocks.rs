@@ -1,141 +1,27 @@
 //! Blocks: quantized and dequantized, against packed tensors.
 
-use crate::compiled::{Compiled, has_compiler, mode_number};
-use crate::numbers::block;
-use microscaling::{BlockFormat, NonFinite, Packed, PackedView, RandomStream, Rounding};
+use crate::cases::{block_cases, full, read, record};
+use crate::compiled::{Compiled, has_compiler};
+use microscaling::{BlockFormat, PackedView, RandomStream};
 use microscaling_c::{Reference, Subject};
 
-/// A tensor of a few blocks, and its codes by the library.
-struct Case {
-    data: Vec<f32>,
-    draws: Vec<u32>,
-    rounding: Rounding,
-    packed: Packed,
-}
-
-/// Elements of a full block.
-fn full(format: &BlockFormat) -> usize {
-    match (format.group_size(), format.square) {
-        (0, _) => 23,
-        (size, true) => size * size,
-        (size, false) => size,
-    }
-}
-
-fn case(format: &BlockFormat, seed: u64) -> Case {
-    let size = full(format);
-    let stream = RandomStream::new(seed, 3);
-    let count = match (format.group_size(), format.square) {
-        (0, _) | (_, true) => size,
-        // Several blocks, the last one shorter.
-        _ => size * 2 + 1 + stream.draw(1 << 41) as usize % size,
-    };
-    let mut data: Vec<f32> = (0..count.div_ceil(size) as u64)
-        .flat_map(|i| block(seed * 8 + i, size, format.element))
-        .take(count)
-        .collect();
-    if format.non_finite == NonFinite::Kept {
-        // Packed tensors have no codes for others.
-        data.iter_mut()
-            .filter(|x| !x.is_finite())
-            .for_each(|x| *x = 1.0);
-    }
-    let rounding = Rounding::ALL[seed as usize % 4];
-    let shape = match format.square {
-        true => vec![format.block_size; 2],
-        false => vec![count],
-    };
-    let rounder = rounding.with(stream);
-    let packed = Packed::encode(*format, &data, &shape, shape.len() - 1, rounder).unwrap();
-    let draws = (0..count as u64).map(|i| stream.draw(i)).collect();
-    Case {
-        data,
-        draws,
-        rounding,
-        packed,
-    }
-}
-
-/// The number of bytes that a block's scale and shifts take.
-fn record(format: &BlockFormat) -> (usize, usize) {
-    let scale = format.scale.bits().div_ceil(8) as usize;
-    let shifts = format.shifts.map_or(0, |shifts| {
-        let bits = format.block_size.div_ceil(shifts.block_size) * shifts.bits as usize;
-        bits.div_ceil(8)
-    });
-    (scale, shifts)
-}
-
-/// The scale and the shifts of a block's record.
-fn read(format: &BlockFormat, bytes: &[u8]) -> (u32, Vec<u32>) {
-    let (scale, _) = record(format);
-    let code = bytes[..scale]
-        .iter()
-        .rev()
-        .fold(0, |code, byte| code << 8 | u32::from(*byte));
-    let shifts = format.shifts.map_or(vec![], |shifts| {
-        let bit = |at: usize| u32::from(bytes[scale + at / 8] >> (at % 8) & 1);
-        let bits = shifts.bits as usize;
-        let shift = |i: usize| (0..bits).map(|k| bit(i * bits + k) << k).sum();
-        (0..format.block_size.div_ceil(shifts.block_size))
-            .map(shift)
-            .collect()
-    });
-    (code, shifts)
-}
-
-fn check(text: &str, cases: u64) {
+fn check(text: &str, count: u64) {
     let format: BlockFormat = text.parse().unwrap();
     let subject = Subject::Block(format);
     let compiled = Compiled::new(&Reference::new(subject).unwrap(), subject, false);
-    let cases: Vec<Case> = (0..cases).map(|seed| case(&format, seed)).collect();
-    let size = full(&format);
+    let cases = block_cases(&format, count);
     let mut commands = Vec::new();
     for case in &cases {
-        let tensor_scale = case.packed.tensor_scale().unwrap_or(1.0).to_bits();
-        for (x, draws) in case.data.chunks(size).zip(case.draws.chunks(size)) {
-            commands.extend([2, x.len() as u32, mode_number(case.rounding), tensor_scale]);
-            commands.extend(x.iter().map(|x| x.to_bits()));
-            commands.extend(draws);
-        }
+        commands.extend([2, case.x.len() as u32, case.mode, case.tensor_scale]);
+        commands.extend(case.x.iter().chain(&case.draws));
     }
-    let mut got = compiled.run(commands).into_iter();
-    let (scale_bytes, shift_bytes) = record(&format);
+    let got = compiled.run(commands);
+    let mut rest = &got[..];
     for (number, case) in cases.iter().enumerate() {
-        let (codes, values) = (case.packed.view().codes(), case.packed.decode());
-        let records = case.packed.scales().chunks_exact(scale_bytes + shift_bytes);
-        for (i, record) in records.enumerate() {
-            let (scale, shifts) = read(&format, record);
-            assert_eq!(
-                got.next(),
-                Some(scale),
-                "{text}: case {number}, scale of block {i}"
-            );
-            let elements = case.data.iter().enumerate().skip(i * size).take(size);
-            for (at, x) in elements {
-                let place = format!(
-                    "{text}: case {number}, element {at}, {x:e} by {}",
-                    case.rounding
-                );
-                let shift = got.next().unwrap();
-                if let Some(sub) = format.shifts {
-                    let in_block = at % size;
-                    if in_block < size.div_ceil(sub.block_size) {
-                        let rest = case.data.len() - i * size;
-                        let wanted = if in_block < rest.min(size).div_ceil(sub.block_size) {
-                            shifts[in_block]
-                        } else {
-                            0
-                        };
-                        assert_eq!(shift, wanted, "{place}: shift");
-                    }
-                }
-                assert_eq!(got.next(), Some(codes[at]), "{place}: code");
-                assert_eq!(got.next(), Some(values[at].to_bits()), "{place}: value");
-            }
-        }
+        let words = case.check(&format!("{text}: block {number}"), rest);
+        rest = &rest[words..];
     }
-    assert_eq!(got.next(), None);
+    assert!(rest.is_empty());
     if format.shifts.is_none() && !format.square {
         check_codes(&format, &compiled);
     }
@@ -195,7 +81,7 @@ fn check_codes(format: &BlockFormat, compiled: &Compiled) {
     }
 }
 
-const MX: [&str; 27] = [
+pub(crate) const MX: [&str; 27] = [
     "mxfp8_e4m3",
     "mxfp8_e5m2",
     "mxfp6_e3m2",
@@ -225,7 +111,7 @@ const MX: [&str; 27] = [
     "mx(element=float(exponent_bits=4,mantissa_bits=3,bias=8,specials=fnuz),block_size=8,scale_mode=even)",
 ];
 
-const FIXED_STEPS: [&str; 7] = [
+pub(crate) const FIXED_STEPS: [&str; 7] = [
     "mx4",
     "mx6",
     "mx9",
@@ -235,7 +121,7 @@ const FIXED_STEPS: [&str; 7] = [
     "microexponent(bit_width=32,block_size=3,sub_block_size=3,shift_bits=0)",
 ];
 
-const FLOAT_SCALES: [&str; 18] = [
+pub(crate) const FLOAT_SCALES: [&str; 18] = [
     "nvfp4",
     "nvfp4(tensor_scale=true)",
     "nvfp4(tensor_scale=true,headroom=17/16)",

@@ -57,7 +57,11 @@ static void block(void)
     ref_dequantize_block(scale, TENSOR_SCALE SUB codes, n, values);
     put(scale);
     for (i = 0; i < n; i++) {
-        put(shifts[i]);
+#ifdef SHIFTS
+        put(shifts[i / REF_SUB_BLOCK_SIZE]);
+#else
+        put(0);
+#endif
         put(codes[i]);
         put(values[i]);
     }

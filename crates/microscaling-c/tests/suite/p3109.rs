@@ -6,7 +6,7 @@ use microscaling::RandomStream;
 use microscaling::p3109::{CodeValue, P3109Format, P3109Rounding, Projection, Saturation};
 use microscaling_c::{Reference, Subject};
 
-const ROUNDINGS: [&str; 9] = [
+pub(crate) const ROUNDINGS: [&str; 9] = [
     "TowardZero",
     "TowardPositive",
     "TowardNegative",

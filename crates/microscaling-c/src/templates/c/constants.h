@@ -24,7 +24,7 @@ typedef enum {
 /* Blocks: {{ block_text }} */
 {% if block_size > 0 %}#define MX_BLOCK_SIZE {{ block_size }}
 {% endif %}{% if scale == "power" %}#define MX_LARGEST_SCALE {{ largest_scale }}   /* the scale is 2^-E to 2^E; its code is the exponent plus 127 */
-#define MX_NAN_SCALE 0xffu            /* code of the scale of a block that is NaN */
+#define MX_NAN_SCALE 0x{{ nan_scale }}u            /* code of the scale of a block that is NaN */
 {% else %}#define MX_SCALE_BITS {{ scale_bits }}
 #define MX_NAN_SCALE 0x{{ nan_scale }}u            /* code of the scale of a block that is NaN */
 #define MX_LEAST_SCALE 0x{{ least_scale }}u     /* the smallest scale, as a float32 */

@@ -1,0 +1,402 @@
+//! SystemVerilog in simulators, against the library; and what Verilator's lint and Yosys say of it.
+
+use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX};
+use crate::cases::{BlockCase, block_cases, full};
+use crate::compiled::accepts;
+use crate::numbers::{bfloat16, midpoints, patterns};
+use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
+use microscaling::{BlockFormat, ElementFormat, RandomStream, Rounding};
+use microscaling_c::{Reference, Subject};
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// The programs that read SystemVerilog.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Tool {
+    Icarus,
+    Verilator,
+    /// The C functions in Verilator.
+    Dpi,
+}
+
+/// Whether a program is installed. A test without one does nothing, and says so.
+fn has(program: &str, version: &str) -> bool {
+    let there = Command::new(program).arg(version).output().is_ok();
+    if !there {
+        eprintln!("there is no `{program}`: not tested");
+    }
+    there
+}
+
+impl Tool {
+    fn is_installed(self) -> bool {
+        match self {
+            Self::Icarus => has("iverilog", "-V"),
+            Self::Verilator | Self::Dpi => has("verilator", "--version") && has("g++", "--version"),
+        }
+    }
+}
+
+/// A format's files in a folder: the model, its C, and the cases of a bench.
+struct Bench {
+    folder: TempDir,
+    reference: Reference,
+    defines: Vec<&'static str>,
+}
+
+impl Bench {
+    fn new(subject: Subject, bench: &str, cases: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let reference = Reference::new(subject).unwrap();
+        let reference = reference.with_prefix("model").unwrap();
+        let [package, source] = reference.dpi("model.h", "dpi.c").unwrap();
+        for (name, text) in [
+            ("model.sv", reference.systemverilog().unwrap().as_str()),
+            ("model.h", &reference.header()),
+            ("dpi.sv", &package),
+            ("dpi.c", &source),
+            ("bench.sv", bench),
+            ("cases.hex", cases),
+        ] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let mut defines = Vec::new();
+        if let Subject::Block(format) = subject {
+            defines.extend(format.tensor_scale.then_some("-DTENSOR"));
+            defines.extend(format.shifts.is_some().then_some("-DSHIFTS"));
+        }
+        Self {
+            folder,
+            reference,
+            defines,
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    /// The result of each case.
+    fn results(&self, tool: Tool) -> Vec<Vec<u32>> {
+        let mut build = match tool {
+            Tool::Icarus => {
+                let mut icarus = self.command("iverilog");
+                icarus.args([
+                    "-g2012",
+                    "-Wall",
+                    "-Wno-timescale",
+                    "-s",
+                    "bench",
+                    "-o",
+                    "simulation",
+                ]);
+                icarus.args(&self.defines).args(["model.sv", "bench.sv"]);
+                icarus
+            }
+            Tool::Verilator | Tool::Dpi => {
+                let mut verilator = self.command("verilator");
+                verilator.args([
+                    "--binary",
+                    "--timing",
+                    "--top-module",
+                    "bench",
+                    "-CFLAGS",
+                    "-O0",
+                    "-Wno-fatal",
+                    "-Wno-lint",
+                ]);
+                verilator.args(["-o", "../simulation"]).args(&self.defines);
+                verilator.arg("model.sv");
+                if tool == Tool::Dpi {
+                    verilator.args(["-DDPI", "dpi.sv", "dpi.c", "-CFLAGS", "-I.."]);
+                }
+                verilator.arg("bench.sv");
+                verilator
+            }
+        };
+        let output = build.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{build:?}\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let mut run = match tool {
+            Tool::Icarus => {
+                let mut vvp = self.command("vvp");
+                vvp.arg("simulation");
+                vvp
+            }
+            _ => self.command("./simulation"),
+        };
+        let output = run.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = fs::read_to_string(self.folder.path().join("results.hex")).unwrap();
+        let word = |word: &str| u32::from_str_radix(word, 16).unwrap_or_else(|_| panic!("{word}"));
+        text.lines()
+            .map(|line| line.split_whitespace().map(word).collect())
+            .collect()
+    }
+
+    /// Verilator has no warning, and Yosys makes circuits, without a latch or a loop.
+    fn lint(&self) {
+        let text = self.reference.systemverilog().unwrap();
+        let modules = text.lines().filter_map(|line| line.strip_prefix("module "));
+        for module in modules.map(|rest| rest.split([' ', '(']).next().unwrap()) {
+            if has("verilator", "--version") {
+                accepts(self.command("verilator").args([
+                    "--lint-only",
+                    "-Wall",
+                    "--top-module",
+                    module,
+                    "model.sv",
+                ]));
+            }
+            if has("yosys", "-V") {
+                let script = format!(
+                    "read_verilog -sv model.sv; hierarchy -check -top {module}; proc; check -assert; select -assert-none t:$dlatch t:$dff"
+                );
+                accepts(self.command("yosys").args(["-q", "-p", &script]));
+            }
+        }
+    }
+}
+
+/// A vector with element 0 in its lowest bits.
+fn vector(words: &[u32], length: usize) -> String {
+    let missing = std::iter::repeat_n(&0, length - words.len());
+    let words = missing.chain(words.iter().rev());
+    words.map(|word| format!("{word:08x}")).collect()
+}
+
+fn block_bench(format: &BlockFormat, cases: &[BlockCase]) -> Bench {
+    let mut text = String::new();
+    let size = full(format);
+    for case in cases {
+        let [x, draws] = [&case.x, &case.draws].map(|words| vector(words, size));
+        writeln!(text, "{x} {draws} {:x} {:x}", case.mode, case.tensor_scale).unwrap();
+    }
+    Bench::new(
+        Subject::Block(*format),
+        include_str!("block_bench.sv"),
+        &text,
+    )
+}
+
+fn check_block(text: &str, count: u64, tools: &[Tool], lint: bool) {
+    let format: BlockFormat = text.parse().unwrap();
+    let mut cases = block_cases(&format, count);
+    if text.contains("rms") {
+        // Zeros at the end change the mean.
+        cases.retain(|case| case.x.len() == full(&format));
+    }
+    let bench = block_bench(&format, &cases);
+    if lint {
+        bench.lint();
+    }
+    for tool in tools.iter().filter(|tool| tool.is_installed()) {
+        let results = bench.results(*tool);
+        assert_eq!(results.len(), cases.len(), "{text} {tool:?}");
+        for (number, (case, got)) in cases.iter().zip(results).enumerate() {
+            case.check(&format!("{text}: {tool:?}, block {number}"), &got);
+        }
+    }
+}
+
+fn check_element(text: &str, count: usize, tools: &[Tool], lint: bool) {
+    let element: ElementFormat = text.parse().unwrap();
+    let inputs = midpoints(element)
+        .into_iter()
+        .chain(bfloat16().step_by(41))
+        .chain(patterns(3, 500));
+    let stream = RandomStream::new(4, 4);
+    let mut inputs: Vec<u32> = inputs.collect();
+    let step = (inputs.len() / count).max(1);
+    inputs = inputs
+        .into_iter()
+        .step_by(step)
+        .filter(|x| f32::from_bits(*x).is_finite())
+        .collect();
+    let mut cases = Vec::new();
+    for (i, x) in inputs.into_iter().enumerate() {
+        for (mode, rounding) in Rounding::ALL.into_iter().enumerate() {
+            let draw = stream.draw((4 * i + mode) as u64);
+            let format = BlockFormat::mx(element, 1);
+            let value = format
+                .round_scaled(f32::from_bits(x), 1.0, 1.0, rounding, draw)
+                .to_bits();
+            let value = if value == 1 << 31 && !element.has_negative_zero() {
+                0
+            } else {
+                value
+            };
+            cases.push(([x, crate::compiled::mode_number(rounding), draw], value));
+        }
+    }
+    let mut lines = String::new();
+    for ([x, mode, draw], _) in &cases {
+        writeln!(lines, "{x:x} {mode:x} {draw:x}").unwrap();
+    }
+    let bench = Bench::new(
+        Subject::Element(element),
+        include_str!("element_bench.sv"),
+        &lines,
+    );
+    if lint {
+        bench.lint();
+    }
+    for tool in tools.iter().filter(|tool| tool.is_installed()) {
+        let results = bench.results(*tool);
+        assert_eq!(results.len(), cases.len(), "{text} {tool:?}");
+        for ((case, value), got) in cases.iter().zip(results) {
+            let [code, decoded] = got[..] else {
+                panic!("{got:?}")
+            };
+            assert_eq!(decoded, *value, "{text} {tool:?}: {case:x?}");
+            assert_eq!(
+                element.decode(code).to_bits(),
+                *value,
+                "{text} {tool:?}: {case:x?}"
+            );
+        }
+    }
+}
+
+fn check_p3109(name: &str, count: u64, tools: &[Tool], lint: bool) {
+    const ROUNDINGS: [&str; 9] = crate::p3109::ROUNDINGS;
+    let format: P3109Format = name.parse().unwrap();
+    let stream = RandomStream::new(6, 6);
+    let codes = (0..1_u32 << format.bits()).filter_map(|code| format.decode(code).to_f32());
+    let mut numbers: Vec<f32> = codes.filter(|x| x.is_finite()).collect();
+    numbers.sort_by(f32::total_cmp);
+    let means = numbers
+        .windows(2)
+        .map(|pair| (pair[0] / 2.0 + pair[1] / 2.0).to_bits());
+    let near = means.flat_map(|x| [x.saturating_sub(1), x, x + 1]);
+    let special = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        -0.0,
+        f32::MAX,
+        f32::MIN,
+    ]
+    .map(f32::to_bits);
+    let inputs = special.into_iter().chain(patterns(5, count)).chain(near);
+    let (mut lines, mut wanted) = (String::new(), Vec::new());
+    for (i, x) in inputs.enumerate() {
+        for (mode, name) in ROUNDINGS.iter().enumerate() {
+            let bits = if mode < 6 {
+                0
+            } else {
+                1 + stream.draw(i as u64) % 31
+            };
+            let random = stream.draw(1 << 32 | i as u64) & ((1_u64 << bits) - 1) as u32;
+            let number = (i + mode) % 3;
+            let rounding = P3109Rounding::named(name, bits, random).unwrap();
+            let saturation = [
+                Saturation::SatFinite,
+                Saturation::SatPropagate,
+                Saturation::SatNone,
+            ][number];
+            writeln!(lines, "{x:x} {mode:x} {number:x} {bits:x} {random:x}").unwrap();
+            let number = f64::from(f32::from_bits(x));
+            wanted.push(format.project(
+                number,
+                Projection {
+                    rounding,
+                    saturation,
+                },
+            ));
+        }
+    }
+    let bench = Bench::new(
+        Subject::P3109(format),
+        include_str!("p3109_bench.sv"),
+        &lines,
+    );
+    if lint {
+        bench.lint();
+    }
+    for tool in tools.iter().filter(|tool| tool.is_installed()) {
+        let results = bench.results(*tool);
+        assert_eq!(results.len(), wanted.len(), "{name} {tool:?}");
+        for (line, (wanted, got)) in lines.lines().zip(wanted.iter().zip(results)) {
+            let value = format.decode(*wanted).to_f32().unwrap().to_bits();
+            assert_eq!(got, [*wanted, value], "{name} {tool:?}: {line}");
+        }
+    }
+}
+
+/// A small part of the tests below.
+#[test]
+fn icarus_equals_the_library() {
+    let icarus = &[Tool::Icarus];
+    for text in ["mxfp8_e4m3", "mxfp4", "mx6"] {
+        check_block(text, 20, icarus, text == "mxfp4");
+    }
+    check_block(
+        "block(element=e2m1,scale=ue4m3,block_size=4,tensor_scale=true)",
+        20,
+        icarus,
+        true,
+    );
+    check_element("fp8_e5m2", 300, icarus, true);
+    check_p3109("binary8p4se", 20, icarus, true);
+}
+
+/// Every format of the tests of C, in two simulators, and by C in one of them.
+#[test]
+#[ignore = "takes minutes"]
+fn simulators_equal_the_library() {
+    let all = &[Tool::Icarus, Tool::Verilator, Tool::Dpi];
+    let formats = MX.iter().chain(&FIXED_STEPS).chain(&FLOAT_SCALES);
+    for (i, text) in formats
+        .filter(|text| !text.contains("block_size=0"))
+        .enumerate()
+    {
+        // Verilator compiles a model for seconds: a part of the formats.
+        let tools = if i % 4 == 0 { &all[..] } else { &all[..1] };
+        check_block(text, 200, tools, true);
+    }
+    for (i, text) in [
+        "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp4_e2m1", "int8", "e1m2", "bfloat16", "float16",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let tools = if i % 3 == 0 { &all[..] } else { &all[..1] };
+        check_element(text, 5000, tools, true);
+    }
+    for (i, text) in [
+        "binary8p4se",
+        "binary8p3sf",
+        "binary8p5ue",
+        "binary8p2uf",
+        "binary8p1sf",
+        "binary6p6uf",
+        "binary3p1se",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let tools = if i % 3 == 0 { &all[..] } else { &all[..1] };
+        check_p3109(text, 300, tools, true);
+    }
+}
+
+#[test]
+fn blocks_as_long_as_an_axis_are_named() {
+    let reference = Reference::new("mx(element=fp4_e2m1,block_size=0)".parse().unwrap()).unwrap();
+    let error = reference.systemverilog().unwrap_err().to_string();
+    assert!(error.contains("block_size is 0"), "{error}");
+    assert!(reference.dpi("a.h", "a.c").is_err());
+}
