@@ -30,7 +30,7 @@ pub enum ReferenceError {
         /// The reason.
         source: AccumulateError,
     },
-    /// The prefix is no identifier of C.
+    /// C does not allow names with this prefix.
     #[error("prefix is `{got}`, expected letters of ASCII, digits and `_`, with a letter in front")]
     Prefix {
         /// The given prefix.

@@ -56,7 +56,7 @@ impl Reference {
     ///
     /// # Errors
     /// * [`ReferenceError::Accumulator`]: the chip has no unit for such operands, or the accumulator's fields do not fit the blocks.
-    /// * [`ReferenceError::Part`]: the format's numbers are no products of an element and a scale.
+    /// * [`ReferenceError::Part`]: some numbers of the format have other factors than an element and a scale.
     pub fn with_accumulator(mut self, accumulation: Accumulation) -> Result<Self, ReferenceError> {
         let accumulator = sums::of(&accumulation, self.subject)?;
         let element = match self.subject {

@@ -26,7 +26,7 @@ pub(crate) struct CReferenceArgs {
     /// Also write elements and blocks in plain SystemVerilog, which is synthesizable
     #[arg(long, value_name = "FILE.sv")]
     systemverilog: Option<PathBuf>,
-    /// Also write a package that imports the C functions into a simulator, and beside it FILE.c, which the simulator compiles
+    /// Also write a package that imports the C functions into a simulator, and FILE.c, which the simulator compiles
     #[arg(long, value_name = "FILE.sv")]
     dpi: Option<PathBuf>,
     /// Replace files that exist

@@ -14,6 +14,10 @@ module bench;
   logic [SCALE_BITS-1:0] scale;
   logic [31:0] tensor_scale;
   logic [1:0] rounding;
+  // What is read; a simulator may not see that $fscanf changes a signal.
+  logic [32*BLOCK_SIZE-1:0] read_x, read_draws;
+  logic [31:0] read_tensor_scale;
+  logic [1:0] read_rounding;
   integer in, out, got, i;
 `ifdef SHIFTS
   logic [SHIFT_BITS*SUB_BLOCKS-1:0] shifts;
@@ -39,8 +43,12 @@ module bench;
   initial begin
     in = $fopen("cases.hex", "r");
     out = $fopen("results.hex", "w");
-    got = $fscanf(in, "%h %h %h %h\n", x, draws, rounding, tensor_scale);
+    got = $fscanf(in, "%h %h %h %h\n", read_x, read_draws, read_rounding, read_tensor_scale);
     while (got == 4) begin
+      x = read_x;
+      draws = read_draws;
+      rounding = read_rounding;
+      tensor_scale = read_tensor_scale;
       #1;
 `ifdef DPI
       // The same results by the C functions.
@@ -82,7 +90,7 @@ module bench;
       end
 `endif
       $fwrite(out, "\n");
-      got = $fscanf(in, "%h %h %h %h\n", x, draws, rounding, tensor_scale);
+      got = $fscanf(in, "%h %h %h %h\n", read_x, read_draws, read_rounding, read_tensor_scale);
     end
     $fclose(out);
     $finish;

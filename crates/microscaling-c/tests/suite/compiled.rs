@@ -63,6 +63,20 @@ impl Compiled {
             .arg("-o")
             .arg(at("alone.o"));
         accepts(&mut alone);
+        if Command::new("c++").arg("--version").output().is_ok() {
+            let mut cxx = Command::new("c++");
+            cxx.args([
+                "-x",
+                "c++",
+                "-std=c++11",
+                "-Wall",
+                "-Wextra",
+                "-pedantic",
+                "-Werror",
+                "-fsyntax-only",
+            ]);
+            accepts(cxx.arg(at("alone.c")));
+        }
         std::fs::write(at("driver.c"), include_str!("driver.c")).unwrap();
         let mut cc = Command::new("cc");
         cc.args(FLAGS)

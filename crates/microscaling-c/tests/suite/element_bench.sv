@@ -6,6 +6,9 @@ module bench;
 `endif
   logic [31:0] x, draw, value;
   logic [1:0] rounding;
+  // What is read; a simulator may not see that $fscanf changes a signal.
+  logic [31:0] read_x, read_draw;
+  logic [1:0] read_rounding;
   logic [ELEMENT_BITS-1:0] code;
   integer in, out, got;
 
@@ -15,8 +18,11 @@ module bench;
   initial begin
     in = $fopen("cases.hex", "r");
     out = $fopen("results.hex", "w");
-    got = $fscanf(in, "%h %h %h\n", x, rounding, draw);
+    got = $fscanf(in, "%h %h %h\n", read_x, read_rounding, read_draw);
     while (got == 3) begin
+      x = read_x;
+      rounding = read_rounding;
+      draw = read_draw;
       #1;
 `ifdef DPI
       $fwrite(out, "%h %h\n", model_dpi_encode_element(x, {30'd0, rounding}, draw),
@@ -24,7 +30,7 @@ module bench;
 `else
       $fwrite(out, "%h %h\n", code, value);
 `endif
-      got = $fscanf(in, "%h %h %h\n", x, rounding, draw);
+      got = $fscanf(in, "%h %h %h\n", read_x, read_rounding, read_draw);
     end
     $fclose(out);
     $finish;

@@ -9,6 +9,12 @@ module bench;
   logic [1:0] saturation;
   logic [4:0] random_bits;
   logic [30:0] random;
+  // What is read; a simulator may not see that $fscanf changes a signal.
+  logic [31:0] read_x;
+  logic [3:0] read_rounding;
+  logic [1:0] read_saturation;
+  logic [4:0] read_random_bits;
+  logic [30:0] read_random;
   logic [BITS-1:0] code;
   integer in, out, got;
 
@@ -18,8 +24,13 @@ module bench;
   initial begin
     in = $fopen("cases.hex", "r");
     out = $fopen("results.hex", "w");
-    got = $fscanf(in, "%h %h %h %h %h\n", x, rounding, saturation, random_bits, random);
+    got = $fscanf(in, "%h %h %h %h %h\n", read_x, read_rounding, read_saturation, read_random_bits, read_random);
     while (got == 5) begin
+      x = read_x;
+      rounding = read_rounding;
+      saturation = read_saturation;
+      random_bits = read_random_bits;
+      random = read_random;
       #1;
 `ifdef DPI
       $fwrite(out, "%h %h\n", model_dpi_project(x, {28'd0, rounding}, {30'd0, saturation}, {27'd0, random_bits}, {1'b0, random}),
@@ -27,7 +38,7 @@ module bench;
 `else
       $fwrite(out, "%h %h\n", code, value);
 `endif
-      got = $fscanf(in, "%h %h %h %h %h\n", x, rounding, saturation, random_bits, random);
+      got = $fscanf(in, "%h %h %h %h %h\n", read_x, read_rounding, read_saturation, read_random_bits, read_random);
     end
     $fclose(out);
     $finish;

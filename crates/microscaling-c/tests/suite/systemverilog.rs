@@ -44,7 +44,12 @@ struct Bench {
     folder: TempDir,
     reference: Reference,
     defines: Vec<&'static str>,
+    /// Elements of a block, or 1.
+    elements: usize,
 }
+
+/// The longest blocks that Yosys reads here.
+const MOST_ELEMENTS: usize = 8;
 
 impl Bench {
     fn new(subject: Subject, bench: &str, cases: &str) -> Self {
@@ -63,7 +68,9 @@ impl Bench {
             fs::write(folder.path().join(name), text).unwrap();
         }
         let mut defines = Vec::new();
+        let mut elements = 1;
         if let Subject::Block(format) = subject {
+            elements = full(&format);
             defines.extend(format.tensor_scale.then_some("-DTENSOR"));
             defines.extend(format.shifts.is_some().then_some("-DSHIFTS"));
         }
@@ -71,6 +78,7 @@ impl Bench {
             folder,
             reference,
             defines,
+            elements,
         }
     }
 
@@ -160,7 +168,8 @@ impl Bench {
                     "model.sv",
                 ]));
             }
-            if has("yosys", "-V") {
+            // Yosys takes long for large blocks, whose elements are alike.
+            if self.elements <= MOST_ELEMENTS && has("yosys", "-V") {
                 let script = format!(
                     "read_verilog -sv model.sv; hierarchy -check -top {module}; proc; check -assert; select -assert-none t:$dlatch t:$dff"
                 );
@@ -340,15 +349,15 @@ fn check_p3109(name: &str, count: u64, tools: &[Tool], lint: bool) {
 #[test]
 fn icarus_equals_the_library() {
     let icarus = &[Tool::Icarus];
-    for text in ["mxfp8_e4m3", "mxfp4", "mx6"] {
-        check_block(text, 20, icarus, text == "mxfp4");
+    for text in ["mxfp8_e4m3", "mx6", "nvfp4"] {
+        check_block(text, 20, icarus, false);
     }
-    check_block(
-        "block(element=e2m1,scale=ue4m3,block_size=4,tensor_scale=true)",
-        20,
-        icarus,
-        true,
-    );
+    for text in [
+        "mx(element=fp4_e2m1,block_size=2)",
+        "block(element=e2m1,scale=ue4m3,block_size=2,tensor_scale=true)",
+    ] {
+        check_block(text, 20, icarus, true);
+    }
     check_element("fp8_e5m2", 300, icarus, true);
     check_p3109("binary8p4se", 20, icarus, true);
 }
@@ -365,7 +374,7 @@ fn simulators_equal_the_library() {
     {
         // Verilator compiles a model for seconds: a part of the formats.
         let tools = if i % 4 == 0 { &all[..] } else { &all[..1] };
-        check_block(text, 200, tools, true);
+        check_block(text, 60, tools, true);
     }
     for (i, text) in [
         "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp4_e2m1", "int8", "e1m2", "bfloat16", "float16",

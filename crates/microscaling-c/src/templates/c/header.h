@@ -4,7 +4,7 @@
  * (microscaling {{ version }}). The text depends on this command alone.
  *
  * Every number in and out is a bit pattern: a float32 as uint32_t, a code in the low bits of a uint32_t. The functions compute with
- * integers alone, need C99 and <stdint.h>, and no library. Results do not depend on the processor or its float state.
+ * integers alone, need C99 (or C++11) and <stdint.h>, and no library. Results do not depend on the processor or its float state.
  */
 #ifndef {{ guard }}
 #define {{ guard }}

@@ -28,8 +28,10 @@ typedef enum {
 } mx_saturation;
 
 /* The value of a code: +-significand * 2^exponent, or NaN, or +-Inf. */
+typedef enum { MX_FINITE, MX_INFINITE, MX_NOT_A_NUMBER } mx_kind;
+
 typedef struct {
-    enum { MX_FINITE, MX_INFINITE, MX_NOT_A_NUMBER } kind;
+    mx_kind kind;
     uint32_t negative;
     uint32_t significand;
     int32_t exponent;

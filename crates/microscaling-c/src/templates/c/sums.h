@@ -1,7 +1,9 @@
 /* A number of a sum: +-(high * 2^64 + low) * 2^unit, or +-Inf, or NaN. `exponent` is the exponent by which sums align the number. For a
  * product this is the sum of the exponents of its factors, each at least the exponent of its type's smallest normal number. */
+typedef enum { MX_FINITE, MX_INFINITE, MX_NOT_A_NUMBER } mx_kind;
+
 typedef struct {
-    enum { MX_FINITE, MX_INFINITE, MX_NOT_A_NUMBER } kind;
+    mx_kind kind;
     uint32_t negative;
     uint64_t high, low;
     int32_t unit;
