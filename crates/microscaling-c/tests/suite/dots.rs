@@ -82,7 +82,7 @@ impl Operands {
         let stream = RandomStream::new(seed, 21);
         let word = |i: u64| stream.draw(i);
         let length = (word(0) % 150) as usize;
-        let (kind, mask) = (word(1) % 5, (1 << self.bits()) - 1);
+        let (kind, mask) = (word(1) % 7, (1 << self.bits()) - 1);
         let mut codes = [0, 1].map(|side| {
             let code = |i: u64| {
                 let code = word(1000 * (side + 1) + i) & mask;
@@ -90,6 +90,9 @@ impl Operands {
                     // Small magnitudes with any sign; large ones.
                     0 => code & (mask / 4 | (mask + 1) / 2),
                     1 => code | mask / 8 * 3,
+                    // Powers of two, between which sums lie on edges; zeros of any sign.
+                    4 => self.power_of_two(code),
+                    5 => code & (mask + 1) / 2,
                     _ => code,
                 };
                 // Few rows have NaN or Inf. No integer is the most negative one.
@@ -127,12 +130,31 @@ impl Operands {
                 .collect::<Vec<u32>>()
         });
         let c = match word(2) % 8 {
+            // Far above the products, and below.
+            _ if kind == 4 => f32::from_bits(word(3) & 0x8000_0000 | (word(4) % 90 + 70) << 23),
+            _ if kind == 5 => f32::from_bits(word(3) & 0x8000_0000),
             0 => f32::from_bits(word(3)),
             1 => -0.0,
             2..5 => 0.0,
             _ => f32::from_bits(word(3) & 0x807f_ffff | (110 + word(4) % 40) << 23),
         };
         Row { codes, scales, c }
+    }
+
+    /// The code of a power of two with a middle exponent, with the sign of a code.
+    fn power_of_two(&self, code: u32) -> u32 {
+        let mantissa_bits = match self.subject {
+            Subject::Block(BlockFormat { element, .. }) | Subject::Element(element) => {
+                element.mantissa_bits()
+            }
+            Subject::P3109(_) => 0,
+        };
+        let sign = 1 << (self.bits() - 1);
+        let middle = (sign >> mantissa_bits) / 2;
+        let field = (middle + code % 32)
+            .saturating_sub(16)
+            .clamp(1, 2 * middle.max(1) - 1);
+        code & sign | (field << mantissa_bits & (sign - 1))
     }
 
     fn negative_of(&self, code: u32) -> u32 {
@@ -221,7 +243,7 @@ fn check(format: &str, accumulator: &str, count: u64) {
         );
     }
     assert!(
-        u64::from(finite) > count / 8,
+        u64::from(finite) > count / 10,
         "{format} {accumulator}: {finite} finite sums of {count}"
     );
 }
@@ -299,6 +321,10 @@ fn dots_equal_the_library() {
         ("int8", "accumulator(order=integer,bits=14)"),
         (
             "int4",
+            "accumulator(order=integer,bits=8,overflow=saturate)",
+        ),
+        (
+            "int4",
             "accumulator(order=integer,bits=62,overflow=saturate)",
         ),
         (
@@ -306,6 +332,6 @@ fn dots_equal_the_library() {
             "accumulator(order=joint,terms=16,fraction_bits=25,output=f32_rz)",
         ),
     ] {
-        check(format, accumulator, 400);
+        check(format, accumulator, 600);
     }
 }
