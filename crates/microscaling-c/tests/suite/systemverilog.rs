@@ -300,14 +300,21 @@ fn check_p3109(name: &str, count: u64, tools: &[Tool], lint: bool) {
         f32::MIN,
     ]
     .map(f32::to_bits);
-    let inputs = special.into_iter().chain(patterns(5, count)).chain(near);
+    let inputs = special
+        .into_iter()
+        .chain(
+            patterns(5, count)
+                .into_iter()
+                .chain(bfloat16().step_by(251)),
+        )
+        .chain(near);
     let (mut lines, mut wanted) = (String::new(), Vec::new());
     for (i, x) in inputs.enumerate() {
         for (mode, name) in ROUNDINGS.iter().enumerate() {
             let bits = if mode < 6 {
                 0
             } else {
-                1 + stream.draw(i as u64) % 31
+                1 + stream.draw(i as u64) % [31, 3][i % 2]
             };
             let random = stream.draw(1 << 32 | i as u64) & ((1_u64 << bits) - 1) as u32;
             let number = (i + mode) % 3;

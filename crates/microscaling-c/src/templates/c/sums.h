@@ -287,11 +287,11 @@ static inline mx_number mx_product_at(const mx_operands *operands, uint32_t i)
     mx_number a = mx_factor(operands, 0, i);
     mx_number b = mx_factor(operands, 1, i);
 {% if flush %}    /* Subnormal factors are zero. */
-    if (a.kind == MX_FINITE && mx_log2(a.low) + a.unit < MX_EMIN) {
+    if (a.kind == MX_FINITE && a.low != 0 && mx_log2(a.low) + a.unit < MX_EMIN) {
         a.low = 0;
         a.negative = 0;
     }
-    if (b.kind == MX_FINITE && mx_log2(b.low) + b.unit < MX_EMIN) {
+    if (b.kind == MX_FINITE && b.low != 0 && mx_log2(b.low) + b.unit < MX_EMIN) {
         b.low = 0;
         b.negative = 0;
     }
