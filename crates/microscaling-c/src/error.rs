@@ -28,7 +28,7 @@ pub enum ReferenceError {
         /// The accumulator.
         accumulator: String,
         /// The reason.
-        source: AccumulateError,
+        source: Box<AccumulateError>,
     },
     /// C does not allow names with this prefix.
     #[error("prefix is `{got}`, expected letters of ASCII, digits and `_`, with a letter in front")]

@@ -33,7 +33,7 @@ pub(crate) fn of(
     })?;
     let error = |source: AccumulateError| ReferenceError::Accumulator {
         accumulator: accumulation.to_string(),
-        source,
+        source: Box::new(source),
     };
     let accumulator = accumulation.of(kind, kind).map_err(error)?;
     accumulator.check(kind, kind).map_err(error)?;

@@ -67,12 +67,19 @@ pub(crate) fn rendered(name: &str, prefix: &str, values: &Values) -> String {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     for (name, text) in TEMPLATES {
         environment
-            .add_template(name, text)
+            .add_template_owned(*name, prefixed(text, prefix))
             .unwrap_or_else(|error| panic!("{name}: {error:#}"));
     }
     let template = environment.get_template(name);
     let text = template.and_then(|template| template.render(&values.0));
     let text = text.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    text + "\n"
+}
+
+/// The text of a template with this prefix. Values come later: their text stays as it is.
+fn prefixed(text: &str, prefix: &str) -> String {
+    const UPPER: &str = "\u{1}";
+    let text = text.replace(PREFIXES[1], UPPER);
     let text = text.replace(PREFIXES[0], &format!("{prefix}_"));
-    text.replace(PREFIXES[1], &format!("{}_", prefix.to_ascii_uppercase())) + "\n"
+    text.replace(UPPER, &format!("{}_", prefix.to_ascii_uppercase()))
 }

@@ -38,7 +38,7 @@ fn check_codes(format: &BlockFormat, compiled: &Compiled) {
         let word = |i: u64| stream.draw(seed * 100 + i);
         let bits = format.element_bits() as usize;
         let mut scales: Vec<u8> = (0..scale_bytes as u64).map(|i| word(i) as u8).collect();
-        if format.scale.bits() % 8 != 0 && scale_bytes > 1 {
+        if !format.scale.bits().is_multiple_of(8) && scale_bytes > 1 {
             *scales.last_mut().unwrap() &= (1 << (format.scale.bits() % 8)) - 1;
         }
         scales.resize(scale_bytes + shift_bytes, 0);

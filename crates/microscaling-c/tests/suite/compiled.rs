@@ -63,7 +63,7 @@ impl Compiled {
             .arg("-o")
             .arg(at("alone.o"));
         accepts(&mut alone);
-        if Command::new("c++").arg("--version").output().is_ok() {
+        if with_dot && Command::new("c++").arg("--version").output().is_ok() {
             let mut cxx = Command::new("c++");
             cxx.args([
                 "-x",

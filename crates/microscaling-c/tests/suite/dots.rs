@@ -82,22 +82,23 @@ impl Operands {
         let stream = RandomStream::new(seed, 21);
         let word = |i: u64| stream.draw(i);
         let length = (word(0) % 150) as usize;
-        let (kind, mask) = (word(1) % 7, (1 << self.bits()) - 1);
+        let (kind, sign) = (word(1) % 7, 1 << (self.bits() - 1));
+        let mask = 2 * sign - 1;
         let mut codes = [0, 1].map(|side| {
             let code = |i: u64| {
                 let code = word(1000 * (side + 1) + i) & mask;
                 let code = match kind {
                     // Small magnitudes with any sign; large ones.
-                    0 => code & (mask / 4 | (mask + 1) / 2),
-                    1 => code | mask / 8 * 3,
+                    0 => code & ((mask / 4) | sign),
+                    1 => code | (mask / 8 * 3),
                     // Powers of two, between which sums lie on edges; zeros of any sign.
                     4 => self.power_of_two(code),
                     // Products that are all −0.
-                    5 => (1 - side as u32) * (mask + 1) / 2,
+                    5 => (1 - side as u32) * sign,
                     _ => code,
                 };
                 // Few rows have NaN or Inf. No integer is the most negative one.
-                let most_negative = self.is_integer() && code == (mask + 1) / 2;
+                let most_negative = self.is_integer() && code == sign;
                 match !most_negative && (self.element(code).is_finite() || kind == 2) {
                     true => code,
                     false => 0,
@@ -254,90 +255,93 @@ fn check_rows(format: &str, accumulator: &str, rows: &[Row]) -> u64 {
     finite
 }
 
+/// Formats of two operands, and the accumulators that sum their products.
+const PAIRS: [(&str, &str); 29] = [
+    ("mxfp8_e4m3", "hopper"),
+    ("mxfp8_e4m3", "hopper_promote128"),
+    ("mxfp8_e5m2", "hopper(promote_every=32,scale_at=promotion)"),
+    ("mxfp8_e4m3", "blackwell"),
+    ("mxfp4", "blackwell"),
+    ("nvfp4", "blackwell"),
+    (
+        "nvfp4(tensor_scale=true)",
+        "accumulator(order=joint,terms=64,fraction_bits=35,group=16,output=f32_rne)",
+    ),
+    (
+        "mxfp6_e3m2",
+        "accumulator(order=joint,terms=4,fraction_bits=60,output=f32_rz)",
+    ),
+    (
+        "mxfp6_e2m3",
+        "accumulator(order=joint,terms=1024,fraction_bits=1,output=e4m3_rz)",
+    ),
+    (
+        "mxfp8_e4m3",
+        "accumulator(order=joint,terms=4,fraction_bits=4,output=e8m4_rz,floor_exponent=-3)",
+    ),
+    ("fp8_e4m3", "hopper"),
+    (
+        "float(exponent_bits=4,mantissa_bits=3,bias=8,specials=fnuz)",
+        "cdna3",
+    ),
+    ("bfloat16", "cdna3"),
+    (
+        "mxfp8_e5m2",
+        "accumulator(order=late,terms=16,fraction_bits=24,interleave=true)",
+    ),
+    (
+        "mxfp8_e5m2",
+        "accumulator(order=late,terms=3,fraction_bits=31,output=bf16_rne)",
+    ),
+    ("float16", "cdna1"),
+    ("bfloat16", "cdna2"),
+    (
+        "mxfp8_e5m2",
+        "accumulator(order=exact,terms=5,output=e8m13_rz)",
+    ),
+    (
+        "mxfp8_e5m2",
+        "accumulator(order=pairs,terms=8,flush=true,output=f16_rne)",
+    ),
+    (
+        "block(element=fp8_e4m3,scale=float32,block_size=16)",
+        "accumulator(order=pairs,terms=4)",
+    ),
+    (
+        "block(element=fp8_e4m3,scale=float32,block_size=16)",
+        "accumulator(order=fma,promote_every=16,scale_at=promotion)",
+    ),
+    ("mxfp8_e4m3", "accumulator(order=fma)"),
+    ("mxfp4", "accumulator(order=fma,output=bf16_rne)"),
+    (
+        "mxint8",
+        "accumulator(order=integer,bits=24,promote_every=32)",
+    ),
+    (
+        "mxint8",
+        "accumulator(order=integer,bits=17,overflow=saturate,promote_every=16)",
+    ),
+    ("int8", "accumulator(order=integer,bits=14)"),
+    (
+        "int4",
+        "accumulator(order=integer,bits=8,overflow=saturate)",
+    ),
+    (
+        "int4",
+        "accumulator(order=integer,bits=62,overflow=saturate)",
+    ),
+    (
+        "mx(element=fp8_e4m3,block_size=0)",
+        "accumulator(order=joint,terms=16,fraction_bits=25,output=f32_rz)",
+    ),
+];
+
 #[test]
 fn dots_equal_the_library() {
     if !has_compiler() {
         return;
     }
-    for (format, accumulator) in [
-        ("mxfp8_e4m3", "hopper"),
-        ("mxfp8_e4m3", "hopper_promote128"),
-        ("mxfp8_e5m2", "hopper(promote_every=32,scale_at=promotion)"),
-        ("mxfp8_e4m3", "blackwell"),
-        ("mxfp4", "blackwell"),
-        ("nvfp4", "blackwell"),
-        (
-            "nvfp4(tensor_scale=true)",
-            "accumulator(order=joint,terms=64,fraction_bits=35,group=16,output=f32_rne)",
-        ),
-        (
-            "mxfp6_e3m2",
-            "accumulator(order=joint,terms=4,fraction_bits=60,output=f32_rz)",
-        ),
-        (
-            "mxfp6_e2m3",
-            "accumulator(order=joint,terms=1024,fraction_bits=1,output=e4m3_rz)",
-        ),
-        (
-            "mxfp8_e4m3",
-            "accumulator(order=joint,terms=4,fraction_bits=4,output=e8m4_rz,floor_exponent=-3)",
-        ),
-        ("fp8_e4m3", "hopper"),
-        (
-            "float(exponent_bits=4,mantissa_bits=3,bias=8,specials=fnuz)",
-            "cdna3",
-        ),
-        ("bfloat16", "cdna3"),
-        (
-            "mxfp8_e5m2",
-            "accumulator(order=late,terms=16,fraction_bits=24,interleave=true)",
-        ),
-        (
-            "mxfp8_e5m2",
-            "accumulator(order=late,terms=3,fraction_bits=31,output=bf16_rne)",
-        ),
-        ("float16", "cdna1"),
-        ("bfloat16", "cdna2"),
-        (
-            "mxfp8_e5m2",
-            "accumulator(order=exact,terms=5,output=e8m13_rz)",
-        ),
-        (
-            "mxfp8_e5m2",
-            "accumulator(order=pairs,terms=8,flush=true,output=f16_rne)",
-        ),
-        (
-            "block(element=fp8_e4m3,scale=float32,block_size=16)",
-            "accumulator(order=pairs,terms=4)",
-        ),
-        (
-            "block(element=fp8_e4m3,scale=float32,block_size=16)",
-            "accumulator(order=fma,promote_every=16,scale_at=promotion)",
-        ),
-        ("mxfp8_e4m3", "accumulator(order=fma)"),
-        ("mxfp4", "accumulator(order=fma,output=bf16_rne)"),
-        (
-            "mxint8",
-            "accumulator(order=integer,bits=24,promote_every=32)",
-        ),
-        (
-            "mxint8",
-            "accumulator(order=integer,bits=17,overflow=saturate,promote_every=16)",
-        ),
-        ("int8", "accumulator(order=integer,bits=14)"),
-        (
-            "int4",
-            "accumulator(order=integer,bits=8,overflow=saturate)",
-        ),
-        (
-            "int4",
-            "accumulator(order=integer,bits=62,overflow=saturate)",
-        ),
-        (
-            "mx(element=fp8_e4m3,block_size=0)",
-            "accumulator(order=joint,terms=16,fraction_bits=25,output=f32_rz)",
-        ),
-    ] {
+    for (format, accumulator) in PAIRS {
         check(format, accumulator, 600);
     }
 }

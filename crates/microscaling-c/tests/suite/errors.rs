@@ -72,6 +72,31 @@ fn prefixes_and_formats_that_are_none_are_named() {
     }
 }
 
+/// A prefix may look like the templates' own.
+#[test]
+fn any_prefix_is_kept() {
+    for prefix in ["mx_a", "MX_A", "mx_MX_mx_", "x"] {
+        let reference = Reference::new("mxfp4".parse().unwrap()).unwrap();
+        let reference = reference.with_prefix(prefix).unwrap();
+        let [header, model] = [reference.header(), reference.systemverilog().unwrap()];
+        let upper = prefix.to_uppercase();
+        assert!(
+            header.contains(&format!(" {prefix}_quantize_block(")),
+            "{header}"
+        );
+        assert!(
+            header.contains(&format!("#define {upper}_NAN ")),
+            "{header}"
+        );
+        assert!(header.contains(&format!("--prefix {prefix}`")), "{header}");
+        assert!(model.contains(&format!("package {prefix}_pkg;")), "{model}");
+        assert!(
+            model.contains(&format!("{prefix}_pkg::BLOCK_SIZE")),
+            "{model}"
+        );
+    }
+}
+
 /// No type but whole numbers of up to 64 bits, no header but `<stdint.h>`, and no function of a library.
 #[test]
 fn headers_have_integers_alone() {

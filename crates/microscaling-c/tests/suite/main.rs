@@ -8,4 +8,5 @@ mod elements;
 mod errors;
 mod numbers;
 mod p3109;
+mod simulators;
 mod systemverilog;

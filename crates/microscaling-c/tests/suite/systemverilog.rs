@@ -4,6 +4,7 @@ use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX};
 use crate::cases::{BlockCase, block_cases, full};
 use crate::compiled::accepts;
 use crate::numbers::{bfloat16, midpoints, patterns};
+use crate::simulators::{Bench, Tool, has};
 use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
 use microscaling::{BlockFormat, ElementFormat, RandomStream, Rounding};
 use microscaling_c::{Reference, Subject};
@@ -12,173 +13,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
-
-/// The programs that read SystemVerilog.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Tool {
-    Icarus,
-    Verilator,
-    /// The C functions in Verilator.
-    Dpi,
-}
-
-/// Whether a program is installed. A test without one does nothing, and says so.
-fn has(program: &str, version: &str) -> bool {
-    let there = Command::new(program).arg(version).output().is_ok();
-    if !there {
-        eprintln!("there is no `{program}`: not tested");
-    }
-    there
-}
-
-impl Tool {
-    fn is_installed(self) -> bool {
-        match self {
-            Self::Icarus => has("iverilog", "-V"),
-            Self::Verilator | Self::Dpi => has("verilator", "--version") && has("g++", "--version"),
-        }
-    }
-}
-
-/// A format's files in a folder: the model, its C, and the cases of a bench.
-struct Bench {
-    folder: TempDir,
-    reference: Reference,
-    defines: Vec<&'static str>,
-    /// Elements of a block, or 1.
-    elements: usize,
-}
-
-/// The longest blocks that Yosys reads here.
-const MOST_ELEMENTS: usize = 8;
-
-impl Bench {
-    fn new(subject: Subject, bench: &str, cases: &str) -> Self {
-        let folder = TempDir::new().unwrap();
-        let reference = Reference::new(subject).unwrap();
-        let reference = reference.with_prefix("model").unwrap();
-        let [package, source] = reference.dpi("model.h", "dpi.c").unwrap();
-        for (name, text) in [
-            ("model.sv", reference.systemverilog().unwrap().as_str()),
-            ("model.h", &reference.header()),
-            ("dpi.sv", &package),
-            ("dpi.c", &source),
-            ("bench.sv", bench),
-            ("cases.hex", cases),
-        ] {
-            fs::write(folder.path().join(name), text).unwrap();
-        }
-        let mut defines = Vec::new();
-        let mut elements = 1;
-        if let Subject::Block(format) = subject {
-            elements = full(&format);
-            defines.extend(format.tensor_scale.then_some("-DTENSOR"));
-            defines.extend(format.shifts.is_some().then_some("-DSHIFTS"));
-        }
-        Self {
-            folder,
-            reference,
-            defines,
-            elements,
-        }
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.current_dir(self.folder.path());
-        command
-    }
-
-    /// The result of each case.
-    fn results(&self, tool: Tool) -> Vec<Vec<u32>> {
-        let mut build = match tool {
-            Tool::Icarus => {
-                let mut icarus = self.command("iverilog");
-                icarus.args([
-                    "-g2012",
-                    "-Wall",
-                    "-Wno-timescale",
-                    "-s",
-                    "bench",
-                    "-o",
-                    "simulation",
-                ]);
-                icarus.args(&self.defines).args(["model.sv", "bench.sv"]);
-                icarus
-            }
-            Tool::Verilator | Tool::Dpi => {
-                let mut verilator = self.command("verilator");
-                verilator.args([
-                    "--binary",
-                    "--timing",
-                    "--top-module",
-                    "bench",
-                    "-CFLAGS",
-                    "-O0",
-                    "-Wno-fatal",
-                    "-Wno-lint",
-                ]);
-                verilator.args(["-o", "../simulation"]).args(&self.defines);
-                verilator.arg("model.sv");
-                if tool == Tool::Dpi {
-                    verilator.args(["-DDPI", "dpi.sv", "dpi.c", "-CFLAGS", "-I.."]);
-                }
-                verilator.arg("bench.sv");
-                verilator
-            }
-        };
-        let output = build.output().unwrap();
-        assert!(
-            output.status.success(),
-            "{build:?}\n{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let mut run = match tool {
-            Tool::Icarus => {
-                let mut vvp = self.command("vvp");
-                vvp.arg("simulation");
-                vvp
-            }
-            _ => self.command("./simulation"),
-        };
-        let output = run.output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let text = fs::read_to_string(self.folder.path().join("results.hex")).unwrap();
-        let word = |word: &str| u32::from_str_radix(word, 16).unwrap_or_else(|_| panic!("{word}"));
-        text.lines()
-            .map(|line| line.split_whitespace().map(word).collect())
-            .collect()
-    }
-
-    /// Verilator has no warning, and Yosys makes circuits, without a latch or a loop.
-    fn lint(&self) {
-        let text = self.reference.systemverilog().unwrap();
-        let modules = text.lines().filter_map(|line| line.strip_prefix("module "));
-        for module in modules.map(|rest| rest.split([' ', '(']).next().unwrap()) {
-            if has("verilator", "--version") {
-                accepts(self.command("verilator").args([
-                    "--lint-only",
-                    "-Wall",
-                    "--top-module",
-                    module,
-                    "model.sv",
-                ]));
-            }
-            // Yosys takes long for large blocks, whose elements are alike.
-            if self.elements <= MOST_ELEMENTS && has("yosys", "-V") {
-                let script = format!(
-                    "read_verilog -sv model.sv; hierarchy -check -top {module}; proc; check -assert; select -assert-none t:$dlatch t:$dff"
-                );
-                accepts(self.command("yosys").args(["-q", "-p", &script]));
-            }
-        }
-    }
-}
 
 /// A vector with element 0 in its lowest bits.
 fn vector(words: &[u32], length: usize) -> String {
@@ -302,11 +136,7 @@ fn check_p3109(name: &str, count: u64, tools: &[Tool], lint: bool) {
     .map(f32::to_bits);
     let inputs = special
         .into_iter()
-        .chain(
-            patterns(5, count)
-                .into_iter()
-                .chain(bfloat16().step_by(251)),
-        )
+        .chain(patterns(5, count).into_iter().chain(bfloat16().step_by(17)))
         .chain(near);
     let (mut lines, mut wanted) = (String::new(), Vec::new());
     for (i, x) in inputs.enumerate() {
