@@ -200,30 +200,43 @@ fn icarus_equals_the_library() {
     check_p3109("binary8p4se", 200, icarus, true);
 }
 
-/// Every format of the tests of C, in two simulators, and by C in one of them.
+/// Icarus for every format; Verilator, and C by DPI in Verilator, for some, as a model compiles for seconds.
+fn tools(number: usize, some: usize) -> &'static [Tool] {
+    const ALL: [Tool; 3] = [Tool::Icarus, Tool::Verilator, Tool::Dpi];
+    if number.is_multiple_of(some) {
+        &ALL
+    } else {
+        &ALL[..1]
+    }
+}
+
 #[test]
 #[ignore = "takes minutes"]
-fn simulators_equal_the_library() {
-    let all = &[Tool::Icarus, Tool::Verilator, Tool::Dpi];
+fn blocks_in_simulators_equal_the_library() {
     let formats = MX.iter().chain(&FIXED_STEPS).chain(&FLOAT_SCALES);
-    for (i, text) in formats
-        .filter(|text| !text.contains("block_size=0"))
-        .enumerate()
-    {
-        // Verilator compiles a model for seconds: a part of the formats.
-        let tools = if i % 4 == 0 { &all[..] } else { &all[..1] };
-        check_block(text, 60, tools, true);
+    let with_length = formats.filter(|text| !text.contains("block_size=0"));
+    for (i, text) in with_length.enumerate() {
+        println!("{text}");
+        check_block(text, 60, tools(i, 4), true);
     }
-    for (i, text) in [
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn elements_in_simulators_equal_the_library() {
+    let formats = [
         "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp4_e2m1", "int8", "e1m2", "bfloat16", "float16",
-    ]
-    .iter()
-    .enumerate()
-    {
-        let tools = if i % 3 == 0 { &all[..] } else { &all[..1] };
-        check_element(text, 5000, tools, true);
+    ];
+    for (i, text) in formats.into_iter().enumerate() {
+        println!("{text}");
+        check_element(text, 5000, tools(i, 3), true);
     }
-    for (i, text) in [
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn formats_of_p3109_in_simulators_equal_the_library() {
+    let formats = [
         "binary8p4se",
         "binary8p3sf",
         "binary8p5ue",
@@ -231,12 +244,10 @@ fn simulators_equal_the_library() {
         "binary8p1sf",
         "binary6p6uf",
         "binary3p1se",
-    ]
-    .iter()
-    .enumerate()
-    {
-        let tools = if i % 3 == 0 { &all[..] } else { &all[..1] };
-        check_p3109(text, 300, tools, true);
+    ];
+    for (i, name) in formats.into_iter().enumerate() {
+        println!("{name}");
+        check_p3109(name, 300, tools(i, 3), true);
     }
 }
 
@@ -285,10 +296,15 @@ fn the_converter_s_faults_are_found() {
     }
     if has("yosys", "-V") {
         let [element, block, _] = sources.map(|path| path.display().to_string());
-        let script = format!(
-            "read_verilog -sv {element} {block}; synth -noabc -top converter; check -assert"
-        );
-        accepts(Command::new("yosys").args(["-q", "-p", &script]));
+        // A circuit for one element, and the block without its elements' gates.
+        for script in [
+            format!("read_verilog -sv {element}; synth -noabc -top fp4_of_fp8; check -assert"),
+            format!(
+                "read_verilog -sv {element} {block}; hierarchy -check -top converter; proc; check -assert"
+            ),
+        ] {
+            accepts(Command::new("yosys").args(["-q", "-p", &script]));
+        }
     }
 }
 
