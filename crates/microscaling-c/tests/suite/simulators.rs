@@ -48,8 +48,19 @@ const MOST_ELEMENTS: usize = 8;
 
 impl Bench {
     pub(crate) fn new(subject: Subject, bench: &str, cases: &str) -> Self {
+        let mut new = Self::of(Reference::new(subject).unwrap(), bench, cases);
+        if let Subject::Block(format) = subject {
+            new.elements = full(&format);
+            let defines = &mut new.defines;
+            defines.extend(format.tensor_scale.then_some("-DTENSOR"));
+            defines.extend(format.shifts.is_some().then_some("-DSHIFTS"));
+        }
+        new
+    }
+
+    /// A bench that needs no defines.
+    pub(crate) fn of(reference: Reference, bench: &str, cases: &str) -> Self {
         let folder = TempDir::new().unwrap();
-        let reference = Reference::new(subject).unwrap();
         let reference = reference.with_prefix("model").unwrap();
         let [package, source] = reference.dpi("model.h", "dpi.c").unwrap();
         for (name, text) in [
@@ -62,18 +73,11 @@ impl Bench {
         ] {
             fs::write(folder.path().join(name), text).unwrap();
         }
-        let mut defines = Vec::new();
-        let mut elements = 1;
-        if let Subject::Block(format) = subject {
-            elements = full(&format);
-            defines.extend(format.tensor_scale.then_some("-DTENSOR"));
-            defines.extend(format.shifts.is_some().then_some("-DSHIFTS"));
-        }
         Self {
             folder,
             reference,
-            defines,
-            elements,
+            defines: Vec::new(),
+            elements: 1,
         }
     }
 
@@ -83,8 +87,8 @@ impl Bench {
         command
     }
 
-    /// The result of each case.
-    pub(crate) fn results(&self, tool: Tool) -> Vec<Vec<u32>> {
+    /// Runs the bench. Returns what it prints.
+    pub(crate) fn simulate(&self, tool: Tool) -> String {
         let mut build = match tool {
             Tool::Icarus => {
                 let mut icarus = self.command("iverilog");
@@ -142,6 +146,12 @@ impl Bench {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The result of each case.
+    pub(crate) fn results(&self, tool: Tool) -> Vec<Vec<u32>> {
+        self.simulate(tool);
         let text = fs::read_to_string(self.folder.path().join("results.hex")).unwrap();
         let word = |word: &str| u32::from_str_radix(word, 16).unwrap_or_else(|_| panic!("{word}"));
         text.lines()

@@ -8,6 +8,7 @@ use crate::simulators::{Bench, Tool, has};
 use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
 use microscaling::{BlockFormat, ElementFormat, RandomStream, Rounding};
 use microscaling_c::{Reference, Subject};
+use microscaling_product::{Accumulation, AccumulatorOperand, Axis, OperandKind};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -248,6 +249,54 @@ fn formats_of_p3109_in_simulators_equal_the_library() {
     for (i, name) in formats.into_iter().enumerate() {
         println!("{name}");
         check_p3109(name, 300, tools(i, 3), true);
+    }
+}
+
+/// Sums by DPI, which Icarus does not have.
+#[test]
+#[ignore = "takes a minute"]
+fn dots_by_dpi_equal_the_library() {
+    if !Tool::Dpi.is_installed() {
+        return;
+    }
+    let format: BlockFormat = "mxfp8_e4m3".parse().unwrap();
+    let kind = OperandKind::of_format(&format).unwrap();
+    let accumulation: Accumulation = "hopper_promote128".parse().unwrap();
+    let reference = Reference::new(Subject::Block(format)).unwrap();
+    let reference = reference.with_accumulator(accumulation).unwrap();
+    let bench = Bench::of(reference, include_str!("dot_bench.sv"), "");
+    let said = bench.simulate(Tool::Dpi);
+    let sums = said
+        .lines()
+        .filter_map(|line| u32::from_str_radix(line, 16).ok());
+    let sums: Vec<u32> = sums.collect();
+    assert_eq!(sums.len(), 71, "{said}");
+    for (length, got) in sums.into_iter().enumerate() {
+        let codes = |factor, offset, modulus| {
+            let code = move |i: usize| (i * factor + offset) % modulus;
+            let number = move |i| format.element.decode(code(i) as u32);
+            (0..length).map(number).collect::<Vec<f32>>()
+        };
+        let elements = [codes(37, 5, 126), codes(91, 130, 255)];
+        let scale = |exponent: i32| 2.0_f32.powi(exponent);
+        let blocks = 0..length.div_ceil(32) as i32;
+        let scales = [
+            blocks.clone().map(|i| scale(i - 7)).collect::<Vec<f32>>(),
+            blocks.map(|i| scale(3 - i)).collect(),
+        ];
+        let operand = |side: usize| AccumulatorOperand {
+            kind,
+            elements: &elements[side],
+            free: Axis {
+                length: 1,
+                stride: length,
+            },
+            summed: Axis { length, stride: 1 },
+            scales: &scales[side],
+        };
+        let rule = accumulation.of(kind, kind).unwrap();
+        let expected = rule.dot(&operand(0), 0, &operand(1), 0, 1.0).unwrap();
+        assert_eq!(got, expected.to_bits(), "{length} elements");
     }
 }
 
