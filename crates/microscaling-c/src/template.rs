@@ -76,7 +76,7 @@ pub(crate) fn rendered(name: &str, prefix: &str, values: &Values) -> String {
     text + "\n"
 }
 
-/// The text of a template with this prefix. Values come later: their text stays as it is.
+/// The text of a template with this prefix. Values come later, and keep their text.
 fn prefixed(text: &str, prefix: &str) -> String {
     const UPPER: &str = "\u{1}";
     let text = text.replace(PREFIXES[1], UPPER);
