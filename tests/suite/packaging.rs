@@ -49,7 +49,7 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 16] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
@@ -62,6 +62,7 @@ const PACKAGES: [&str; 15] = [
     "burn-mx-ptq",
     "burn-mx-record",
     "microscaling",
+    "microscaling-c",
     "microscaling-cli",
     "microscaling-processor",
     "microscaling-product",

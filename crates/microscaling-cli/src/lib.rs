@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod c_reference;
 mod checkpoint;
 mod companions;
 mod convert;
@@ -45,6 +46,8 @@ enum Command {
     Formats(formats::FormatsArgs),
     #[command(name = "p3109")]
     P3109(p3109::P3109Args),
+    #[command(name = "c-reference")]
+    CReference(c_reference::CReferenceArgs),
     /// Print a script that completes the words of this command line: `source <(microscaling completions bash)`
     Completions {
         /// The shell
@@ -79,6 +82,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Convert(args) => convert::run(&args),
         Command::Formats(args) => formats::run(&args),
         Command::P3109(args) => p3109::run(&args),
+        Command::CReference(args) => c_reference::run(&args),
         Command::Completions { shell } => Ok(completions(shell)),
     };
     let printed = done.and_then(|done| {

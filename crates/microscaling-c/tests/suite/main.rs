@@ -1,0 +1,12 @@
+//! The generated texts equal the library.
+
+mod blocks;
+mod cases;
+mod compiled;
+mod dots;
+mod elements;
+mod errors;
+mod numbers;
+mod p3109;
+mod simulators;
+mod systemverilog;
