@@ -1,0 +1,7 @@
+//! Blocks: the set, the inputs that tell rules apart, and a model whose scale and elements neighbouring rules change.
+
+mod inputs;
+mod model;
+mod set;
+
+pub use set::BlockSet;
