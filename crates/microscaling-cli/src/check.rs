@@ -42,7 +42,9 @@ fn open(path: &Path, set: &dyn VectorSet, parts: &[Part]) -> Result<DumpReader, 
 
 pub(crate) fn run(args: &CheckArgs) -> Result<Done, Error> {
     if args.set.trace().is_some() {
-        return Err(Error::Arguments("--trace is an option of `vectors`".to_owned()));
+        return Err(Error::Arguments(
+            "--trace is an option of `vectors`".to_owned(),
+        ));
     }
     let set = args.set.set()?;
     let set = &*set;
@@ -58,7 +60,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Done, Error> {
 
 fn done(set: &dyn VectorSet, report: &CheckReport) -> Done {
     let mut done = Done::default();
-    let CheckReport { cases, differ, examined, .. } = *report;
+    let CheckReport {
+        cases,
+        differ,
+        examined,
+        ..
+    } = *report;
     done.fact("set", set.name());
     done.fact("cases", cases);
     done.fact("differ", differ);
@@ -76,26 +83,49 @@ fn done(set: &dyn VectorSet, report: &CheckReport) -> Done {
     let mut rows = table(["Cause", "Cases", "Share", "Smallest example"]);
     for cause in report.causes.iter().chain(&report.unexplained) {
         let share = 100.0 * cause.cases as f64 / examined.max(1) as f64;
-        rows.add_row([cause.name.clone(), cause.cases.to_string(), format!("{share:.1} %"), cause.example.clone()]);
+        rows.add_row([
+            cause.name.clone(),
+            cause.cases.to_string(),
+            format!("{share:.1} %"),
+            cause.example.clone(),
+        ]);
     }
     done.table("causes", rows);
     if examined < differ {
-        done.text(format!("{examined} of the differences were examined, spread evenly\n"));
+        done.text(format!(
+            "{examined} of the differences were examined, spread evenly\n"
+        ));
     }
     match &report.rules[..] {
         [] if differ > 0 => done.text("No neighbouring rule explains the differences.\n"),
         [] => {}
-        rules => done.text(format!("The device follows another rule: {}\n", rules.join(", and "))),
+        rules => done.text(format!(
+            "The device follows another rule: {}\n",
+            rules.join(", and ")
+        )),
     }
     if !report.also.is_empty() {
-        done.text(format!("These cases do not tell it from: {}\n", report.also.join("; ")));
+        done.text(format!(
+            "These cases do not tell it from: {}\n",
+            report.also.join("; ")
+        ));
     }
     if report.contradicted > 0 {
-        done.text(format!("{} cases agree with the set's rule and contradict the named one\n", report.contradicted));
+        done.text(format!(
+            "{} cases agree with the set's rule and contradict the named one\n",
+            report.contradicted
+        ));
     }
-    if let Some(unexplained) = report.unexplained.as_ref().filter(|_| !report.rules.is_empty()) {
+    if let Some(unexplained) = report
+        .unexplained
+        .as_ref()
+        .filter(|_| !report.rules.is_empty())
+    {
         let share = 100.0 * report.share_unexplained();
-        done.text(format!("Unexplained: {} cases, {share:.1} % of the differences\n", unexplained.cases));
+        done.text(format!(
+            "Unexplained: {} cases, {share:.1} % of the differences\n",
+            unexplained.cases
+        ));
     }
     done
 }

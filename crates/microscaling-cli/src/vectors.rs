@@ -9,8 +9,9 @@ use comfy_table::Table;
 use microscaling::BlockFormat;
 use microscaling_product::Accumulation;
 use microscaling_vectors::{
-    BlockSet, CodeFormat, CodeSet, Cover, DotOperand, DotSet, ElementOverflow, ElementRounding, ElementRule, ElementSet,
-    InputType, SmallResults, VectorForm, VectorSet, VectorWriter, VectorsError,
+    BlockSet, CodeFormat, CodeSet, Cover, DotOperand, DotSet, ElementOverflow, ElementRounding,
+    ElementRule, ElementSet, InputType, SmallResults, VectorForm, VectorSet, VectorWriter,
+    VectorsError,
 };
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
@@ -145,10 +146,17 @@ impl ConversionArgs {
     fn rule(&self) -> Result<ElementRule, Error> {
         let stochastic = self.rounding.is_stochastic();
         if let (Some(bits), false) = (self.random_bits, stochastic) {
-            let text = format!("random-bits is {bits}; rounding {} has no random words", self.rounding);
+            let text = format!(
+                "random-bits is {bits}; rounding {} has no random words",
+                self.rounding
+            );
             return Err(Error::Arguments(text));
         }
-        let small = if self.flush_outputs { SmallResults::FlushedAfterRounding } else { SmallResults::Kept };
+        let small = if self.flush_outputs {
+            SmallResults::FlushedAfterRounding
+        } else {
+            SmallResults::Kept
+        };
         Ok(ElementRule {
             rounding: self.rounding,
             random_bits: self.random_bits.unwrap_or(31),
@@ -164,7 +172,14 @@ impl ConversionArgs {
 impl DotArgs {
     fn set(&self) -> Result<DotSet, Error> {
         let rhs = self.rhs.unwrap_or(self.lhs);
-        let set = DotSet::new(self.accumulator, [self.lhs, rhs], self.length, self.seed, self.limit).map_err(error)?;
+        let set = DotSet::new(
+            self.accumulator,
+            [self.lhs, rhs],
+            self.length,
+            self.seed,
+            self.limit,
+        )
+        .map_err(error)?;
         match self.tell_apart {
             Some(other) => set.telling_apart(other).map_err(error),
             None => Ok(set),
@@ -176,14 +191,28 @@ impl SetCommand {
     pub(crate) fn set(&self) -> Result<Box<dyn VectorSet>, Error> {
         Ok(match self {
             Self::Codes { format, limit } => Box::new(CodeSet::new(*format, *limit)),
-            Self::Elements { format, conversion, exhaustive } => {
-                let ConversionArgs { input, seed, limit, .. } = *conversion;
-                let set = ElementSet::new(*format, input, conversion.rule()?, *exhaustive, seed, limit);
+            Self::Elements {
+                format,
+                conversion,
+                exhaustive,
+            } => {
+                let ConversionArgs {
+                    input, seed, limit, ..
+                } = *conversion;
+                let set =
+                    ElementSet::new(*format, input, conversion.rule()?, *exhaustive, seed, limit);
                 Box::new(set.map_err(error)?)
             }
-            Self::Blocks { format, conversion, no_values } => {
-                let ConversionArgs { input, seed, limit, .. } = *conversion;
-                let set = BlockSet::new(*format, input, conversion.rule()?, !no_values, seed, limit);
+            Self::Blocks {
+                format,
+                conversion,
+                no_values,
+            } => {
+                let ConversionArgs {
+                    input, seed, limit, ..
+                } = *conversion;
+                let set =
+                    BlockSet::new(*format, input, conversion.rule()?, !no_values, seed, limit);
                 Box::new(set.map_err(error)?)
             }
             Self::Dot(args) => Box::new(args.set()?),
@@ -200,7 +229,12 @@ impl SetCommand {
 }
 
 /// Writes all cases.
-fn write_cases(set: &dyn VectorSet, form: VectorForm, to: impl Write, cover: Option<&mut Cover>) -> io::Result<()> {
+fn write_cases(
+    set: &dyn VectorSet,
+    form: VectorForm,
+    to: impl Write,
+    cover: Option<&mut Cover>,
+) -> io::Result<()> {
     let mut writer = VectorWriter::new(form, set.layout(), &set.name(), set.cases(), to)?;
     each_case(set, cover, |words| writer.case(words))?;
     writer.finish()?;
@@ -231,7 +265,11 @@ fn each_case(
 fn covered(cover: &Cover) -> Table {
     let mut rows = table(["Covered", "Hit", "Of"]);
     for (what, hit, of) in cover.rows() {
-        rows.add_row([what.to_owned(), hit.to_string(), of.map_or("-".to_owned(), |of| of.to_string())]);
+        rows.add_row([
+            what.to_owned(),
+            hit.to_string(),
+            of.map_or("-".to_owned(), |of| of.to_string()),
+        ]);
     }
     rows
 }
@@ -249,6 +287,10 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
     let set = &*set;
     let mut done = Done::default();
     if let Some((dot, case)) = args.set.trace() {
+        if args.output.is_some() || args.layout.is_some() || args.cover {
+            let text = "--trace prints steps in place of vectors; allowed: without --output, --layout and --cover";
+            return Err(Error::Arguments(text.to_owned()));
+        }
         let steps = dot.set()?.trace(case).map_err(error)?;
         done.text(steps.join("\n"));
         done.fact("steps", steps);
@@ -259,10 +301,20 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
         let text = "--json and --csv are for the report of --cover or --output; the form of vectors is `--form`";
         return Err(Error::Arguments(text.to_owned()));
     }
-    let beside = args.output.as_ref().filter(|_| args.form == VectorForm::Hex);
-    let layout = args.layout.clone().or_else(|| beside.map(|path| path.with_extension("layout.json")));
+    let beside = args
+        .output
+        .as_ref()
+        .filter(|_| args.form == VectorForm::Hex);
+    let layout = args
+        .layout
+        .clone()
+        .or_else(|| beside.map(|path| path.with_extension("layout.json")));
     let targets: Vec<PathBuf> = args.output.iter().chain(&layout).cloned().collect();
-    let not_npy: Vec<PathBuf> = targets.iter().filter(|path| path.extension().is_none_or(|end| end != "npy")).cloned().collect();
+    let not_npy: Vec<PathBuf> = targets
+        .iter()
+        .filter(|path| path.extension().is_none_or(|end| end != "npy"))
+        .cloned()
+        .collect();
     check_targets(&not_npy, &[], args.force)?;
     let mut files = Vec::new();
     if let Some(path) = &layout {
@@ -277,7 +329,8 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
             files.push(file_of(set, args.form, path, cover.as_mut())?);
         }
         None if args.cover => {
-            each_case(set, cover.as_mut(), |_| Ok(())).map_err(|source| Error::io(Path::new("the cases"), source))?;
+            each_case(set, cover.as_mut(), |_| Ok(()))
+                .map_err(|source| Error::io(Path::new("the cases"), source))?;
         }
         None => stream(set, args.form)?,
     }
@@ -298,8 +351,15 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
 }
 
 /// The file of the vectors, complete, but not in its place yet.
-fn file_of(set: &dyn VectorSet, form: VectorForm, path: &Path, cover: Option<&mut Cover>) -> Result<NewFile, Error> {
-    crate::files::new_file(path, |file| write_cases(set, form, BufWriter::new(file), cover))
+fn file_of(
+    set: &dyn VectorSet,
+    form: VectorForm,
+    path: &Path,
+    cover: Option<&mut Cover>,
+) -> Result<NewFile, Error> {
+    crate::files::new_file(path, |file| {
+        write_cases(set, form, BufWriter::new(file), cover)
+    })
 }
 
 /// The vectors on the standard output. Who reads them may stop early.

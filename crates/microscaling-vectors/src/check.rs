@@ -67,11 +67,21 @@ impl CheckReport {
 /// # Errors
 /// * [`VectorsError::Length`]: the dump has more or fewer cases than its inputs.
 /// * [`VectorsError::Line`]: a case cannot be read, or its inputs are not the expected ones.
-pub fn check(set: &dyn VectorSet, dump: &mut DumpReader, mut inputs: DumpInputs) -> Result<CheckReport, VectorsError> {
+pub fn check(
+    set: &dyn VectorSet,
+    dump: &mut DumpReader,
+    mut inputs: DumpInputs,
+) -> Result<CheckReport, VectorsError> {
     let width = set.layout().of(Direction::Input).words();
     if matches!(inputs, DumpInputs::OfDump) && dump.part() != Part::Whole {
-        let reason = format!("has the outputs alone; expected the inputs, too: {}", set.layout().names());
-        return Err(VectorsError::Layout { name: dump.name().to_owned(), reason });
+        let reason = format!(
+            "has the outputs alone; expected the inputs, too: {}",
+            set.layout().names()
+        );
+        return Err(VectorsError::Layout {
+            name: dump.name().to_owned(),
+            reason,
+        });
     }
     let mut comparison = Comparing::new(set);
     let (mut read, mut given, mut expected) = (Vec::new(), Vec::new(), Vec::new());
@@ -104,7 +114,11 @@ pub fn check(set: &dyn VectorSet, dump: &mut DumpReader, mut inputs: DumpInputs)
         if !there {
             return Ok(comparison.report());
         }
-        let line = |reason| VectorsError::Line { name: dump.name().to_owned(), line: case + 1, reason };
+        let line = |reason| VectorsError::Line {
+            name: dump.name().to_owned(),
+            line: case + 1,
+            reason,
+        };
         if let Some(reason) = set.refuse(&given) {
             return Err(line(format!("case {}: {reason}", case + 1)));
         }
@@ -125,7 +139,13 @@ pub fn check(set: &dyn VectorSet, dump: &mut DumpReader, mut inputs: DumpInputs)
 }
 
 /// The error of a dump that ends too early or too late.
-fn wrong_length(set: &dyn VectorSet, dump: &DumpReader, inputs: &mut DumpInputs, there: bool, case: u64) -> VectorsError {
+fn wrong_length(
+    set: &dyn VectorSet,
+    dump: &DumpReader,
+    inputs: &mut DumpInputs,
+    there: bool,
+    case: u64,
+) -> VectorsError {
     let expected = match inputs {
         DumpInputs::OfSet => set.cases(),
         DumpInputs::OfDump => case,
@@ -139,7 +159,11 @@ fn wrong_length(set: &dyn VectorSet, dump: &DumpReader, inputs: &mut DumpInputs,
         true => format!("{}+", dump.cases()),
         false => dump.cases().to_string(),
     };
-    VectorsError::Length { name: dump.name().to_owned(), got, expected }
+    VectorsError::Length {
+        name: dump.name().to_owned(),
+        got,
+        expected,
+    }
 }
 
 /// Cases that have been compared so far.
@@ -153,7 +177,12 @@ struct Comparing<'a> {
 impl<'a> Comparing<'a> {
     fn new(set: &'a dyn VectorSet) -> Self {
         let words = set.layout().words();
-        Self { set, cases: 0, differ: Sample::new(words), agree: Sample::new(words) }
+        Self {
+            set,
+            cases: 0,
+            differ: Sample::new(words),
+            agree: Sample::new(words),
+        }
     }
 
     fn case(&mut self, inputs: &[u64], expected: &[u64], got: &[u64]) {

@@ -13,7 +13,11 @@ pub(crate) struct Choice {
 impl Choice {
     pub(crate) fn new(must: usize, all: u64, limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(all).min(all);
-        Self { must: (must as u64).min(limit), all, limit }
+        Self {
+            must: (must as u64).min(limit),
+            all,
+            limit,
+        }
     }
 
     pub(crate) fn cases(self) -> u64 {
@@ -41,7 +45,10 @@ pub(crate) struct Dice {
 impl Dice {
     /// A stream of its own for each purpose.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
-        Self { stream: RandomStream::new(seed, purpose), next: 0 }
+        Self {
+            stream: RandomStream::new(seed, purpose),
+            next: 0,
+        }
     }
 
     pub(crate) fn word(&mut self) -> u32 {

@@ -28,8 +28,14 @@ impl Cover {
 
     /// Rows: what is covered, how often it was hit, and how many values there are, if this is known.
     pub fn rows(&self) -> Vec<(&'static str, u64, Option<u64>)> {
-        let codes = self.codes.iter().map(|(kind, (seen, all))| (*kind, seen.len() as u64, Some(*all)));
-        let events = self.events.iter().map(|(event, hits)| (*event, *hits, None));
+        let codes = self
+            .codes
+            .iter()
+            .map(|(kind, (seen, all))| (*kind, seen.len() as u64, Some(*all)));
+        let events = self
+            .events
+            .iter()
+            .map(|(event, hits)| (*event, *hits, None));
         codes.chain(events).collect()
     }
 }

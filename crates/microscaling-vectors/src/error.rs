@@ -1,7 +1,7 @@
 //! The errors.
 
-use microscaling::{PackError, ParseFormatError};
 use microscaling::p3109::ParseP3109Error;
+use microscaling::{PackError, ParseFormatError};
 use microscaling_product::{AccumulateError, ParseAccumulatorError};
 use std::io;
 use thiserror::Error;
@@ -76,6 +76,10 @@ pub enum VectorsError {
 impl VectorsError {
     pub(crate) fn option(option: &'static str, got: impl ToString, allowed: impl ToString) -> Self {
         let (got, allowed) = (got.to_string(), allowed.to_string());
-        Self::Option { option, got, allowed }
+        Self::Option {
+            option,
+            got,
+            allowed,
+        }
     }
 }

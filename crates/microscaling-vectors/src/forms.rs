@@ -24,8 +24,12 @@ pub enum VectorForm {
     Npy,
 }
 
-const FORMS: [(&str, VectorForm); 4] =
-    [("hex", VectorForm::Hex), ("csv", VectorForm::Csv), ("jsonl", VectorForm::JsonLines), ("npy", VectorForm::Npy)];
+const FORMS: [(&str, VectorForm); 4] = [
+    ("hex", VectorForm::Hex),
+    ("csv", VectorForm::Csv),
+    ("jsonl", VectorForm::JsonLines),
+    ("npy", VectorForm::Npy),
+];
 
 impl FromStr for VectorForm {
     type Err = VectorsError;
@@ -33,7 +37,9 @@ impl FromStr for VectorForm {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = FORMS.iter().find(|(name, _)| *name == text);
         let allowed = || FORMS.map(|(name, _)| name).join(", ");
-        found.map(|(_, own)| *own).ok_or_else(|| VectorsError::option("form", text, allowed()))
+        found
+            .map(|(_, own)| *own)
+            .ok_or_else(|| VectorsError::option("form", text, allowed()))
     }
 }
 

@@ -26,11 +26,21 @@ pub struct BusField {
 
 impl BusField {
     pub(crate) const fn input(name: &'static str, bits: u32, length: usize) -> Self {
-        Self { name, bits, length, direction: Direction::Input }
+        Self {
+            name,
+            bits,
+            length,
+            direction: Direction::Input,
+        }
     }
 
     pub(crate) const fn output(name: &'static str, bits: u32, length: usize) -> Self {
-        Self { name, bits, length, direction: Direction::Output }
+        Self {
+            name,
+            bits,
+            length,
+            direction: Direction::Output,
+        }
     }
 
     /// Words of the field.
@@ -65,8 +75,13 @@ impl BusLayout {
 
     /// The fields of one direction.
     pub fn of(&self, direction: Direction) -> Self {
-        let fields = self.fields.iter().filter(|field| field.direction == direction);
-        Self { fields: fields.cloned().collect() }
+        let fields = self
+            .fields
+            .iter()
+            .filter(|field| field.direction == direction);
+        Self {
+            fields: fields.cloned().collect(),
+        }
     }
 
     /// Words of a case.
@@ -81,7 +96,9 @@ impl BusLayout {
 
     /// Bits of each word of a case, in order.
     pub(crate) fn bits(&self) -> impl Iterator<Item = u32> + '_ {
-        self.fields.iter().flat_map(|field| std::iter::repeat_n(field.bits, field.words()))
+        self.fields
+            .iter()
+            .flat_map(|field| std::iter::repeat_n(field.bits, field.words()))
     }
 
     /// Words and bits in the order of the bus, lowest bits first: positions of words in a case.

@@ -15,7 +15,10 @@ pub use block::BlockSet;
 pub use check::{Cause, CheckReport, DumpInputs, check};
 pub use cover::Cover;
 pub use dot::{DotOperand, DotSet};
-pub use element::{CodeFormat, CodeSet, ElementOverflow, ElementRounding, ElementRule, ElementSet, InputType, SmallResults};
+pub use element::{
+    CodeFormat, CodeSet, ElementOverflow, ElementRounding, ElementRule, ElementSet, InputType,
+    SmallResults,
+};
 pub use error::VectorsError;
 pub use forms::{DumpReader, Part, VectorForm, VectorWriter};
 pub use layout::{BusField, BusLayout, Direction};

@@ -63,14 +63,25 @@ impl BlockMaker<'_> {
         let (field, mantissa) = ((bits >> 52) as i32, bits & ((1 << 52) - 1));
         let abs = match field {
             0 => 0,
-            field => self.model.input.at_most((mantissa | 1 << 52).into(), field - 1075),
+            field => self
+                .model
+                .input
+                .at_most((mantissa | 1 << 52).into(), field - 1075),
         };
-        if x < 0.0 { abs | self.model.input.sign() } else { abs }
+        if x < 0.0 {
+            abs | self.model.input.sign()
+        } else {
+            abs
+        }
     }
 
     fn with_first(&mut self, amax: u32, mut block: Vec<u32>) {
         let at = self.dice.below(self.length);
-        let sign = if self.dice.word() & 1 == 0 { 0 } else { self.model.input.sign() };
+        let sign = if self.dice.word() & 1 == 0 {
+            0
+        } else {
+            self.model.input.sign()
+        };
         block[at] = amax | sign;
         self.push(block);
     }
@@ -90,13 +101,21 @@ impl BlockMaker<'_> {
         let (infinity, sign, length) = (self.infinity(), self.model.input.sign(), self.length);
         let normal = 1_u32 << self.model.input.mantissa_bits();
         self.push(vec![0; length]);
-        self.push((0..length).map(|i| if i % 2 == 0 { sign } else { 0 }).collect());
+        self.push(
+            (0..length)
+                .map(|i| if i % 2 == 0 { sign } else { 0 })
+                .collect(),
+        );
         for abs in [1, 2, normal / 2, normal - 1, normal, infinity - 1] {
             // Subnormal blocks, the smallest and the largest numbers: alone, everywhere, and with smaller ones.
             let mut alone = vec![0; length];
             alone[length - 1] = abs | sign;
             self.push(alone);
-            self.push((0..length).map(|i| if i % 2 == 0 { abs } else { abs | sign }).collect());
+            self.push(
+                (0..length)
+                    .map(|i| if i % 2 == 0 { abs } else { abs | sign })
+                    .collect(),
+            );
             let block = self.below(abs);
             self.with_first(abs, block);
         }
@@ -136,7 +155,9 @@ impl BlockMaker<'_> {
     fn record(&self, amax: u32) -> Vec<u8> {
         let mut block = vec![0.0; self.length];
         block[0] = self.model.input.to_f32(amax);
-        let packed = self.model.packed(&self.model.format, &block, ElementRounding::TiesToEven);
+        let packed = self
+            .model
+            .packed(&self.model.format, &block, ElementRounding::TiesToEven);
         packed.map_or(Vec::new(), |packed| packed.scales().to_vec())
     }
 
@@ -144,17 +165,25 @@ impl BlockMaker<'_> {
     fn boundaries(&mut self) {
         let (first, last) = (1, self.infinity() - 1);
         let mut found = Vec::new();
-        match self.model.format.scale.bits() <= LISTED_SCALE_BITS && !self.model.format.tensor_scale {
+        match self.model.format.scale.bits() <= LISTED_SCALE_BITS && !self.model.format.tensor_scale
+        {
             true => {
                 let ends = (first, self.record(first), last, self.record(last));
                 self.split(ends, &mut found);
             }
-            false => found.extend((1..SOME_SCALES).map(|i| (u64::from(last) * u64::from(i) / u64::from(SOME_SCALES)) as u32)),
+            false => found.extend(
+                (1..SOME_SCALES)
+                    .map(|i| (u64::from(last) * u64::from(i) / u64::from(SOME_SCALES)) as u32),
+            ),
         }
         // Powers of two, where rules that look at the exponent alone change.
         let normal = 1_u32 << self.model.input.mantissa_bits();
         let binades = self.infinity() / normal;
-        found.extend((1..binades).step_by((binades as usize / 32).max(1)).map(|field| field * normal));
+        found.extend(
+            (1..binades)
+                .step_by((binades as usize / 32).max(1))
+                .map(|field| field * normal),
+        );
         found.sort_unstable();
         found.dedup();
         for boundary in found {
@@ -165,7 +194,11 @@ impl BlockMaker<'_> {
         }
     }
 
-    fn split(&self, (low, low_record, high, high_record): (u32, Vec<u8>, u32, Vec<u8>), found: &mut Vec<u32>) {
+    fn split(
+        &self,
+        (low, low_record, high, high_record): (u32, Vec<u8>, u32, Vec<u8>),
+        found: &mut Vec<u32>,
+    ) {
         if low_record == high_record {
             return;
         }
@@ -209,11 +242,22 @@ impl BlockMaker<'_> {
                 0 => dice.normal() * scale,
                 1 => (2.0 * dice.unit() - 1.0) * scale,
                 // Wide: each exponent of 24 as often.
-                2 => dice.sign() * (1.0 + dice.unit()) * 2.0_f64.powi(dice.below(24) as i32 - 16) * scale,
+                2 => {
+                    dice.sign()
+                        * (1.0 + dice.unit())
+                        * 2.0_f64.powi(dice.below(24) as i32 - 16)
+                        * scale
+                }
                 // An outlier among 16.
                 3 => dice.normal() * scale * if dice.below(16) == 0 { 64.0 } else { 1.0 },
                 // Mostly zeros.
-                4 => if dice.below(5) == 0 { dice.normal() * scale } else { 0.0 * dice.sign() },
+                4 => {
+                    if dice.below(5) == 0 {
+                        dice.normal() * scale
+                    } else {
+                        0.0 * dice.sign()
+                    }
+                }
                 // Any finite pattern.
                 _ => {
                     let pattern = dice.word() >> (32 - maker.model.input.bits());
@@ -223,7 +267,11 @@ impl BlockMaker<'_> {
                     };
                 }
             };
-            let sign = if x.is_sign_negative() { maker.model.input.sign() } else { 0 };
+            let sign = if x.is_sign_negative() {
+                maker.model.input.sign()
+            } else {
+                0
+            };
             maker.pattern(x) | sign
         };
         (0..self.length).map(|_| one(self)).collect()

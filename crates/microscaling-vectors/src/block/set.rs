@@ -65,12 +65,25 @@ impl BlockSet {
             (size, false) => size,
             (size, true) => size * size,
         };
-        let length = one * if format.tensor_scale { BLOCKS_OF_TENSOR } else { 1 };
+        let length = one
+            * if format.tensor_scale {
+                BLOCKS_OF_TENSOR
+            } else {
+                1
+            };
         let zeros = vec![0; length];
-        let conversion = BlockConversion { element: rule, scale: ScaleChange::None };
+        let conversion = BlockConversion {
+            element: rule,
+            scale: ScaleChange::None,
+        };
         let record = model.outputs(&zeros, &[], &conversion)?.scales.len();
         let layout = layout(&model, &rule, [length, record], values);
-        let maker = BlockMaker { model: &model, length, dice: Dice::new(seed, 2), blocks: Vec::new() };
+        let maker = BlockMaker {
+            model: &model,
+            length,
+            dice: Dice::new(seed, 2),
+            blocks: Vec::new(),
+        };
         let (must, candidates) = maker.make();
         let (neighbours, deviations) = neighbours(&model, &conversion).into_iter().unzip();
         Ok(Self {
@@ -92,7 +105,14 @@ impl BlockSet {
     fn parts<'a>(&self, inputs: &'a [u64]) -> [&'a [u64]; 2] {
         let count = inputs[0] as usize;
         let (patterns, random) = inputs[1..].split_at(self.length);
-        [&patterns[..count], if random.is_empty() { random } else { &random[..count] }]
+        [
+            &patterns[..count],
+            if random.is_empty() {
+                random
+            } else {
+                &random[..count]
+            },
+        ]
     }
 
     fn is_one_scale(&self) -> bool {
@@ -104,7 +124,13 @@ impl BlockSet {
             words.push(outputs.tensor_scale.into());
         }
         match self.is_one_scale() {
-            true => words.push(outputs.scales.iter().rev().fold(0, |code, byte| code << 8 | u64::from(*byte))),
+            true => words.push(
+                outputs
+                    .scales
+                    .iter()
+                    .rev()
+                    .fold(0, |code, byte| code << 8 | u64::from(*byte)),
+            ),
             false => {
                 words.extend(outputs.scales.iter().map(|byte| u64::from(*byte)));
                 words.extend(std::iter::repeat_n(0, self.record - outputs.scales.len()));
@@ -114,18 +140,33 @@ impl BlockSet {
         words.extend(outputs.codes.iter().map(|code| u64::from(*code)));
         words.extend(std::iter::repeat_n(0, rest));
         if self.values {
-            let pattern = |x: &f32| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() };
+            let pattern = |x: &f32| {
+                if x.is_nan() {
+                    f32::NAN.to_bits()
+                } else {
+                    x.to_bits()
+                }
+            };
             words.extend(outputs.values.iter().map(|x| u64::from(pattern(x))));
             words.extend(std::iter::repeat_n(0, rest));
         }
     }
 
     fn combined(&self, neighbours: &[usize]) -> BlockConversion {
-        let elements: Vec<ElementRule> = self.deviations.iter().map(|deviation| deviation.element).collect();
+        let elements: Vec<ElementRule> = self
+            .deviations
+            .iter()
+            .map(|deviation| deviation.element)
+            .collect();
         let mut rule = self.rule;
         rule.element = combined(&self.rule.element, &elements, neighbours.iter().copied());
-        let scales = neighbours.iter().map(|neighbour| self.deviations[*neighbour].scale);
-        rule.scale = scales.into_iter().find(|scale| *scale != ScaleChange::None).unwrap_or(ScaleChange::None);
+        let scales = neighbours
+            .iter()
+            .map(|neighbour| self.deviations[*neighbour].scale);
+        rule.scale = scales
+            .into_iter()
+            .find(|scale| *scale != ScaleChange::None)
+            .unwrap_or(ScaleChange::None);
         rule
     }
 }
@@ -135,7 +176,12 @@ fn is_one_scale(model: &BlockModel) -> bool {
     model.format.is_element_times_scale() && !model.format.tensor_scale
 }
 
-fn layout(model: &BlockModel, rule: &ElementRule, [length, record]: [usize; 2], values: bool) -> BusLayout {
+fn layout(
+    model: &BlockModel,
+    rule: &ElementRule,
+    [length, record]: [usize; 2],
+    values: bool,
+) -> BusLayout {
     let format = &model.format;
     let mut fields = vec![
         BusField::input("count", length.ilog2() + 1, 0),
@@ -160,42 +206,90 @@ fn layout(model: &BlockModel, rule: &ElementRule, [length, record]: [usize; 2], 
     BusLayout::new(fields)
 }
 
-fn neighbours(model: &BlockModel, rule: &BlockConversion) -> Vec<(NeighbouringRule, BlockConversion)> {
-    let plan = model.element.or_else(|| CodeFormat::Element(model.format.element).plan().ok());
+fn neighbours(
+    model: &BlockModel,
+    rule: &BlockConversion,
+) -> Vec<(NeighbouringRule, BlockConversion)> {
+    let plan = model
+        .element
+        .or_else(|| CodeFormat::Element(model.format.element).plan().ok());
     let elements = plan.map_or(Vec::new(), |plan| neighbouring_rules(&rule.element, &plan));
     let elements = elements.into_iter().filter(|(neighbour, element)| {
         let of_library = BlockModel::is_of_library(element) || neighbour.field == "negative zero";
         model.element.is_some() || of_library
     });
-    let mut found: Vec<(NeighbouringRule, BlockConversion)> =
-        elements.map(|(neighbour, element)| (neighbour, BlockConversion { element, ..*rule })).collect();
+    let mut found: Vec<(NeighbouringRule, BlockConversion)> = elements
+        .map(|(neighbour, element)| (neighbour, BlockConversion { element, ..*rule }))
+        .collect();
     let Some(element) = &model.element else {
         return found;
     };
     let mut add = |name: String, scale| {
-        found.push((NeighbouringRule { field: "scale", name }, BlockConversion { scale, ..*rule }));
+        found.push((
+            NeighbouringRule {
+                field: "scale",
+                name,
+            },
+            BlockConversion { scale, ..*rule },
+        ));
     };
-    add("scale one too large where amax = 2^k".to_owned(), ScaleChange::OneMoreAtPowers);
+    add(
+        "scale one too large where amax = 2^k".to_owned(),
+        ScaleChange::OneMoreAtPowers,
+    );
     if model.format.has_exponent() {
+        if model.format.scale_mode == ScaleMode::Floor {
+            add(
+                "scale rounded up to the next power of two".to_owned(),
+                ScaleChange::OneMoreBetweenPowers,
+            );
+        }
         for (mode, words) in [
             (ScaleMode::Floor, "scale rounded down (scale mode floor)"),
-            (ScaleMode::Ceil, "scale rounded up (scale mode ceil)"),
-            (ScaleMode::Even, "scale of the rounded amax (scale mode even)"),
-            (ScaleMode::Rceil, "scale rounded up so that amax fits (scale mode rceil)"),
+            (
+                ScaleMode::Ceil,
+                "scale rounded up, of float32's last binade down (scale mode ceil)",
+            ),
+            (
+                ScaleMode::Even,
+                "scale of the rounded amax (scale mode even)",
+            ),
+            (
+                ScaleMode::Rceil,
+                "scale rounded up so that amax fits (scale mode rceil)",
+            ),
         ] {
             if mode != model.format.scale_mode {
                 add(words.to_owned(), ScaleChange::Mode(mode));
             }
         }
     } else if model.scale.is_some() && !model.format.four_over_six {
-        add("scale rounded up".to_owned(), ScaleChange::Rounded(ElementRounding::TowardPositive));
-        add("scale rounded down".to_owned(), ScaleChange::Rounded(ElementRounding::TowardZero));
-        add("scale rounded with ties away from zero".to_owned(), ScaleChange::Rounded(ElementRounding::TiesToAway));
+        add(
+            "scale rounded up".to_owned(),
+            ScaleChange::Rounded(ElementRounding::TowardPositive),
+        );
+        add(
+            "scale rounded down".to_owned(),
+            ScaleChange::Rounded(ElementRounding::TowardZero),
+        );
+        add(
+            "scale rounded with ties away from zero".to_owned(),
+            ScaleChange::Rounded(ElementRounding::TiesToAway),
+        );
     }
-    add("scale code one too large".to_owned(), ScaleChange::Shifted(1));
-    add("scale code one too small".to_owned(), ScaleChange::Shifted(-1));
+    add(
+        "scale code one too large".to_owned(),
+        ScaleChange::Shifted(1),
+    );
+    add(
+        "scale code one too small".to_owned(),
+        ScaleChange::Shifted(-1),
+    );
     if model.format.non_finite == NonFinite::OfBlock && element.bits > 1 {
-        add("NaN and Inf do not make their block NaN".to_owned(), ScaleChange::NanIgnored);
+        add(
+            "NaN and Inf do not make their block NaN".to_owned(),
+            ScaleChange::NanIgnored,
+        );
     }
     found
 }
@@ -205,7 +299,10 @@ impl VectorSet for BlockSet {
         let rule = self.rule.element.describe();
         format!(
             "blocks format={} input={} {rule} seed={} cases={} version={VERSION}",
-            self.model.format, self.model.input, self.seed, self.cases()
+            self.model.format,
+            self.model.input,
+            self.seed,
+            self.cases()
         )
     }
 
@@ -226,20 +323,36 @@ impl VectorSet for BlockSet {
         let rule = self.rule.element;
         if rule.rounding.is_stochastic() {
             let stream = microscaling::RandomStream::new(self.seed, 1 << 32 | candidate);
-            words.extend((0..self.length as u64).map(|i| u64::from(stream.draw(i) >> (32 - rule.random_bits))));
+            words.extend(
+                (0..self.length as u64)
+                    .map(|i| u64::from(stream.draw(i) >> (32 - rule.random_bits))),
+            );
         }
     }
 
     fn refuse(&self, inputs: &[u64]) -> Option<String> {
         let count = inputs[0] as usize;
-        let all = if self.model.format.square { self.length } else { 1 };
+        let all = if self.model.format.square {
+            self.length
+        } else {
+            1
+        };
         if count > self.length || count < all {
-            return Some(format!("count is {count}, expected {all} to {}", self.length));
+            return Some(format!(
+                "count is {count}, expected {all} to {}",
+                self.length
+            ));
         }
-        let is_finite = |pattern: &u64| matches!(self.model.input.number(*pattern as u32), ExactInput::Finite { .. });
+        let is_finite = |pattern: &u64| {
+            matches!(
+                self.model.input.number(*pattern as u32),
+                ExactInput::Finite { .. }
+            )
+        };
         let kept = self.model.format.non_finite == NonFinite::Kept;
         let [patterns, _] = self.parts(inputs);
-        (kept && !patterns.iter().all(is_finite)).then(|| "the format has no code for NaN and Inf".to_owned())
+        (kept && !patterns.iter().all(is_finite))
+            .then(|| "the format has no code for NaN and Inf".to_owned())
     }
 
     fn neighbours(&self) -> &[NeighbouringRule] {
@@ -248,8 +361,13 @@ impl VectorSet for BlockSet {
 
     fn outputs(&self, inputs: &[u64], neighbours: &[usize], words: &mut Vec<u64>) {
         let [patterns, random] = self.parts(inputs);
-        let outputs = self.model.outputs(patterns, random, &self.combined(neighbours));
-        self.push(&outputs.expect("`new` and `refuse` checked format and inputs"), words);
+        let outputs = self
+            .model
+            .outputs(patterns, random, &self.combined(neighbours));
+        self.push(
+            &outputs.expect("`new` and `refuse` checked format and inputs"),
+            words,
+        );
     }
 
     fn same(&self, expected: &[u64], got: &[u64]) -> bool {
@@ -259,21 +377,30 @@ impl VectorSet for BlockSet {
         let element = self.model.format.element;
         let has_nan = self.model.element.is_some();
         let at_codes = expected.len() - self.length * if self.values { 2 } else { 1 };
-        expected.iter().zip(got).enumerate().all(|(i, (expected, got))| {
-            let is_nan = |word: u64| match i {
-                _ if i < at_codes => false,
-                _ if i < at_codes + self.length => has_nan && element.decode(word as u32).is_nan(),
-                _ => f32::from_bits(word as u32).is_nan(),
-            };
-            expected == got || (is_nan(*expected) && is_nan(*got))
-        })
+        expected
+            .iter()
+            .zip(got)
+            .enumerate()
+            .all(|(i, (expected, got))| {
+                let is_nan = |word: u64| match i {
+                    _ if i < at_codes => false,
+                    _ if i < at_codes + self.length => {
+                        has_nan && element.decode(word as u32).is_nan()
+                    }
+                    _ => f32::from_bits(word as u32).is_nan(),
+                };
+                expected == got || (is_nan(*expected) && is_nan(*got))
+            })
     }
 
     fn size(&self, inputs: &[u64]) -> u128 {
         let [patterns, _] = self.parts(inputs);
         let sign = u64::from(self.model.input.sign());
         let magnitudes = patterns.iter().map(|pattern| pattern & (sign - 1));
-        let nonzero = magnitudes.clone().filter(|magnitude| *magnitude != 0).count();
+        let nonzero = magnitudes
+            .clone()
+            .filter(|magnitude| *magnitude != 0)
+            .count();
         (nonzero as u128) << 64 | magnitudes.map(u128::from).sum::<u128>()
     }
 
@@ -282,7 +409,11 @@ impl VectorSet for BlockSet {
         let numbers: Vec<f32> = self.model.numbers(patterns, false);
         let amax = numbers.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
         let scales = expected.len() - self.length * if self.values { 2 } else { 1 };
-        let place = expected.iter().zip(got).position(|(expected, got)| expected != got).unwrap_or(0);
+        let place = expected
+            .iter()
+            .zip(got)
+            .position(|(expected, got)| expected != got)
+            .unwrap_or(0);
         let (what, i) = match place {
             place if place < scales => ("scale", place),
             place if place < scales + self.length => ("code", place - scales),
@@ -290,16 +421,34 @@ impl VectorSet for BlockSet {
         };
         let element = match what {
             "scale" => String::new(),
-            _ => format!(", element {i} is {:e} ({:#x})", numbers.get(i).unwrap_or(&0.0), inputs[1 + i]),
+            _ => format!(
+                ", element {i} is {:e} ({:#x})",
+                numbers.get(i).unwrap_or(&0.0),
+                inputs[1 + i]
+            ),
         };
-        format!("{} elements, amax {amax:e}{element}: expected {what} {:#x}, got {:#x}", numbers.len(), expected[place], got[place])
+        format!(
+            "{} elements, amax {amax:e}{element}: expected {what} {:#x}, got {:#x}",
+            numbers.len(),
+            expected[place],
+            got[place]
+        )
     }
 
     fn cover(&self, inputs: &[u64], outputs: &[u64], cover: &mut Cover) {
         let [patterns, _] = self.parts(inputs);
-        let numbers: Vec<ExactInput> = patterns.iter().map(|pattern| self.model.input.number(*pattern as u32)).collect();
+        let numbers: Vec<ExactInput> = patterns
+            .iter()
+            .map(|pattern| self.model.input.number(*pattern as u32))
+            .collect();
         let scales = outputs.len() - self.length * if self.values { 2 } else { 1 };
-        if self.is_one_scale() && self.layout.fields().iter().any(|field| field.name == "scale" && field.bits <= 8) {
+        if self.is_one_scale()
+            && self
+                .layout
+                .fields()
+                .iter()
+                .any(|field| field.name == "scale" && field.bits <= 8)
+        {
             cover.expect("scales", 1 << self.model.format.scale_bits());
             cover.code("scales", outputs[0]);
         }
@@ -308,11 +457,27 @@ impl VectorSet for BlockSet {
             cover.code("codes", *code);
         }
         let zero = |x: &ExactInput| matches!(x, ExactInput::Finite { significand: 0, .. });
-        let subnormal = |x: &ExactInput| matches!(x, ExactInput::Finite { subnormal: true, .. });
+        let subnormal = |x: &ExactInput| {
+            matches!(
+                x,
+                ExactInput::Finite {
+                    subnormal: true,
+                    ..
+                }
+            )
+        };
         cover.event("blocks of zeros", numbers.iter().all(zero));
         cover.event("blocks with NaN", numbers.contains(&ExactInput::Nan));
-        cover.event("blocks with Inf", numbers.iter().any(|x| matches!(x, ExactInput::Infinite { .. })));
-        cover.event("blocks of subnormal inputs", numbers.iter().any(subnormal) && numbers.iter().all(|x| zero(x) || subnormal(x)));
+        cover.event(
+            "blocks with Inf",
+            numbers
+                .iter()
+                .any(|x| matches!(x, ExactInput::Infinite { .. })),
+        );
+        cover.event(
+            "blocks of subnormal inputs",
+            numbers.iter().any(subnormal) && numbers.iter().all(|x| zero(x) || subnormal(x)),
+        );
         cover.event("blocks that end early", patterns.len() < self.length);
     }
 }

@@ -53,9 +53,15 @@ impl Explainer<'_> {
             outputs.clear();
             self.set.outputs(inputs, rules, &mut outputs);
             // FNV-1a, word by word.
-            prints.push(outputs.iter().fold(0xcbf2_9ce4_8422_2325, |print: u64, word| {
-                (print ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
-            }));
+            prints.push(
+                outputs
+                    .iter()
+                    .fold(0xcbf2_9ce4_8422_2325, |print: u64, word| {
+                        (print ^ word)
+                            .wrapping_mul(0x0000_0100_0000_01b3)
+                            .rotate_left(23)
+                    }),
+            );
             matches.push(self.set.same(&outputs, got));
         }
         Outcome { prints, matches }
@@ -63,7 +69,10 @@ impl Explainer<'_> {
 
     /// How many of the cases that differ an outcome explains.
     fn explained(&self, outcome: &Outcome) -> usize {
-        outcome.matches[..self.differ].iter().filter(|is_match| **is_match).count()
+        outcome.matches[..self.differ]
+            .iter()
+            .filter(|is_match| **is_match)
+            .count()
     }
 
     fn name(&self, rule: usize) -> String {
@@ -82,7 +91,11 @@ impl Explainer<'_> {
         let numbers: Vec<usize> = (0..self.differ).filter(|number| is_in(*number)).collect();
         let smallest = numbers.iter().map(|number| self.cases[*number]);
         let smallest = smallest.min_by_key(|case| self.set.size(&case[..self.inputs]))?;
-        Some(Cause { name, cases: numbers.len() as u64, example: self.text(smallest) })
+        Some(Cause {
+            name,
+            cases: numbers.len() as u64,
+            example: self.text(smallest),
+        })
     }
 }
 
@@ -93,7 +106,12 @@ struct Candidate {
 }
 
 /// The best explanation.
-pub(super) fn explain(set: &dyn VectorSet, cases: u64, differ: &Sample, agree: &Sample) -> CheckReport {
+pub(super) fn explain(
+    set: &dyn VectorSet,
+    cases: u64,
+    differ: &Sample,
+    agree: &Sample,
+) -> CheckReport {
     let explainer = Explainer {
         set,
         cases: differ.cases().chain(agree.cases()).collect(),
@@ -103,7 +121,9 @@ pub(super) fn explain(set: &dyn VectorSet, cases: u64, differ: &Sample, agree: &
     let mut report = CheckReport {
         cases,
         differ: differ.seen,
-        example: explainer.cause(String::new(), |_| true).map(|cause| cause.example),
+        example: explainer
+            .cause(String::new(), |_| true)
+            .map(|cause| cause.example),
         examined: differ.len() as u64,
         ..CheckReport::default()
     };
@@ -111,30 +131,59 @@ pub(super) fn explain(set: &dyn VectorSet, cases: u64, differ: &Sample, agree: &
         return report;
     }
     let base = explainer.outcome(&[]);
-    let singles: Vec<Outcome> = (0..set.neighbours().len()).map(|rule| explainer.outcome(&[rule])).collect();
+    let singles: Vec<Outcome> = (0..set.neighbours().len())
+        .map(|rule| explainer.outcome(&[rule]))
+        .collect();
     let chosen = best(&explainer, &base, singles);
     let outcome = chosen.first().map_or(&base, |candidate| &candidate.outcome);
     if let Some(first) = chosen.first() {
-        let names = |rules: &[usize]| rules.iter().map(|rule| explainer.name(*rule)).collect::<Vec<_>>();
+        let names = |rules: &[usize]| {
+            rules
+                .iter()
+                .map(|rule| explainer.name(*rule))
+                .collect::<Vec<_>>()
+        };
         report.rules = names(&first.rules);
-        report.also = chosen[1..].iter().map(|candidate| names(&candidate.rules).join(" and ")).collect();
+        report.also = chosen[1..]
+            .iter()
+            .map(|candidate| names(&candidate.rules).join(" and "))
+            .collect();
         report.causes = causes(&explainer, first);
         let agreeing = outcome.matches[explainer.differ..].iter();
         report.contradicted = agreeing.filter(|is_match| !**is_match).count() as u64;
     }
-    report.unexplained = explainer.cause("no neighbouring rule".to_owned(), |case| !outcome.matches[case]);
+    report.unexplained = explainer.cause("no neighbouring rule".to_owned(), |case| {
+        !outcome.matches[case]
+    });
     report
 }
 
 /// The confirmed rules, or pairs of rules, that match the most cases.
 fn best(explainer: &Explainer<'_>, base: &Outcome, singles: Vec<Outcome>) -> Vec<Candidate> {
-    let all = singles.iter().any(|single| explainer.explained(single) == explainer.differ && single.is_confirmed_against(base));
-    let pairs = if all { Vec::new() } else { pairs(explainer, &singles) };
-    let alone = singles.into_iter().enumerate().map(|(rule, outcome)| Candidate { rules: vec![rule], outcome });
+    let all = singles.iter().any(|single| {
+        explainer.explained(single) == explainer.differ && single.is_confirmed_against(base)
+    });
+    let pairs = if all {
+        Vec::new()
+    } else {
+        pairs(explainer, &singles)
+    };
+    let alone = singles
+        .into_iter()
+        .enumerate()
+        .map(|(rule, outcome)| Candidate {
+            rules: vec![rule],
+            outcome,
+        });
     let alone = alone.filter(|candidate| candidate.outcome.is_confirmed_against(base));
     // One rule before two that match as much.
     let mut candidates: Vec<Candidate> = alone.chain(pairs).collect();
-    candidates.sort_by_key(|candidate| (std::cmp::Reverse(candidate.outcome.matching()), candidate.rules.len()));
+    candidates.sort_by_key(|candidate| {
+        (
+            std::cmp::Reverse(candidate.outcome.matching()),
+            candidate.rules.len(),
+        )
+    });
     let rank = |candidate: &Candidate| (candidate.outcome.matching(), candidate.rules.len());
     let first = candidates.first().map(rank);
     candidates.retain(|candidate| Some(rank(candidate)) == first);
@@ -143,7 +192,11 @@ fn best(explainer: &Explainer<'_>, base: &Outcome, singles: Vec<Outcome>) -> Vec
 
 /// Two rules at once, of those that explain the most alone. The device confirms what each of them changes.
 fn pairs(explainer: &Explainer<'_>, singles: &[Outcome]) -> Vec<Candidate> {
-    let mut useful: Vec<(usize, usize)> = singles.iter().map(|single| explainer.explained(single)).enumerate().collect();
+    let mut useful: Vec<(usize, usize)> = singles
+        .iter()
+        .map(|single| explainer.explained(single))
+        .enumerate()
+        .collect();
     useful.retain(|(_, explained)| *explained > 0);
     useful.sort_by_key(|(rule, explained)| (std::cmp::Reverse(*explained), *rule));
     useful.truncate(PAIRED);
@@ -158,7 +211,10 @@ fn pairs(explainer: &Explainer<'_>, singles: &[Outcome]) -> Vec<Candidate> {
             }
             let rules = vec![*first, *second];
             let outcome = explainer.outcome(&rules);
-            if rules.iter().all(|rule| outcome.is_confirmed_against(&singles[*rule])) {
+            if rules
+                .iter()
+                .all(|rule| outcome.is_confirmed_against(&singles[*rule]))
+            {
                 found.push(Candidate { rules, outcome });
             }
         }
@@ -169,14 +225,23 @@ fn pairs(explainer: &Explainer<'_>, singles: &[Outcome]) -> Vec<Candidate> {
 /// The cases that differ, by the rule that explains each of them.
 fn causes(explainer: &Explainer<'_>, best: &Candidate) -> Vec<Cause> {
     let rules = &best.rules;
-    let alone: Vec<Outcome> = rules.iter().map(|rule| explainer.outcome(&[*rule])).collect();
+    let alone: Vec<Outcome> = rules
+        .iter()
+        .map(|rule| explainer.outcome(&[*rule]))
+        .collect();
     let by_one = |case: usize| alone.iter().position(|outcome| outcome.matches[case]);
     let explained = |case: usize| best.outcome.matches[case];
     let mut causes = Vec::new();
     for (place, rule) in rules.iter().enumerate() {
-        causes.extend(explainer.cause(explainer.name(*rule), |case| explained(case) && by_one(case) == Some(place)));
+        causes.extend(explainer.cause(explainer.name(*rule), |case| {
+            explained(case) && by_one(case) == Some(place)
+        }));
     }
-    let both = rules.iter().map(|rule| explainer.name(*rule)).collect::<Vec<_>>().join(", and ");
+    let both = rules
+        .iter()
+        .map(|rule| explainer.name(*rule))
+        .collect::<Vec<_>>()
+        .join(", and ");
     causes.extend(explainer.cause(both, |case| explained(case) && by_one(case).is_none()));
     causes
 }

@@ -17,7 +17,13 @@ pub(super) struct Sample {
 impl Sample {
     pub(super) fn new(width: usize) -> Self {
         let most = (MOST_WORDS / width).clamp(256, MOST_CASES);
-        Self { width, words: Vec::new(), most, stride: 1, seen: 0 }
+        Self {
+            width,
+            words: Vec::new(),
+            most,
+            stride: 1,
+            seen: 0,
+        }
     }
 
     pub(super) fn push(&mut self, inputs: &[u64], outputs: &[u64]) {

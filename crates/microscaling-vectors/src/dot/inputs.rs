@@ -31,15 +31,30 @@ impl DotMaker {
     pub(super) fn new(operands: [DotOperand; 2], length: usize, seed: u64) -> Self {
         let codes = |operand: DotOperand| {
             let codes = 0..1_u64 << operand.element().bits();
-            codes.map(move |code| (code, operand.element().decode(code as u32))).filter(move |(code, _)| operand.allows(*code))
+            codes
+                .map(move |code| (code, operand.element().decode(code as u32)))
+                .filter(move |(code, _)| operand.allows(*code))
         };
         let positive = operands.map(|operand| {
-            let mut positive: Vec<(u64, f32)> = codes(operand).filter(|(_, x)| x.is_finite() && *x > 0.0).collect();
+            let mut positive: Vec<(u64, f32)> = codes(operand)
+                .filter(|(_, x)| x.is_finite() && *x > 0.0)
+                .collect();
             positive.sort_by(|(_, a), (_, b)| a.total_cmp(b));
             positive.into_iter().map(|(code, _)| code).collect()
         });
-        let special = operands.map(|operand| codes(operand).filter(|(_, x)| !x.is_finite()).map(|(code, _)| code).collect());
-        Self { operands, length, dice: Dice::new(seed, 3), positive, special }
+        let special = operands.map(|operand| {
+            codes(operand)
+                .filter(|(_, x)| !x.is_finite())
+                .map(|(code, _)| code)
+                .collect()
+        });
+        Self {
+            operands,
+            length,
+            dice: Dice::new(seed, 3),
+            positive,
+            special,
+        }
     }
 
     /// The code of −x, for the code of x.
@@ -53,8 +68,14 @@ impl DotMaker {
     }
 
     pub(super) fn zeros(&self) -> DotCase {
-        let scales = self.operands.map(|operand| vec![operand.middle_scale(); operand.blocks(self.length)]);
-        DotCase { c: 0, elements: [vec![0; self.length], vec![0; self.length]], scales }
+        let scales = self
+            .operands
+            .map(|operand| vec![operand.middle_scale(); operand.blocks(self.length)]);
+        DotCase {
+            c: 0,
+            elements: [vec![0; self.length], vec![0; self.length]],
+            scales,
+        }
     }
 
     /// A code of a positive number, in a part of all by size.
@@ -65,7 +86,11 @@ impl DotMaker {
     }
 
     fn with_sign(&mut self, side: usize, code: u64) -> u64 {
-        if self.dice.word() & 1 == 0 { code } else { self.negative(side, code) }
+        if self.dice.word() & 1 == 0 {
+            code
+        } else {
+            self.negative(side, code)
+        }
     }
 
     /// A dot product of a kind.
@@ -75,7 +100,9 @@ impl DotMaker {
             let reach = [2, 0, 4, 6, 0, 1, 2, 40][kind];
             for scale in &mut case.scales[side] {
                 let by = self.dice.below(2 * reach + 1) as i64 - reach as i64;
-                *scale = scale.saturating_add_signed(by).min((1 << self.operands[side].scale_bits()) - 2);
+                *scale = scale
+                    .saturating_add_signed(by)
+                    .min((1 << self.operands[side].scale_bits()) - 2);
             }
             for at in 0..self.length {
                 let code = match kind {
@@ -91,7 +118,11 @@ impl DotMaker {
                 };
                 // A sum of one sign grows: promotions and widths show.
                 let positive = matches!(kind, 1 | 6) || code == 0;
-                case.elements[side][at] = if positive { code } else { self.with_sign(side, code) };
+                case.elements[side][at] = if positive {
+                    code
+                } else {
+                    self.with_sign(side, code)
+                };
             }
         }
         if kind == 5 {
@@ -145,8 +176,21 @@ impl DotMaker {
     pub(super) fn special(&mut self) -> Vec<DotCase> {
         let zeros = self.zeros();
         let mut cases = vec![zeros.clone()];
-        let c = |c: f32| DotCase { c: c.to_bits(), ..zeros.clone() };
-        let ones = [1.0, -1.0, -0.0, f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1), f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        let c = |c: f32| DotCase {
+            c: c.to_bits(),
+            ..zeros.clone()
+        };
+        let ones = [
+            1.0,
+            -1.0,
+            -0.0,
+            f32::MAX,
+            f32::MIN_POSITIVE,
+            f32::from_bits(1),
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+        ];
         cases.extend(ones.map(c));
         for place in [0, self.length - 1] {
             for part in [0, 4, 7] {
@@ -170,7 +214,11 @@ impl DotMaker {
             }
             if let DotOperand::Blocks(format) = self.operands[side] {
                 let mut case = self.case(0);
-                let nan = if format.has_exponent() { 255 } else { (1 << format.scale.bits()) - 1 };
+                let nan = if format.has_exponent() {
+                    255
+                } else {
+                    (1 << format.scale.bits()) - 1
+                };
                 case.scales[side][0] = nan;
                 cases.push(case);
             }
@@ -180,6 +228,9 @@ impl DotMaker {
 
     /// Cases of every kind.
     pub(super) fn ordinary(&mut self) -> Vec<DotCase> {
-        (0..OF_EACH_KIND).flat_map(|_| 0..KINDS).map(|kind| self.case(kind)).collect()
+        (0..OF_EACH_KIND)
+            .flat_map(|_| 0..KINDS)
+            .map(|kind| self.case(kind))
+            .collect()
     }
 }

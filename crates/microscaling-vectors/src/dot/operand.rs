@@ -56,7 +56,9 @@ impl DotOperand {
     pub(super) fn kind(self) -> OperandKind {
         match self {
             Self::Elements(format) => OperandType::Element(format).into(),
-            Self::Blocks(format) => OperandKind::of_format(&format).expect("`from_str` and `new` check that"),
+            Self::Blocks(format) => {
+                OperandKind::of_format(&format).expect("`from_str` and `new` check that")
+            }
         }
     }
 
@@ -87,7 +89,11 @@ impl DotOperand {
             (Some(ScaleType::Float(_)), None) => f32::from_bits(code as u32),
             _ if code == 255 => f32::NAN,
             // 2^-127 is subnormal.
-            _ => f32::from_bits(if code == 0 { 1 << 22 } else { (code as u32) << 23 }),
+            _ => f32::from_bits(if code == 0 {
+                1 << 22
+            } else {
+                (code as u32) << 23
+            }),
         }
     }
 
@@ -98,7 +104,11 @@ impl DotOperand {
                 None => u64::from(1.0_f32.to_bits()),
                 Some(float) => {
                     let codes = (0..1_u32 << format.scale.bits()).rev();
-                    codes.into_iter().find(|code| float.decode(*code) <= 1.0).unwrap_or(1).into()
+                    codes
+                        .into_iter()
+                        .find(|code| float.decode(*code) <= 1.0)
+                        .unwrap_or(1)
+                        .into()
                 }
             },
             _ => 127,

@@ -3,7 +3,9 @@
 use super::operand::DotOperand;
 use crate::set::NeighbouringRule;
 use microscaling::Rounding;
-use microscaling_product::{Accumulator, AccumulatorOperand, Axis, Order, Overflow, ScaleAt, SumFormat};
+use microscaling_product::{
+    Accumulator, AccumulatorOperand, Axis, Order, Overflow, ScaleAt, SumFormat,
+};
 
 /// The rule of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +44,20 @@ pub(super) struct DotNumbers {
 
 impl DotRule {
     pub(super) fn new(accumulator: Accumulator) -> Self {
-        Self { accumulator, late: 0, flush_factors: false, flush_sum: false }
+        Self {
+            accumulator,
+            late: 0,
+            flush_factors: false,
+            flush_sum: false,
+        }
     }
 
     pub(super) fn with(mut self, change: DotChange) -> Self {
-        let Accumulator { order, promote_every, .. } = &mut self.accumulator;
+        let Accumulator {
+            order,
+            promote_every,
+            ..
+        } = &mut self.accumulator;
         match change {
             DotChange::FractionBits(by) => match order {
                 Order::Joint { fraction_bits, .. } | Order::Late { fraction_bits, .. } => {
@@ -55,7 +66,10 @@ impl DotRule {
                 _ => {}
             },
             DotChange::Terms(to) => match order {
-                Order::Joint { terms, .. } | Order::Late { terms, .. } | Order::Exact { terms, .. } | Order::Pairs { terms, .. } => *terms = to,
+                Order::Joint { terms, .. }
+                | Order::Late { terms, .. }
+                | Order::Exact { terms, .. }
+                | Order::Pairs { terms, .. } => *terms = to,
                 _ => {}
             },
             DotChange::Output(to) => match order {
@@ -85,7 +99,11 @@ impl DotRule {
             }
             DotChange::Overflow => {
                 if let Order::Integer { overflow, .. } = order {
-                    *overflow = if *overflow == Overflow::Wrap { Overflow::Saturate } else { Overflow::Wrap };
+                    *overflow = if *overflow == Overflow::Wrap {
+                        Overflow::Saturate
+                    } else {
+                        Overflow::Wrap
+                    };
                 }
             }
             DotChange::Group => {
@@ -105,8 +123,12 @@ impl DotRule {
         let [lhs, rhs] = operands.map(DotOperand::kind);
         let blocks = [lhs, rhs].map(|kind| if kind.scale.is_some() { kind.block } else { 1 });
         let every = self.accumulator.promote_every;
-        let is_aligned = |block: usize| block != 0 && self.late.is_multiple_of(block) && every.is_multiple_of(block);
-        let late = self.late == 0 || (self.accumulator.scale_at == ScaleAt::Product && blocks.into_iter().all(is_aligned));
+        let is_aligned = |block: usize| {
+            block != 0 && self.late.is_multiple_of(block) && every.is_multiple_of(block)
+        };
+        let late = self.late == 0
+            || (self.accumulator.scale_at == ScaleAt::Product
+                && blocks.into_iter().all(is_aligned));
         late && self.accumulator.check(lhs, rhs).is_ok()
     }
 
@@ -117,19 +139,32 @@ impl DotRule {
             for (elements, operand) in elements.iter_mut().zip(operands) {
                 let smallest = 2.0_f32.powi(operand.element().emin().max(-126));
                 let integer = operand.element().is_integer();
-                elements.iter_mut().filter(|x| !integer && x.abs() < smallest).for_each(|x| *x = 0.0_f32.copysign(*x));
+                elements
+                    .iter_mut()
+                    .filter(|x| !integer && x.abs() < smallest)
+                    .for_each(|x| *x = 0.0_f32.copysign(*x));
             }
         }
         let length = elements[0].len();
         let dot = |accumulator: &Accumulator, start: usize, end: usize, c: f32| {
-            let [lhs, rhs] = [0, 1].map(|i| operand(operands[i], &elements[i][start..end], &numbers.scales[i], start));
+            let [lhs, rhs] = [0, 1].map(|i| {
+                operand(
+                    operands[i],
+                    &elements[i][start..end],
+                    &numbers.scales[i],
+                    start,
+                )
+            });
             accumulator.dot(&lhs, 0, &rhs, 0, c).ok()
         };
         let sum = match self.late {
             0 => dot(&self.accumulator, 0, length, numbers.c)?,
             late => {
                 let every = self.accumulator.promote_every;
-                let chain = Accumulator { promote_every: 0, ..self.accumulator };
+                let chain = Accumulator {
+                    promote_every: 0,
+                    ..self.accumulator
+                };
                 let mut register = numbers.c;
                 let mut start = 0;
                 while start < length {
@@ -147,7 +182,12 @@ impl DotRule {
 }
 
 /// A line of elements from a position on, which begins a block.
-pub(super) fn operand<'a>(operand: DotOperand, elements: &'a [f32], scales: &'a [f32], start: usize) -> AccumulatorOperand<'a> {
+pub(super) fn operand<'a>(
+    operand: DotOperand,
+    elements: &'a [f32],
+    scales: &'a [f32],
+    start: usize,
+) -> AccumulatorOperand<'a> {
     let kind = operand.kind();
     let first = match (kind.scale.is_some(), kind.block) {
         (true, 1..) => start / kind.block,
@@ -157,45 +197,125 @@ pub(super) fn operand<'a>(operand: DotOperand, elements: &'a [f32], scales: &'a 
     AccumulatorOperand {
         kind,
         elements,
-        free: Axis { length: 1, stride: elements.len() },
-        summed: Axis { length: elements.len(), stride: 1 },
+        free: Axis {
+            length: 1,
+            stride: elements.len(),
+        },
+        summed: Axis {
+            length: elements.len(),
+            stride: 1,
+        },
         scales: &scales[first..][..blocks],
     }
 }
 
 /// The neighbours of a rule, for these operands.
-pub(super) fn neighbours(rule: &DotRule, operands: [DotOperand; 2]) -> Vec<(NeighbouringRule, DotChange)> {
+pub(super) fn neighbours(
+    rule: &DotRule,
+    operands: [DotOperand; 2],
+) -> Vec<(NeighbouringRule, DotChange)> {
     let mut found: Vec<(&'static str, String, DotChange)> = Vec::new();
-    let Accumulator { order, promote_every, .. } = rule.accumulator;
+    let Accumulator {
+        order,
+        promote_every,
+        ..
+    } = rule.accumulator;
     let mut add = |field, name: &str, change| found.push((field, name.to_owned(), change));
-    add("width", "one fraction bit narrower", DotChange::FractionBits(-1));
-    add("width", "one fraction bit wider", DotChange::FractionBits(1));
-    add("width", "two fraction bits narrower", DotChange::FractionBits(-2));
+    add(
+        "width",
+        "one fraction bit narrower",
+        DotChange::FractionBits(-1),
+    );
+    add(
+        "width",
+        "one fraction bit wider",
+        DotChange::FractionBits(1),
+    );
+    add(
+        "width",
+        "two fraction bits narrower",
+        DotChange::FractionBits(-2),
+    );
     let terms = order.terms();
     if promote_every > 0 {
-        let blocks = operands.map(|operand| operand.kind().block).into_iter().filter(|block| *block > 0);
+        let blocks = operands
+            .map(|operand| operand.kind().block)
+            .into_iter()
+            .filter(|block| *block > 0);
         let mut units: Vec<usize> = blocks.chain([terms]).collect();
         units.sort_unstable();
         units.dedup();
         for unit in units {
-            add("promotion", &format!("promotion one block of {unit} late (the first one, and so each)"), DotChange::Late(unit));
+            add(
+                "promotion",
+                &format!("promotion one block of {unit} late (the first one, and so each)"),
+                DotChange::Late(unit),
+            );
             let every = promote_every + unit;
-            add("promotion", &format!("promotion every {every} elements, one block of {unit} late each time"), DotChange::PromoteEvery(every));
+            add(
+                "promotion",
+                &format!("promotion every {every} elements, one block of {unit} late each time"),
+                DotChange::PromoteEvery(every),
+            );
         }
-        add("promotion", "promotion half as often", DotChange::PromoteEvery(2 * promote_every));
-        add("promotion", "promotion twice as often", DotChange::PromoteEvery(promote_every / 2));
+        add(
+            "promotion",
+            "promotion half as often",
+            DotChange::PromoteEvery(2 * promote_every),
+        );
+        add(
+            "promotion",
+            "promotion twice as often",
+            DotChange::PromoteEvery(promote_every / 2),
+        );
         add("promotion", "no promotion", DotChange::PromoteEvery(0));
     }
-    add("terms", "twice as many products at once", DotChange::Terms(2 * terms));
-    add("terms", "half as many products at once", DotChange::Terms(terms / 2));
-    add("group", "products aligned one by one, without groups", DotChange::Group);
-    add("interleave", "even and odd products summed apart, or not", DotChange::Interleave);
-    add("products", "products flushed and rounded, or not", DotChange::FlushProducts);
-    add("width", "one integer bit narrower", DotChange::IntegerBits(-1));
+    add(
+        "terms",
+        "twice as many products at once",
+        DotChange::Terms(2 * terms),
+    );
+    add(
+        "terms",
+        "half as many products at once",
+        DotChange::Terms(terms / 2),
+    );
+    add(
+        "group",
+        "products aligned one by one, without groups",
+        DotChange::Group,
+    );
+    add(
+        "interleave",
+        "even and odd products summed apart, or not",
+        DotChange::Interleave,
+    );
+    add(
+        "products",
+        "products flushed and rounded, or not",
+        DotChange::FlushProducts,
+    );
+    add(
+        "width",
+        "one integer bit narrower",
+        DotChange::IntegerBits(-1),
+    );
     add("width", "one integer bit wider", DotChange::IntegerBits(1));
-    add("overflow", "integers wrap where they should saturate, or the other way", DotChange::Overflow);
-    add("inputs", "subnormal factors flushed to zero", DotChange::FlushFactors);
-    add("outputs", "subnormal sums flushed to zero", DotChange::FlushSum);
+    add(
+        "overflow",
+        "integers wrap where they should saturate, or the other way",
+        DotChange::Overflow,
+    );
+    add(
+        "inputs",
+        "subnormal factors flushed to zero",
+        DotChange::FlushFactors,
+    );
+    add(
+        "outputs",
+        "subnormal sums flushed to zero",
+        DotChange::FlushSum,
+    );
     if let Some(output) = output_of(order) {
         let (e, m) = (output.exponent_bits(), output.mantissa_bits());
         let other = match output.rounding() {
@@ -203,22 +323,49 @@ pub(super) fn neighbours(rule: &DotRule, operands: [DotOperand; 2]) -> Vec<(Neig
             _ => Rounding::TowardZero,
         };
         for (name, m, rounding) in [
-            ("sums rounded the other way (to nearest, or toward zero)", m, other),
-            ("sums one mantissa bit narrower", m.saturating_sub(1), output.rounding()),
+            (
+                "sums rounded the other way (to nearest, or toward zero)",
+                m,
+                other,
+            ),
+            (
+                "sums one mantissa bit narrower",
+                m.saturating_sub(1),
+                output.rounding(),
+            ),
             ("sums one mantissa bit wider", m + 1, output.rounding()),
         ] {
-            found.extend(SumFormat::new(e, m, rounding).ok().map(|to| ("sums", name.to_owned(), DotChange::Output(to))));
+            found.extend(
+                SumFormat::new(e, m, rounding)
+                    .ok()
+                    .map(|to| ("sums", name.to_owned(), DotChange::Output(to))),
+            );
         }
-        let fma = Order::Fma { output: SumFormat::F32_RNE };
-        found.push(("order", "one product after the other in float32 (fma)".to_owned(), DotChange::OtherOrder(fma)));
-        let exact = Order::Exact { terms, output: SumFormat::F32_RNE };
-        found.push(("order", "exact additions, rounded once to float32".to_owned(), DotChange::OtherOrder(exact)));
+        let fma = Order::Fma {
+            output: SumFormat::F32_RNE,
+        };
+        found.push((
+            "order",
+            "one product after the other in float32 (fma)".to_owned(),
+            DotChange::OtherOrder(fma),
+        ));
+        let exact = Order::Exact {
+            terms,
+            output: SumFormat::F32_RNE,
+        };
+        found.push((
+            "order",
+            "exact additions, rounded once to float32".to_owned(),
+            DotChange::OtherOrder(exact),
+        ));
     }
     let possible = found.into_iter().filter(|(.., change)| {
         let other = rule.with(*change);
         other != *rule && other.is_possible(operands)
     });
-    possible.map(|(field, name, change)| (NeighbouringRule { field, name }, change)).collect()
+    possible
+        .map(|(field, name, change)| (NeighbouringRule { field, name }, change))
+        .collect()
 }
 
 fn output_of(order: Order) -> Option<SumFormat> {

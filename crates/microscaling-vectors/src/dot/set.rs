@@ -50,7 +50,11 @@ impl DotSet {
             if let DotOperand::Blocks(format) = operand
                 && (OperandKind::of_format(&format).is_none() || format.tensor_scale)
             {
-                return Err(VectorsError::option("operand", format, "elements times the scale of their block"));
+                return Err(VectorsError::option(
+                    "operand",
+                    format,
+                    "elements times the scale of their block",
+                ));
             }
         }
         let [lhs, rhs] = operands.map(DotOperand::kind);
@@ -58,17 +62,27 @@ impl DotSet {
         let rule = DotRule::new(accumulator);
         let terms = accumulator.order.terms();
         let block = lhs.block.max(rhs.block);
-        let usual = (4 * terms).max(3 * accumulator.promote_every + block).max(2 * block).max(8);
+        let usual = (4 * terms)
+            .max(3 * accumulator.promote_every + block)
+            .max(2 * block)
+            .max(8);
         let length = length.unwrap_or(usual);
         if !(1..=MOST).contains(&length) {
-            return Err(VectorsError::option("length", length, format!("1 to {MOST}")));
+            return Err(VectorsError::option(
+                "length",
+                length,
+                format!("1 to {MOST}"),
+            ));
         }
         let mut maker = DotMaker::new(operands, length, seed);
-        let (names, changes): (Vec<_>, Vec<DotChange>) = neighbours(&rule, operands).into_iter().unzip();
+        let (names, changes): (Vec<_>, Vec<DotChange>) =
+            neighbours(&rule, operands).into_iter().unzip();
         let mut candidates = maker.special();
         for change in &changes {
             let other = rule.with(*change);
-            candidates.extend(smallest(&mut maker, |case| differ(operands, [&rule, &other], case)));
+            candidates.extend(smallest(&mut maker, |case| {
+                differ(operands, [&rule, &other], case)
+            }));
         }
         let must = candidates.len();
         candidates.extend(maker.ordinary());
@@ -95,7 +109,9 @@ impl DotSet {
         let accumulator = other.of(lhs, rhs)?;
         let other = DotRule::new(accumulator);
         let mut maker = DotMaker::new(self.operands, self.length, self.seed);
-        let found = smallest(&mut maker, |case| differ(self.operands, [&self.rule, &other], case));
+        let found = smallest(&mut maker, |case| {
+            differ(self.operands, [&self.rule, &other], case)
+        });
         let none = || {
             let allowed = "an accumulator with other sums: none of 4096 dot products has two, a greater length may";
             VectorsError::option("tell-apart", accumulator, allowed)
@@ -115,10 +131,23 @@ impl DotSet {
             let last = self.cases().saturating_sub(1);
             return Err(VectorsError::option("trace", case, format!("0 to {last}")));
         }
-        let numbers = numbers(self.operands, &self.candidates[self.choice.candidate(case) as usize]);
-        let [lhs, rhs] = [0, 1].map(|i| operand(self.operands[i], &numbers.elements[i], &numbers.scales[i], 0));
+        let numbers = numbers(
+            self.operands,
+            &self.candidates[self.choice.candidate(case) as usize],
+        );
+        let [lhs, rhs] = [0, 1].map(|i| {
+            operand(
+                self.operands[i],
+                &numbers.elements[i],
+                &numbers.scales[i],
+                0,
+            )
+        });
         let mut lines = Vec::new();
-        for rule in [Some(&self.rule), self.other.as_ref()].into_iter().flatten() {
+        for rule in [Some(&self.rule), self.other.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             lines.push(rule.accumulator.to_string());
             lines.extend(rule.accumulator.trace(&lhs, 0, &rhs, 0, numbers.c)?);
         }
@@ -133,8 +162,14 @@ impl DotSet {
             own.to_vec()
         };
         let elements = [take(self.length), take(self.length)];
-        let scales = self.operands.map(|operand| take(operand.blocks(self.length)));
-        DotCase { c: inputs[0] as u32, elements, scales }
+        let scales = self
+            .operands
+            .map(|operand| take(operand.blocks(self.length)));
+        DotCase {
+            c: inputs[0] as u32,
+            elements,
+            scales,
+        }
     }
 }
 
@@ -154,10 +189,18 @@ fn layout(operands: [DotOperand; 2], length: usize) -> BusLayout {
 }
 
 fn numbers(operands: [DotOperand; 2], case: &DotCase) -> DotNumbers {
-    let of = |i: usize, f: &dyn Fn(u64) -> f32, codes: &[Vec<u64>; 2]| codes[i].iter().map(|code| f(*code)).collect();
+    let of = |i: usize, f: &dyn Fn(u64) -> f32, codes: &[Vec<u64>; 2]| {
+        codes[i].iter().map(|code| f(*code)).collect()
+    };
     DotNumbers {
         c: f32::from_bits(case.c),
-        elements: [0, 1].map(|i| of(i, &|code| operands[i].element().decode(code as u32), &case.elements)),
+        elements: [0, 1].map(|i| {
+            of(
+                i,
+                &|code| operands[i].element().decode(code as u32),
+                &case.elements,
+            )
+        }),
         scales: [0, 1].map(|i| of(i, &|code| operands[i].scale(code), &case.scales)),
     }
 }
@@ -181,10 +224,15 @@ fn differ(operands: [DotOperand; 2], rules: [&DotRule; 2], case: &DotCase) -> bo
 impl VectorSet for DotSet {
     fn name(&self) -> String {
         let [lhs, rhs] = self.operands;
-        let other = self.other.map_or(String::new(), |other| format!(" tell_apart={}", other.accumulator));
+        let other = self.other.map_or(String::new(), |other| {
+            format!(" tell_apart={}", other.accumulator)
+        });
         format!(
             "dot accumulator={} lhs={lhs} rhs={rhs} length={}{other} seed={} cases={} version={VERSION}",
-            self.rule.accumulator, self.length, self.seed, self.cases()
+            self.rule.accumulator,
+            self.length,
+            self.seed,
+            self.cases()
         )
     }
 
@@ -206,13 +254,17 @@ impl VectorSet for DotSet {
         let case = self.case(inputs);
         for (operand, codes) in self.operands.into_iter().zip(&case.elements) {
             if let Some(code) = codes.iter().find(|code| !operand.allows(**code)) {
-                return Some(format!("the code {code:#x} is the most negative one of {operand}; allowed: every other code"));
+                return Some(format!(
+                    "the code {code:#x} is the most negative one of {operand}; allowed: every other code"
+                ));
             }
         }
         let numbers = numbers(self.operands, &case);
         match self.rule.sum(self.operands, &numbers) {
             Some(_) => None,
-            None => Some("a scale is negative, which no unit has; allowed: scales without a sign".to_owned()),
+            None => Some(
+                "a scale is negative, which no unit has; allowed: scales without a sign".to_owned(),
+            ),
         }
     }
 
@@ -221,10 +273,16 @@ impl VectorSet for DotSet {
     }
 
     fn outputs(&self, inputs: &[u64], neighbours: &[usize], words: &mut Vec<u64>) {
-        let rule = neighbours.iter().fold(self.rule, |rule, neighbour| rule.with(self.changes[*neighbour]));
+        let rule = neighbours.iter().fold(self.rule, |rule, neighbour| {
+            rule.with(self.changes[*neighbour])
+        });
         let numbers = numbers(self.operands, &self.case(inputs));
         let possible = rule.is_possible(self.operands);
-        words.push(if possible { pattern(&rule, self.operands, &numbers) } else { u64::MAX });
+        words.push(if possible {
+            pattern(&rule, self.operands, &numbers)
+        } else {
+            u64::MAX
+        });
     }
 
     fn same(&self, expected: &[u64], got: &[u64]) -> bool {
@@ -233,20 +291,29 @@ impl VectorSet for DotSet {
     }
 
     fn size(&self, inputs: &[u64]) -> u128 {
-        let products = inputs[1..][..2 * self.length].iter().filter(|code| **code != 0).count();
+        let products = inputs[1..][..2 * self.length]
+            .iter()
+            .filter(|code| **code != 0)
+            .count();
         (products as u128) << 64 | u128::from(inputs[0] & 0x7fff_ffff)
     }
 
     fn example(&self, inputs: &[u64], expected: &[u64], got: &[u64]) -> String {
         let numbers = numbers(self.operands, &self.case(inputs));
-        let factors = numbers.elements[0].iter().zip(&numbers.elements[1]).enumerate();
+        let factors = numbers.elements[0]
+            .iter()
+            .zip(&numbers.elements[1])
+            .enumerate();
         let factors = factors.filter(|(_, (a, b))| **a != 0.0 && **b != 0.0);
-        let factors: Vec<String> = factors.map(|(at, (a, b))| format!("{a}*{b} at {at}")).collect();
+        let factors: Vec<String> = factors
+            .map(|(at, (a, b))| format!("{a}*{b} at {at}"))
+            .collect();
         let shown = match factors.len() {
             0..=6 => factors.join(" + "),
             count => format!("{} + … ({count} products)", factors[..4].join(" + ")),
         };
-        let [expected, got] = [expected, got].map(|words| format!("{:e} ({:#x})", f32::from_bits(words[0] as u32), words[0]));
+        let [expected, got] = [expected, got]
+            .map(|words| format!("{:e} ({:#x})", f32::from_bits(words[0] as u32), words[0]));
         format!("c {:e}, {shown}: expected {expected}, got {got}", numbers.c)
     }
 
@@ -254,13 +321,16 @@ impl VectorSet for DotSet {
         let case = self.case(inputs);
         for (what, side) in [("codes of a", 0), ("codes of b", 1)] {
             cover.expect(what, 1 << self.operands[side].element().bits());
-            case.elements[side].iter().for_each(|code| cover.code(what, *code));
+            case.elements[side]
+                .iter()
+                .for_each(|code| cover.code(what, *code));
         }
         let sum = f32::from_bits(outputs[0] as u32);
         cover.event("sums that are NaN", sum.is_nan());
         cover.event("sums that are Inf", sum.is_infinite());
         cover.event("sums that are zero", sum == 0.0);
-        let promoted = self.rule.accumulator.promote_every > 0 || self.rule.accumulator.scale_at == ScaleAt::Promotion;
+        let promoted = self.rule.accumulator.promote_every > 0
+            || self.rule.accumulator.scale_at == ScaleAt::Promotion;
         cover.event("sums with a promotion", promoted);
         for (neighbour, change) in self.neighbours.iter().zip(&self.changes) {
             if neighbour.field == "width" || neighbour.field == "promotion" {

@@ -1,6 +1,6 @@
 //! The set of codes.
 
-use super::format::{CodeFormat, value_text};
+use super::format::{CodeFormat, CodePlan, value_text};
 use crate::VERSION;
 use crate::choice::Choice;
 use crate::cover::Cover;
@@ -15,6 +15,8 @@ use microscaling::p3109::CodeValue;
 #[derive(Debug, Clone)]
 pub struct CodeSet {
     format: CodeFormat,
+    /// None of tables.
+    plan: Option<CodePlan>,
     layout: BusLayout,
     fits: bool,
     choice: Choice,
@@ -26,7 +28,10 @@ const DECODING: [(&str, &str); 5] = [
     ("subnormals", "subnormal codes become zero"),
     ("negative zero", "-0 lost"),
     ("bias", "exponent bias one too large (values half as large)"),
-    ("bias", "exponent bias one too small (values twice as large)"),
+    (
+        "bias",
+        "exponent bias one too small (values twice as large)",
+    ),
     ("specials", "codes of Inf and NaN read as numbers"),
 ];
 
@@ -41,27 +46,42 @@ impl CodeSet {
         match fits {
             true => fields.push(BusField::output("value", 32, 0)),
             false => fields.extend(
-                [("class", 2), ("negative", 1), ("significand", 16), ("exponent", 16)]
-                    .map(|(name, bits)| BusField::output(name, bits, 0)),
+                [
+                    ("class", 2),
+                    ("negative", 1),
+                    ("significand", 16),
+                    ("exponent", 16),
+                ]
+                .map(|(name, bits)| BusField::output(name, bits, 0)),
             ),
         }
         // A table has no fields that a neighbour could read otherwise.
-        let has_neighbours = fits && format.plan().is_ok();
+        let plan = format.plan().ok();
+        let has_neighbours = fits && plan.is_some();
         let neighbours = DECODING.iter().filter(|_| has_neighbours);
         Self {
             format,
+            plan,
             layout: BusLayout::new(fields),
             fits,
             choice: Choice::new(0, 1 << format.bits(), limit),
-            neighbours: neighbours.map(|(field, name)| NeighbouringRule { field, name: (*name).to_owned() }).collect(),
+            neighbours: neighbours
+                .map(|(field, name)| NeighbouringRule {
+                    field,
+                    name: (*name).to_owned(),
+                })
+                .collect(),
         }
     }
 
     /// The value by neighbouring rules.
     fn deviating(&self, code: u32, neighbours: &[usize]) -> f32 {
-        let value = self.format.decode(code);
-        let mut x = value.to_f32().unwrap_or(f32::NAN);
-        let Ok(plan) = self.format.plan() else {
+        let mut x = match self.format {
+            // With the sign of -0.
+            CodeFormat::Element(format) => format.decode(code),
+            CodeFormat::P3109(format) => format.decode(code).to_f32().unwrap_or(f32::NAN),
+        };
+        let Some(plan) = self.plan else {
             return x;
         };
         let (magnitude, negative) = plan.magnitude(code);
@@ -73,7 +93,11 @@ impl CodeSet {
                 3 if x.is_finite() => x *= 2.0,
                 4 if !x.is_finite() => {
                     let (significand, exponent) = plan.number(magnitude);
-                    let number = CodeValue::Finite { negative, significand: significand as u32, exponent };
+                    let number = CodeValue::Finite {
+                        negative,
+                        significand: significand as u32,
+                        exponent,
+                    };
                     x = number.to_f32().unwrap_or(f32::INFINITY);
                 }
                 _ => {}
@@ -112,16 +136,27 @@ impl VectorSet for CodeSet {
         let code = inputs[0] as u32;
         if self.fits {
             let x = self.deviating(code, neighbours);
-            let pattern = if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() };
+            let pattern = if x.is_nan() {
+                f32::NAN.to_bits()
+            } else {
+                x.to_bits()
+            };
             words.push(pattern.into());
             return;
         }
         words.extend(match self.format.decode(code) {
             CodeValue::Nan => [2, 0, 0, 0],
             CodeValue::Infinite { negative } => [1, negative.into(), 0, 0],
-            CodeValue::Finite { negative, significand, exponent } => {
-                [0, negative.into(), significand.into(), (exponent as i16 as u16).into()]
-            }
+            CodeValue::Finite {
+                negative,
+                significand,
+                exponent,
+            } => [
+                0,
+                negative.into(),
+                significand.into(),
+                (exponent as i16 as u16).into(),
+            ],
         });
     }
 
@@ -136,8 +171,19 @@ impl VectorSet for CodeSet {
 
     fn example(&self, inputs: &[u64], expected: &[u64], got: &[u64]) -> String {
         let value = value_text(self.format.decode(inputs[0] as u32));
-        let hex = |words: &[u64]| words.iter().map(|word| format!("{word:#x}")).collect::<Vec<_>>().join(" ");
-        format!("code {:#x} ({value}): expected {}, got {}", inputs[0], hex(expected), hex(got))
+        let hex = |words: &[u64]| {
+            words
+                .iter()
+                .map(|word| format!("{word:#x}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        format!(
+            "code {:#x} ({value}): expected {}, got {}",
+            inputs[0],
+            hex(expected),
+            hex(got)
+        )
     }
 
     fn cover(&self, inputs: &[u64], _: &[u64], cover: &mut Cover) {

@@ -56,7 +56,9 @@ impl CodePlan {
     pub(crate) fn signed(&self, magnitude: u64, negative: bool) -> u32 {
         let code = match (negative, self.sign) {
             (false, _) | (true, SignKind::Unsigned) => magnitude,
-            (true, SignKind::TwosComplement) => magnitude.wrapping_neg() & (2 * self.sign_bit() - 1),
+            (true, SignKind::TwosComplement) => {
+                magnitude.wrapping_neg() & (2 * self.sign_bit() - 1)
+            }
             (true, SignKind::Magnitude) if magnitude == 0 && !self.negative_zero => 0,
             (true, SignKind::Magnitude) => magnitude | self.sign_bit(),
         };
@@ -71,7 +73,9 @@ impl CodePlan {
             (SignKind::Unsigned, _) => (code, false),
             (_, false) => (code, false),
             (SignKind::Magnitude, true) => (code - self.sign_bit(), true),
-            (SignKind::TwosComplement, true) => (code.wrapping_neg() & (2 * self.sign_bit() - 1), true),
+            (SignKind::TwosComplement, true) => {
+                (code.wrapping_neg() & (2 * self.sign_bit() - 1), true)
+            }
         }
     }
 
@@ -88,7 +92,10 @@ impl CodePlan {
             (false, _) | (true, 0) => (magnitude, lowest),
             (true, field) => {
                 let mantissa = magnitude & ((1 << self.mantissa_bits) - 1);
-                (mantissa | 1 << self.mantissa_bits, lowest + field as i32 - 1)
+                (
+                    mantissa | 1 << self.mantissa_bits,
+                    lowest + field as i32 - 1,
+                )
             }
         }
     }
@@ -116,8 +123,13 @@ impl CodeFormat {
                 if x.is_infinite() {
                     return CodeValue::Infinite { negative };
                 }
-                let (significand, exponent) = microscaling::internal::bits::parts(x.abs().to_bits());
-                CodeValue::Finite { negative, significand, exponent }
+                let (significand, exponent) =
+                    microscaling::internal::bits::parts(x.abs().to_bits());
+                CodeValue::Finite {
+                    negative,
+                    significand,
+                    exponent,
+                }
             }
         }
     }
@@ -130,9 +142,11 @@ impl CodeFormat {
     /// The plan of a conversion; tables have none.
     pub(crate) fn plan(self) -> Result<CodePlan, VectorsError> {
         match self {
-            Self::Element(format) if format.is_table() => {
-                Err(VectorsError::option("format", format, "a float, fixed point or a name of P3109 (blocks may have tables)"))
-            }
+            Self::Element(format) if format.is_table() => Err(VectorsError::option(
+                "format",
+                format,
+                "a float, fixed point or a name of P3109 (blocks may have tables)",
+            )),
             Self::Element(format) => Ok(element_plan(format)),
             Self::P3109(format) => Ok(p3109_plan(format)),
         }
@@ -146,10 +160,16 @@ fn element_plan(format: ElementFormat) -> CodePlan {
     let is_number = |code: &u32| format.decode(*code).is_finite();
     let largest = (0..half).rev().find(is_number).unwrap_or(0);
     // Formats of many bits have no special codes, and nothing to look for.
-    let codes = if matches!(format.special_codes(), None | Some(SpecialCodes::None)) { 0 } else { 2 * half };
+    let codes = if matches!(format.special_codes(), None | Some(SpecialCodes::None)) {
+        0
+    } else {
+        2 * half
+    };
     let infinity = (0..codes).find(|code| format.decode(*code).is_infinite());
     // A quiet NaN where there is one: the highest bit of the mantissa is set.
-    let quiet = infinity.filter(|_| mantissa_bits > 0).map(|infinity| infinity | 1 << (mantissa_bits - 1));
+    let quiet = infinity
+        .filter(|_| mantissa_bits > 0)
+        .map(|infinity| infinity | 1 << (mantissa_bits - 1));
     let nan = quiet.or_else(|| (0..codes).find(|code| format.decode(*code).is_nan()));
     let integer = format.is_integer();
     let top = match integer {
@@ -162,7 +182,11 @@ fn element_plan(format: ElementFormat) -> CodePlan {
         emin: format.emin(),
         largest: largest.into(),
         top,
-        sign: if integer { SignKind::TwosComplement } else { SignKind::Magnitude },
+        sign: if integer {
+            SignKind::TwosComplement
+        } else {
+            SignKind::Magnitude
+        },
         negative_zero: format.has_negative_zero(),
         nan,
         infinity: infinity.map(u64::from),
@@ -181,7 +205,11 @@ fn p3109_plan(format: P3109Format) -> CodePlan {
         emin: 1 - format.bias(),
         largest,
         top: largest >> mantissa_bits << mantissa_bits,
-        sign: if format.is_signed() { SignKind::Magnitude } else { SignKind::Unsigned },
+        sign: if format.is_signed() {
+            SignKind::Magnitude
+        } else {
+            SignKind::Unsigned
+        },
         negative_zero: false,
         nan: Some(format.nan()),
         infinity: format.infinity(false).map(u64::from),
@@ -213,10 +241,24 @@ impl fmt::Display for CodeFormat {
 /// A value as a decimal number, or in powers of two where float64 does not hold the value.
 pub(crate) fn value_text(value: CodeValue) -> String {
     match (value.to_f64(), value) {
-        (_, CodeValue::Finite { negative, significand: 0, .. }) => if negative { "-0" } else { "0" }.to_owned(),
+        (
+            _,
+            CodeValue::Finite {
+                negative,
+                significand: 0,
+                ..
+            },
+        ) => if negative { "-0" } else { "0" }.to_owned(),
         (Some(x), _) if (1e-4..1e16).contains(&x.abs()) || !x.is_finite() => x.to_string(),
         (Some(x), _) => format!("{x:e}"),
-        (None, CodeValue::Finite { negative, significand, exponent }) => {
+        (
+            None,
+            CodeValue::Finite {
+                negative,
+                significand,
+                exponent,
+            },
+        ) => {
             let sign = if negative { "-" } else { "" };
             format!("{sign}{significand}*2^{exponent}")
         }

@@ -20,14 +20,24 @@ pub enum InputType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExactInput {
     Nan,
-    Infinite { negative: bool },
+    Infinite {
+        negative: bool,
+    },
     /// ±significand · 2^exponent.
-    Finite { negative: bool, significand: u64, exponent: i32, subnormal: bool },
+    Finite {
+        negative: bool,
+        significand: u64,
+        exponent: i32,
+        subnormal: bool,
+    },
 }
 
 impl InputType {
-    const ALL: [(&'static str, Self); 3] =
-        [("float32", Self::Float32), ("bfloat16", Self::Bfloat16), ("float16", Self::Float16)];
+    const ALL: [(&'static str, Self); 3] = [
+        ("float32", Self::Float32),
+        ("bfloat16", Self::Bfloat16),
+        ("float16", Self::Float16),
+    ];
 
     /// Bits of an input.
     pub const fn bits(self) -> u32 {
@@ -94,7 +104,15 @@ impl InputType {
             (Self::Float16, ExactInput::Nan) => f32::NAN,
             (Self::Float16, ExactInput::Infinite { negative: false }) => f32::INFINITY,
             (Self::Float16, ExactInput::Infinite { negative: true }) => f32::NEG_INFINITY,
-            (Self::Float16, ExactInput::Finite { negative, significand, exponent, .. }) => {
+            (
+                Self::Float16,
+                ExactInput::Finite {
+                    negative,
+                    significand,
+                    exponent,
+                    ..
+                },
+            ) => {
                 // Float32 has every number of float16 as a normal one.
                 let magnitude = significand as f32 * 2.0_f32.powi(exponent);
                 if negative { -magnitude } else { magnitude }
@@ -129,7 +147,9 @@ impl FromStr for InputType {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.iter().find(|(name, _)| *name == text);
         let allowed = || Self::ALL.map(|(name, _)| name).join(", ");
-        found.map(|(_, own)| *own).ok_or_else(|| VectorsError::option("input", text, allowed()))
+        found
+            .map(|(_, own)| *own)
+            .ok_or_else(|| VectorsError::option("input", text, allowed()))
     }
 }
 

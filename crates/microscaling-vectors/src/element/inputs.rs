@@ -30,7 +30,10 @@ fn target(plan: &CodePlan, magnitude: u64, middle: bool) -> (u128, i32) {
         return (significand.into(), exponent);
     }
     let (above, above_exponent) = plan.number(magnitude + 1);
-    (u128::from(significand) + (u128::from(above) << (above_exponent - exponent)), exponent - 1)
+    (
+        u128::from(significand) + (u128::from(above) << (above_exponent - exponent)),
+        exponent - 1,
+    )
 }
 
 impl CandidateInputs {
@@ -59,7 +62,16 @@ impl CandidateInputs {
             must.extend([abs, abs | input.sign()]);
         }
         let normal = 1_u64 << plan.mantissa_bits;
-        let edges = [0, 1, normal - 1, normal, plan.top, plan.largest - 1, plan.largest, plan.largest + 1];
+        let edges = [
+            0,
+            1,
+            normal - 1,
+            normal,
+            plan.top,
+            plan.largest - 1,
+            plan.largest,
+            plan.largest + 1,
+        ];
         for edge in edges.into_iter().filter(|edge| *edge <= plan.largest + 1) {
             for middle in [false, true] {
                 around(input, target(plan, edge, middle), &mut must);
@@ -89,15 +101,31 @@ fn without_repeats(patterns: impl Iterator<Item = u32>) -> Vec<u32> {
 }
 
 /// Random words for an input: both ends, the last one that rounds down, the first one that rounds up, and any.
-pub(super) fn random_words(plan: &CodePlan, rule: &ElementRule, x: ExactInput, any: u32) -> Vec<u32> {
+pub(super) fn random_words(
+    plan: &CodePlan,
+    rule: &ElementRule,
+    x: ExactInput,
+    any: u32,
+) -> Vec<u32> {
     let end = 1_u32 << rule.random_bits;
     let mut words = vec![0, end - 1, any & (end - 1)];
-    if let ExactInput::Finite { significand, exponent, .. } = x
+    if let ExactInput::Finite {
+        significand,
+        exponent,
+        ..
+    } = x
         && significand != 0
     {
         let fraction = Place::of(plan, significand, exponent).floor(rule.random_bits) as u32;
         let first_up = end - fraction.min(end);
-        words.extend([first_up.saturating_sub(2), first_up.saturating_sub(1), first_up].map(|word| word.min(end - 1)));
+        words.extend(
+            [
+                first_up.saturating_sub(2),
+                first_up.saturating_sub(1),
+                first_up,
+            ]
+            .map(|word| word.min(end - 1)),
+        );
     }
     without_repeats(words.into_iter())
 }

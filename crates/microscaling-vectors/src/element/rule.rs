@@ -36,9 +36,21 @@ const ROUNDINGS: [(&str, &str, ElementRounding); 10] = [
     ("up", "TowardPositive", ElementRounding::TowardPositive),
     ("down", "TowardNegative", ElementRounding::TowardNegative),
     ("odd", "ToOdd", ElementRounding::ToOdd),
-    ("stochastic", "StochasticA", ElementRounding::Stochastic(StochasticVariant::A)),
-    ("stochastic-b", "StochasticB", ElementRounding::Stochastic(StochasticVariant::B)),
-    ("stochastic-c", "StochasticC", ElementRounding::Stochastic(StochasticVariant::C)),
+    (
+        "stochastic",
+        "StochasticA",
+        ElementRounding::Stochastic(StochasticVariant::A),
+    ),
+    (
+        "stochastic-b",
+        "StochasticB",
+        ElementRounding::Stochastic(StochasticVariant::B),
+    ),
+    (
+        "stochastic-c",
+        "StochasticC",
+        ElementRounding::Stochastic(StochasticVariant::C),
+    ),
 ];
 
 impl ElementRounding {
@@ -68,9 +80,15 @@ impl ElementRounding {
             Self::TowardPositive => "rounding toward +Inf",
             Self::TowardNegative => "rounding toward -Inf",
             Self::ToOdd => "rounding to odd",
-            Self::Stochastic(StochasticVariant::A) => "stochastic rounding, variant A (fraction cut off)",
-            Self::Stochastic(StochasticVariant::B) => "stochastic rounding, variant B (half a unit added)",
-            Self::Stochastic(StochasticVariant::C) => "stochastic rounding, variant C (fraction rounded)",
+            Self::Stochastic(StochasticVariant::A) => {
+                "stochastic rounding, variant A (fraction cut off)"
+            }
+            Self::Stochastic(StochasticVariant::B) => {
+                "stochastic rounding, variant B (half a unit added)"
+            }
+            Self::Stochastic(StochasticVariant::C) => {
+                "stochastic rounding, variant C (fraction rounded)"
+            }
         }
     }
 }
@@ -79,9 +97,16 @@ impl FromStr for ElementRounding {
     type Err = VectorsError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = ROUNDINGS.iter().find(|(name, report, _)| *name == text || (*report == text && !text.is_empty()));
-        let allowed = || ROUNDINGS.map(|(name, ..)| name).join(", ") + ", or a name of P3109 such as NearestTiesToEven";
-        found.map(|(.., own)| *own).ok_or_else(|| VectorsError::option("rounding", text, allowed()))
+        let found = ROUNDINGS
+            .iter()
+            .find(|(name, report, _)| *name == text || (*report == text && !text.is_empty()));
+        let allowed = || {
+            ROUNDINGS.map(|(name, ..)| name).join(", ")
+                + ", or a name of P3109 such as NearestTiesToEven"
+        };
+        found
+            .map(|(.., own)| *own)
+            .ok_or_else(|| VectorsError::option("rounding", text, allowed()))
     }
 }
 
@@ -130,9 +155,15 @@ impl FromStr for ElementOverflow {
     type Err = VectorsError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = OVERFLOWS.iter().find(|(name, report, _)| *name == text || (*report == text && !text.is_empty()));
-        let allowed = || OVERFLOWS.map(|(name, ..)| name).join(", ") + ", or a name of P3109 such as SatFinite";
-        found.map(|(.., own)| *own).ok_or_else(|| VectorsError::option("overflow", text, allowed()))
+        let found = OVERFLOWS
+            .iter()
+            .find(|(name, report, _)| *name == text || (*report == text && !text.is_empty()));
+        let allowed = || {
+            OVERFLOWS.map(|(name, ..)| name).join(", ") + ", or a name of P3109 such as SatFinite"
+        };
+        found
+            .map(|(.., own)| *own)
+            .ok_or_else(|| VectorsError::option("overflow", text, allowed()))
     }
 }
 
@@ -192,11 +223,31 @@ impl Default for ElementRule {
 impl ElementRule {
     /// The fields as a text.
     pub(crate) fn describe(&self) -> String {
-        let Self { rounding, random_bits, overflow, flush_inputs, small, lose_negative_zero, .. } = *self;
-        let random = if rounding.is_stochastic() { format!(" random_bits={random_bits}") } else { String::new() };
+        let Self {
+            rounding,
+            random_bits,
+            overflow,
+            flush_inputs,
+            small,
+            lose_negative_zero,
+            ..
+        } = *self;
+        let random = if rounding.is_stochastic() {
+            format!(" random_bits={random_bits}")
+        } else {
+            String::new()
+        };
         let flushed = if flush_inputs { " flush_inputs" } else { "" };
-        let small = if small == SmallResults::Kept { "" } else { " flush_outputs" };
-        let zero = if lose_negative_zero { " no_negative_zero" } else { "" };
+        let small = if small == SmallResults::Kept {
+            ""
+        } else {
+            " flush_outputs"
+        };
+        let zero = if lose_negative_zero {
+            " no_negative_zero"
+        } else {
+            ""
+        };
         format!("rounding={rounding}{random} overflow={overflow}{flushed}{small}{zero}")
     }
 
@@ -212,8 +263,17 @@ impl ElementRule {
         let (negative, significand, exponent) = match x {
             ExactInput::Nan => return plan.nan.unwrap_or(0),
             ExactInput::Infinite { negative } => return self.of_infinity(plan, negative),
-            ExactInput::Finite { subnormal: true, negative, .. } if self.flush_inputs => (negative, 0, 0),
-            ExactInput::Finite { negative, significand, exponent, .. } => (negative, significand, exponent),
+            ExactInput::Finite {
+                subnormal: true,
+                negative,
+                ..
+            } if self.flush_inputs => (negative, 0, 0),
+            ExactInput::Finite {
+                negative,
+                significand,
+                exponent,
+                ..
+            } => (negative, significand, exponent),
         };
         if significand == 0 {
             return self.zero(plan, negative);
@@ -224,7 +284,9 @@ impl ElementRule {
         let flushed = match self.small {
             SmallResults::Kept => false,
             SmallResults::FlushedAfterRounding => plan.is_subnormal(magnitude),
-            SmallResults::FlushedBeforeRounding => plan.subnormals && place.code < 1 << plan.mantissa_bits,
+            SmallResults::FlushedBeforeRounding => {
+                plan.subnormals && place.code < 1 << plan.mantissa_bits
+            }
         };
         if flushed {
             magnitude = 0;
@@ -269,9 +331,13 @@ impl ElementRule {
     fn of_infinity(&self, plan: &CodePlan, negative: bool) -> u32 {
         match self.overflow {
             ElementOverflow::Saturate => Self::extreme(plan, negative),
-            ElementOverflow::Propagate if plan.infinity.is_none() && plan.is_p3109 => Self::extreme(plan, negative),
+            ElementOverflow::Propagate if plan.infinity.is_none() && plan.is_p3109 => {
+                Self::extreme(plan, negative)
+            }
             ElementOverflow::Propagate if negative && plan.sign == SignKind::Unsigned => 0,
-            ElementOverflow::Propagate | ElementOverflow::Infinity => Self::infinity(plan, negative),
+            ElementOverflow::Propagate | ElementOverflow::Infinity => {
+                Self::infinity(plan, negative)
+            }
             ElementOverflow::Nan => plan.nan.unwrap_or_else(|| Self::extreme(plan, negative)),
         }
     }
@@ -283,12 +349,19 @@ impl ElementRule {
             ElementOverflow::Infinity => {
                 let stays = match (self.rounding, negative) {
                     (ElementRounding::TowardZero, _) => true,
-                    (ElementRounding::TowardNegative, false) | (ElementRounding::TowardPositive, true) => true,
+                    (ElementRounding::TowardNegative, false)
+                    | (ElementRounding::TowardPositive, true) => true,
                     // P3109 has this exception.
-                    (ElementRounding::ToOdd, false) => plan.sign == SignKind::Unsigned && plan.infinity.is_some(),
+                    (ElementRounding::ToOdd, false) => {
+                        plan.sign == SignKind::Unsigned && plan.infinity.is_some()
+                    }
                     _ => false,
                 };
-                if stays { Self::extreme(plan, negative) } else { Self::infinity(plan, negative) }
+                if stays {
+                    Self::extreme(plan, negative)
+                } else {
+                    Self::infinity(plan, negative)
+                }
             }
         }
     }
@@ -305,19 +378,38 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn of(plan: &CodePlan, significand: u64, exponent: i32) -> Self {
         let own = 63 - significand.leading_zeros() as i32 + exponent;
-        let binade = if plan.subnormals { own.max(plan.emin) } else { plan.emin };
+        let binade = if plan.subnormals {
+            own.max(plan.emin)
+        } else {
+            plan.emin
+        };
         let unit = binade - plan.mantissa_bits as i32;
         let (whole, numerator, shift) = match exponent - unit {
             // Beyond any format's largest number.
-            up @ 0.. => (significand.checked_shl(up.unsigned_abs()).filter(|_| up < 38).unwrap_or(1 << 62), 0, 0),
+            up @ 0.. => (
+                significand
+                    .checked_shl(up.unsigned_abs())
+                    .filter(|_| up < 38)
+                    .unwrap_or(1 << 62),
+                0,
+                0,
+            ),
             down => {
                 let shift = down.unsigned_abs();
                 let whole = significand.checked_shr(shift).unwrap_or(0);
-                (whole, significand - whole.checked_shl(shift).unwrap_or(0), shift)
+                (
+                    whole,
+                    significand - whole.checked_shl(shift).unwrap_or(0),
+                    shift,
+                )
             }
         };
         let base = ((binade - plan.emin) as u64) << plan.mantissa_bits;
-        Self { code: base + whole, numerator, shift }
+        Self {
+            code: base + whole,
+            numerator,
+            shift,
+        }
     }
 
     pub(crate) fn is_exact(self) -> bool {
@@ -331,7 +423,9 @@ impl Place {
 
     /// ⌊fraction · 2^bits⌋, for at most 32 bits.
     pub(crate) fn floor(self, bits: u32) -> u64 {
-        (u128::from(self.numerator) << bits).checked_shr(self.shift).unwrap_or(0) as u64
+        (u128::from(self.numerator) << bits)
+            .checked_shr(self.shift)
+            .unwrap_or(0) as u64
     }
 
     fn has_rest(self, bits: u32) -> bool {
@@ -353,7 +447,9 @@ impl Place {
                 let (bits, random) = (rule.random_bits, u64::from(random));
                 match variant {
                     StochasticVariant::A => self.floor(bits) + random >= 1 << bits,
-                    StochasticVariant::B => self.floor(bits + 1) + 2 * random + 1 >= 1 << (bits + 1),
+                    StochasticVariant::B => {
+                        self.floor(bits + 1) + 2 * random + 1 >= 1 << (bits + 1)
+                    }
                     StochasticVariant::C => {
                         let twice = self.floor(bits + 1);
                         let (floor, half) = (twice >> 1, twice & 1 == 1);

@@ -5,12 +5,12 @@ use super::input::{ExactInput, InputType};
 use super::inputs::{CandidateInputs, random_words};
 use super::neighbours::{combined, neighbouring_rules};
 use super::rule::{ElementRule, Place};
+use crate::VERSION;
 use crate::choice::{Choice, Dice};
 use crate::cover::Cover;
 use crate::error::VectorsError;
 use crate::layout::{BusField, BusLayout};
 use crate::set::{NeighbouringRule, VectorSet};
-use crate::VERSION;
 
 /// Conversions of numbers to a format.
 #[derive(Debug, Clone)]
@@ -78,10 +78,18 @@ impl ElementSet {
 }
 
 /// Inputs with their random words, and how many of them come before any limit.
-fn candidates(plan: &CodePlan, input: InputType, rule: &ElementRule, seed: u64) -> (usize, Vec<[u32; 2]>) {
+fn candidates(
+    plan: &CodePlan,
+    input: InputType,
+    rule: &ElementRule,
+    seed: u64,
+) -> (usize, Vec<[u32; 2]>) {
     let CandidateInputs { must, patterns } = CandidateInputs::new(plan, input, seed);
     if !rule.rounding.is_stochastic() {
-        return (must, patterns.into_iter().map(|pattern| [pattern, 0]).collect());
+        return (
+            must,
+            patterns.into_iter().map(|pattern| [pattern, 0]).collect(),
+        );
     }
     let mut dice = Dice::new(seed, 1);
     let mut all = Vec::new();
@@ -98,10 +106,18 @@ fn candidates(plan: &CodePlan, input: InputType, rule: &ElementRule, seed: u64) 
 
 impl VectorSet for ElementSet {
     fn name(&self) -> String {
-        let exhaustive = if self.candidates.is_none() { " exhaustive" } else { "" };
+        let exhaustive = if self.candidates.is_none() {
+            " exhaustive"
+        } else {
+            ""
+        };
         format!(
             "elements format={} input={} {}{exhaustive} seed={} cases={} version={VERSION}",
-            self.format, self.input, self.rule.describe(), self.seed, self.cases()
+            self.format,
+            self.input,
+            self.rule.describe(),
+            self.seed,
+            self.cases()
         )
     }
 
@@ -156,12 +172,17 @@ impl VectorSet for ElementSet {
 
     fn example(&self, inputs: &[u64], expected: &[u64], got: &[u64]) -> String {
         let x = self.input.to_f32(inputs[0] as u32);
-        let random = inputs.get(1).map_or(String::new(), |word| format!(", random {word:#x}"));
+        let random = inputs
+            .get(1)
+            .map_or(String::new(), |word| format!(", random {word:#x}"));
         let [expected, got] = [expected, got].map(|words| {
             let value = value_text(self.format.decode(words[0] as u32));
             format!("{:#x} ({value})", words[0])
         });
-        format!("input {:#x} ({x:e}){random}: expected {expected}, got {got}", inputs[0])
+        format!(
+            "input {:#x} ({x:e}){random}: expected {expected}, got {got}",
+            inputs[0]
+        )
     }
 
     fn cover(&self, inputs: &[u64], outputs: &[u64], cover: &mut Cover) {
@@ -170,7 +191,13 @@ impl VectorSet for ElementSet {
         let x = self.number(inputs);
         cover.event("NaN", x == ExactInput::Nan);
         cover.event("Inf", matches!(x, ExactInput::Infinite { .. }));
-        let ExactInput::Finite { negative, significand, exponent, subnormal } = x else {
+        let ExactInput::Finite {
+            negative,
+            significand,
+            exponent,
+            subnormal,
+        } = x
+        else {
             return;
         };
         cover.event("negative inputs", negative);
@@ -181,7 +208,8 @@ impl VectorSet for ElementSet {
         }
         let place = Place::of(&self.plan, significand, exponent);
         let (magnitude, _) = self.plan.magnitude(outputs[0] as u32);
-        let beyond = place.code >= self.plan.largest && !(place.is_exact() && place.code == self.plan.largest);
+        let beyond = place.code >= self.plan.largest
+            && !(place.is_exact() && place.code == self.plan.largest);
         cover.event("beyond the largest number", beyond);
         cover.event("exact", place.is_exact() && !beyond);
         cover.event("ties", place.half().is_eq() && !place.is_exact());

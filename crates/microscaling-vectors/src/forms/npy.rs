@@ -41,7 +41,10 @@ pub(super) fn plain(layout: &BusLayout) -> Option<(String, usize)> {
 
 /// The bytes before the records.
 pub(super) fn header(layout: &BusLayout, cases: u64) -> Vec<u8> {
-    let mut text = format!("{{'descr': {}, 'fortran_order': False, 'shape': ({cases},), }}", record(layout));
+    let mut text = format!(
+        "{{'descr': {}, 'fortran_order': False, 'shape': ({cases},), }}",
+        record(layout)
+    );
     // The header ends with a line feed at a multiple of 64 bytes.
     let length = (text.len() + 1 + 10).next_multiple_of(64) - 10;
     text += &" ".repeat(length - 1 - text.len());

@@ -58,14 +58,23 @@ impl DumpReader {
         allowed: &[Part],
     ) -> Result<Self, VectorsError> {
         let mut from = BufReader::with_capacity(1 << 16, from);
-        let io = |source| VectorsError::Io { name: name.to_owned(), source };
+        let io = |source| VectorsError::Io {
+            name: name.to_owned(),
+            source,
+        };
         let start = from.fill_buf().map_err(io)?;
         if start.is_empty() {
-            return Err(VectorsError::Layout { name: name.to_owned(), reason: "is empty; expected cases".to_owned() });
+            return Err(VectorsError::Layout {
+                name: name.to_owned(),
+                reason: "is empty; expected cases".to_owned(),
+            });
         }
         let form = form_of(start, layout);
         let from: Box<dyn BufRead + Send> = Box::new(from);
-        let parts: Vec<(Part, BusLayout)> = allowed.iter().map(|part| (*part, part.of(layout))).collect();
+        let parts: Vec<(Part, BusLayout)> = allowed
+            .iter()
+            .map(|part| (*part, part.of(layout)))
+            .collect();
         let (part, kind) = match form {
             VectorForm::Hex => {
                 let (part, words) = text::HexWords::open(name, from, &parts)?;
@@ -84,7 +93,14 @@ impl DumpReader {
                 (part, Kind::Npy(records))
             }
         };
-        Ok(Self { name: name.to_owned(), form, part, layout: part.of(layout), cases: 0, kind })
+        Ok(Self {
+            name: name.to_owned(),
+            form,
+            part,
+            layout: part.of(layout),
+            cases: 0,
+            kind,
+        })
     }
 
     /// The form of the file.
@@ -125,7 +141,11 @@ impl DumpReader {
         let mut words = words.iter().zip(self.layout.bits());
         if let Some((word, bits)) = words.find(|(word, bits)| *bits < 64 && **word >> bits != 0) {
             let reason = format!("the word {word:#x} has more than {bits} bits");
-            return Err(VectorsError::Line { name: self.name.clone(), line, reason });
+            return Err(VectorsError::Line {
+                name: self.name.clone(),
+                line,
+                reason,
+            });
         }
         self.cases += 1;
         Ok(true)
@@ -138,7 +158,8 @@ fn form_of(start: &[u8], layout: &BusLayout) -> VectorForm {
     let begins_with_a_name = || {
         let names = layout.fields().iter().map(|field| field.name.as_bytes());
         names.clone().any(|name| {
-            text.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| b",\r\n".contains(byte)))
+            text.strip_prefix(name)
+                .is_some_and(|rest| rest.first().is_none_or(|byte| b",\r\n".contains(byte)))
         })
     };
     if start.starts_with(b"\x93NUMPY") {
@@ -154,7 +175,12 @@ fn form_of(start: &[u8], layout: &BusLayout) -> VectorForm {
 
 /// The error of a file that has none of the expected fields.
 fn no_part(name: &str, got: &str, parts: &[(Part, BusLayout)]) -> VectorsError {
-    let parts = parts.iter().map(|(_, layout)| format!("{} ({} bits)", layout.names(), layout.width()));
+    let parts = parts
+        .iter()
+        .map(|(_, layout)| format!("{} ({} bits)", layout.names(), layout.width()));
     let expected = parts.collect::<Vec<_>>().join(", or ");
-    VectorsError::Layout { name: name.to_owned(), reason: format!("has {got}; expected {expected}") }
+    VectorsError::Layout {
+        name: name.to_owned(),
+        reason: format!("has {got}; expected {expected}"),
+    }
 }

@@ -19,7 +19,11 @@ pub struct VectorWriter<W> {
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 fn digits(line: &mut Vec<u8>, word: u64, count: u32) {
-    line.extend((0..count).rev().map(|digit| DIGITS[(word >> (4 * digit) & 15) as usize]));
+    line.extend(
+        (0..count)
+            .rev()
+            .map(|digit| DIGITS[(word >> (4 * digit) & 15) as usize]),
+    );
 }
 
 impl<W: Write> VectorWriter<W> {
@@ -27,7 +31,13 @@ impl<W: Write> VectorWriter<W> {
     ///
     /// # Errors
     /// The stream's.
-    pub fn new(form: VectorForm, layout: &BusLayout, name: &str, cases: u64, mut to: W) -> io::Result<Self> {
+    pub fn new(
+        form: VectorForm,
+        layout: &BusLayout,
+        name: &str,
+        cases: u64,
+        mut to: W,
+    ) -> io::Result<Self> {
         match form {
             VectorForm::Hex => {
                 writeln!(to, "// {name}")?;
@@ -106,7 +116,12 @@ impl<W: Write> VectorWriter<W> {
     fn json(&mut self, words: &[u64]) -> io::Result<()> {
         let mut words = words.iter();
         for (i, field) in self.layout.fields().iter().enumerate() {
-            write!(self.line, "{}\"{}\":", if i == 0 { "{" } else { "," }, field.name)?;
+            write!(
+                self.line,
+                "{}\"{}\":",
+                if i == 0 { "{" } else { "," },
+                field.name
+            )?;
             let own = words.by_ref().take(field.words()).map(u64::to_string);
             let own = own.collect::<Vec<_>>().join(",");
             match field.length {

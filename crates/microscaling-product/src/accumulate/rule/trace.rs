@@ -52,33 +52,73 @@ impl Dot<'_> {
             first += terms.min(products.len());
         });
         if lines.is_empty() {
-            lines.extend((0..length).map(|at| format!("product {at}: {}", value(self.elements(at)))));
+            lines.extend(
+                (0..length).map(|at| format!("product {at}: {}", value(self.elements(at)))),
+            );
         }
         lines.push(format!("sum: {}", float(sum)));
         lines
     }
 
-    fn addition_lines(&self, first: usize, c: f32, products: &[ExactProduct], lines: &mut Vec<String>) {
+    fn addition_lines(
+        &self,
+        first: usize,
+        c: f32,
+        products: &[ExactProduct],
+        lines: &mut Vec<String>,
+    ) {
         let last = first + products.len() - 1;
-        lines.push(format!("addition of products {first} to {last}; running sum c = {}", float(c)));
+        lines.push(format!(
+            "addition of products {first} to {last}; running sum c = {}",
+            float(c)
+        ));
         let is_zero = |value: ExactValue| finite(value).is_some_and(|number| number.is_zero());
-        for (i, product) in products.iter().enumerate().filter(|(_, product)| !is_zero(product.value)) {
-            let exponent = finite(product.value).map_or(String::new(), |number| format!(", exponent {}", number.exponent));
-            lines.push(format!("  product {}: {}{exponent}", first + i, value(product.value)));
+        for (i, product) in products
+            .iter()
+            .enumerate()
+            .filter(|(_, product)| !is_zero(product.value))
+        {
+            let exponent = finite(product.value).map_or(String::new(), |number| {
+                format!(", exponent {}", number.exponent)
+            });
+            lines.push(format!(
+                "  product {}: {}{exponent}",
+                first + i,
+                value(product.value)
+            ));
         }
         let aligned = match self.accumulator.order {
-            Order::Joint { fraction_bits, floor_exponent, group, output, .. } => {
+            Order::Joint {
+                fraction_bits,
+                floor_exponent,
+                group,
+                output,
+                ..
+            } => {
                 let c = Term::alone(ExactValue::of(c, output.emin()));
-                let terms = products.chunks(group).map(|products| Term::of(products, group));
-                Some((terms.chain([c]).collect::<Vec<_>>(), fraction_bits as i32, floor_exponent))
+                let terms = products
+                    .chunks(group)
+                    .map(|products| Term::of(products, group));
+                Some((
+                    terms.chain([c]).collect::<Vec<_>>(),
+                    fraction_bits as i32,
+                    floor_exponent,
+                ))
             }
-            Order::Late { fraction_bits, interleave: false, .. } => {
+            Order::Late {
+                fraction_bits,
+                interleave: false,
+                ..
+            } => {
                 let terms = products.iter().map(|product| Term::alone(product.value));
                 Some((terms.collect(), fraction_bits as i32, i32::MIN / 2))
             }
             _ => None,
         };
-        let all_finite = products.iter().all(|product| finite(product.value).is_some()) && c.is_finite();
+        let all_finite = products
+            .iter()
+            .all(|product| finite(product.value).is_some())
+            && c.is_finite();
         if let Some((terms, fraction_bits, floor)) = aligned.filter(|_| all_finite) {
             self.aligned_lines(&terms, fraction_bits, floor, lines);
         }
@@ -86,14 +126,27 @@ impl Dot<'_> {
     }
 
     /// The terms of one addition, in units of the last bit that is kept.
-    fn aligned_lines(&self, terms: &[Term], fraction_bits: i32, floor: i32, lines: &mut Vec<String>) {
+    fn aligned_lines(
+        &self,
+        terms: &[Term],
+        fraction_bits: i32,
+        floor: i32,
+        lines: &mut Vec<String>,
+    ) {
         if terms.iter().all(|term| term.sum().is_zero()) {
             return;
         }
         let unit = unit(terms, fraction_bits, floor);
-        lines.push(format!("  largest exponent {}, last bit kept 2^{unit}", unit + fraction_bits));
+        lines.push(format!(
+            "  largest exponent {}, last bit kept 2^{unit}",
+            unit + fraction_bits
+        ));
         let mut partial = ExactSum::ZERO;
-        for (i, term) in terms.iter().enumerate().filter(|(_, term)| !term.sum().is_zero()) {
+        for (i, term) in terms
+            .iter()
+            .enumerate()
+            .filter(|(_, term)| !term.sum().is_zero())
+        {
             let kept = term.sum().cut(unit);
             partial.add_sum(&kept);
             let dropped = term.sum().minus(&kept);
@@ -135,7 +188,12 @@ fn value(x: ExactValue) -> String {
     match x {
         ExactValue::Nan => "NaN".to_string(),
         ExactValue::Infinite(negative) => if negative { "-Inf" } else { "+Inf" }.to_string(),
-        ExactValue::Finite(Number { negative, magnitude, unit, .. }) => {
+        ExactValue::Finite(Number {
+            negative,
+            magnitude,
+            unit,
+            ..
+        }) => {
             let sign = if negative { "-" } else { "" };
             match (magnitude, unit) {
                 (0, _) | (_, 0) => format!("{sign}{magnitude}"),
@@ -147,5 +205,9 @@ fn value(x: ExactValue) -> String {
 
 /// A float32, its pattern, and its exact value.
 fn float(x: f32) -> String {
-    format!("{} = {x:e} ({:#010x})", value(ExactValue::of(x, 0)), x.to_bits())
+    format!(
+        "{} = {x:e} ({:#010x})",
+        value(ExactValue::of(x, 0)),
+        x.to_bits()
+    )
 }

@@ -10,14 +10,21 @@ use std::io::BufRead;
 type Source = Box<dyn BufRead + Send>;
 
 fn bad_line(name: &str, line: u64, reason: impl ToString) -> VectorsError {
-    VectorsError::Line { name: name.to_owned(), line, reason: reason.to_string() }
+    VectorsError::Line {
+        name: name.to_owned(),
+        line,
+        reason: reason.to_string(),
+    }
 }
 
 /// The next line, without its end.
 fn next_line(from: &mut Source, name: &str, line: &mut String) -> Result<bool, VectorsError> {
     line.clear();
     let read = from.read_line(line);
-    let length = read.map_err(|source| VectorsError::Io { name: name.to_owned(), source })?;
+    let length = read.map_err(|source| VectorsError::Io {
+        name: name.to_owned(),
+        source,
+    })?;
     Ok(length > 0)
 }
 
@@ -41,7 +48,11 @@ pub(super) struct HexWords {
 }
 
 impl HexWords {
-    pub(super) fn open(name: &str, from: Source, parts: &[(Part, BusLayout)]) -> Result<(Part, Self), VectorsError> {
+    pub(super) fn open(
+        name: &str,
+        from: Source,
+        parts: &[(Part, BusLayout)],
+    ) -> Result<(Part, Self), VectorsError> {
         let mut own = Self {
             from,
             line: 0,
@@ -54,11 +65,21 @@ impl HexWords {
         own.fill(name, 0)?;
         let Some(first) = own.waiting.front() else {
             let reason = "has no word; expected cases".to_owned();
-            return Err(VectorsError::Layout { name: name.to_owned(), reason });
+            return Err(VectorsError::Layout {
+                name: name.to_owned(),
+                reason,
+            });
         };
         let digits = first.len();
-        let Some((part, layout)) = parts.iter().find(|(_, layout)| layout.width().div_ceil(4) == digits) else {
-            return Err(no_part(name, &format!("words of {digits} digits ({} bits)", 4 * digits), parts));
+        let Some((part, layout)) = parts
+            .iter()
+            .find(|(_, layout)| layout.width().div_ceil(4) == digits)
+        else {
+            return Err(no_part(
+                name,
+                &format!("words of {digits} digits ({} bits)", 4 * digits),
+                parts,
+            ));
         };
         own.order = layout.lowest_first();
         own.digits = digits;
@@ -76,7 +97,9 @@ impl HexWords {
                     Some(address) => {
                         let next = cases + self.waiting.len() as u64;
                         if u64::from_str_radix(address, 16) != Ok(next) {
-                            let reason = format!("the address is {token}, expected @{next:x}: cases in order");
+                            let reason = format!(
+                                "the address is {token}, expected @{next:x}: cases in order"
+                            );
                             return Err(bad_line(name, self.line, reason));
                         }
                     }
@@ -109,7 +132,12 @@ impl HexWords {
         }
     }
 
-    pub(super) fn next(&mut self, name: &str, cases: u64, words: &mut Vec<u64>) -> Result<Option<u64>, VectorsError> {
+    pub(super) fn next(
+        &mut self,
+        name: &str,
+        cases: u64,
+        words: &mut Vec<u64>,
+    ) -> Result<Option<u64>, VectorsError> {
         if self.waiting.is_empty() {
             self.fill(name, cases)?;
         }
@@ -118,13 +146,20 @@ impl HexWords {
         };
         let line = self.line;
         if token.len() != self.digits {
-            let reason = format!("`{token}` has {} digits, expected {}", token.len(), self.digits);
+            let reason = format!(
+                "`{token}` has {} digits, expected {}",
+                token.len(),
+                self.digits
+            );
             return Err(bad_line(name, line, reason));
         }
         let mut limbs = vec![0_u64; self.digits.div_ceil(16) + 1];
         for (i, digit) in token.bytes().rev().enumerate() {
             let Some(value) = char::from(digit).to_digit(16) else {
-                let reason = format!("`{token}` has the digit `{}`; allowed: 0 to f", char::from(digit));
+                let reason = format!(
+                    "`{token}` has the digit `{}`; allowed: 0 to f",
+                    char::from(digit)
+                );
                 return Err(bad_line(name, line, reason));
             };
             limbs[i / 16] |= u64::from(value) << (4 * (i % 16));
@@ -138,7 +173,11 @@ impl HexWords {
             at += *bits as usize;
         }
         if limbs[at / 64] >> (at % 64) != 0 {
-            return Err(bad_line(name, line, format!("`{token}` has more than {at} bits")));
+            return Err(bad_line(
+                name,
+                line,
+                format!("`{token}` has more than {at} bits"),
+            ));
         }
         Ok(Some(line))
     }
@@ -152,23 +191,47 @@ pub(super) struct CsvRows {
 }
 
 impl CsvRows {
-    pub(super) fn open(name: &str, from: Source, parts: &[(Part, BusLayout)]) -> Result<(Part, Self), VectorsError> {
+    pub(super) fn open(
+        name: &str,
+        from: Source,
+        parts: &[(Part, BusLayout)],
+    ) -> Result<(Part, Self), VectorsError> {
         let mut reader = csv::Reader::from_reader(from);
         let header = reader.headers().map_err(|error| bad_line(name, 1, error))?;
         let header: Vec<String> = header.iter().map(|title| title.trim().to_owned()).collect();
         let is_part = |layout: &BusLayout| {
             let has = |title: &str| header.iter().filter(|own| *own == title).count() == 1;
-            layout.fields().len() == header.len() && layout.fields().iter().all(|field| has(field.name))
+            layout.fields().len() == header.len()
+                && layout.fields().iter().all(|field| has(field.name))
         };
         let Some((part, layout)) = parts.iter().find(|(_, layout)| is_part(layout)) else {
-            return Err(no_part(name, &format!("the columns {}", header.join(", ")), parts));
+            return Err(no_part(
+                name,
+                &format!("the columns {}", header.join(", ")),
+                parts,
+            ));
         };
         let column = |name: &str| header.iter().position(|title| title == name);
-        let columns = layout.fields().iter().filter_map(|field| column(field.name)).collect();
-        Ok((*part, Self { rows: reader.into_records(), columns }))
+        let columns = layout
+            .fields()
+            .iter()
+            .filter_map(|field| column(field.name))
+            .collect();
+        Ok((
+            *part,
+            Self {
+                rows: reader.into_records(),
+                columns,
+            },
+        ))
     }
 
-    pub(super) fn next(&mut self, name: &str, layout: &BusLayout, words: &mut Vec<u64>) -> Result<Option<u64>, VectorsError> {
+    pub(super) fn next(
+        &mut self,
+        name: &str,
+        layout: &BusLayout,
+        words: &mut Vec<u64>,
+    ) -> Result<Option<u64>, VectorsError> {
         let Some(row) = self.rows.next() else {
             return Ok(None);
         };
@@ -181,7 +244,13 @@ impl CsvRows {
             let before = words.len();
             for text in row[*column].split_whitespace() {
                 let word = number(text);
-                words.push(word.ok_or_else(|| bad_line(name, line, format!("{} is `{text}`, expected a number", field.name)))?);
+                words.push(word.ok_or_else(|| {
+                    bad_line(
+                        name,
+                        line,
+                        format!("{} is `{text}`, expected a number", field.name),
+                    )
+                })?);
             }
             let got = words.len() - before;
             if got != field.words() {
@@ -203,17 +272,34 @@ pub(super) struct JsonRows {
 }
 
 impl JsonRows {
-    pub(super) fn open(name: &str, from: Source, parts: &[(Part, BusLayout)]) -> Result<(Part, Self), VectorsError> {
-        let mut own = Self { from, line: 0, text: String::new(), is_ahead: false };
+    pub(super) fn open(
+        name: &str,
+        from: Source,
+        parts: &[(Part, BusLayout)],
+    ) -> Result<(Part, Self), VectorsError> {
+        let mut own = Self {
+            from,
+            line: 0,
+            text: String::new(),
+            is_ahead: false,
+        };
         own.advance(name)?;
         own.is_ahead = true;
         let object = own.object(name)?;
         let is_part = |layout: &BusLayout| {
-            layout.fields().len() == object.len() && layout.fields().iter().all(|field| object.contains_key(field.name))
+            layout.fields().len() == object.len()
+                && layout
+                    .fields()
+                    .iter()
+                    .all(|field| object.contains_key(field.name))
         };
         let Some((part, _)) = parts.iter().find(|(_, layout)| is_part(layout)) else {
             let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-            return Err(no_part(name, &format!("the keys {}", keys.join(", ")), parts));
+            return Err(no_part(
+                name,
+                &format!("the keys {}", keys.join(", ")),
+                parts,
+            ));
         };
         Ok((*part, own))
     }
@@ -236,7 +322,12 @@ impl JsonRows {
         serde_json::from_str(&self.text).map_err(|error| bad_line(name, self.line, error))
     }
 
-    pub(super) fn next(&mut self, name: &str, layout: &BusLayout, words: &mut Vec<u64>) -> Result<Option<u64>, VectorsError> {
+    pub(super) fn next(
+        &mut self,
+        name: &str,
+        layout: &BusLayout,
+        words: &mut Vec<u64>,
+    ) -> Result<Option<u64>, VectorsError> {
         if !self.advance(name)? {
             return Ok(None);
         }
@@ -248,12 +339,23 @@ impl JsonRows {
                 None => &[],
             };
             if values.len() != field.words() {
-                let reason = format!("{} has {} words, expected {}", field.name, values.len(), field.words());
+                let reason = format!(
+                    "{} has {} words, expected {}",
+                    field.name,
+                    values.len(),
+                    field.words()
+                );
                 return Err(bad_line(name, self.line, reason));
             }
             for value in values {
                 let word = value.as_u64().or_else(|| value.as_str().and_then(number));
-                let wrong = || bad_line(name, self.line, format!("{} is {value}, expected a whole number", field.name));
+                let wrong = || {
+                    bad_line(
+                        name,
+                        self.line,
+                        format!("{} is {value}, expected a whole number", field.name),
+                    )
+                };
                 words.push(word.ok_or_else(wrong)?);
             }
         }
