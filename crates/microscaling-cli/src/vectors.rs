@@ -241,7 +241,7 @@ fn write_cases(
     Ok(())
 }
 
-/// All cases, and what they cover.
+/// Makes all cases, and counts the codes and events that they hit.
 fn each_case(
     set: &dyn VectorSet,
     mut cover: Option<&mut Cover>,

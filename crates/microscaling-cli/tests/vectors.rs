@@ -196,7 +196,7 @@ fn wrong_options_are_refused_by_name() {
         "vectors dot ampere --lhs float16 --tell-apart volta --trace 0",
     );
     assert!(
-        said.contains("largest exponent") && said.matches("sum: ").count() == 2,
+        said.contains("largest exponent") && said.matches("\nsum: ").count() == 2,
         "{said}"
     );
     let (status, said) = run(folder, "vectors blocks mxfp4 --cover --csv");

@@ -1,4 +1,4 @@
-//! What a device does: its outputs beside those of the rule and of neighbouring rules.
+//! Comparing the outputs of a device with a rule and its neighbours.
 
 mod explain;
 mod sample;
@@ -14,7 +14,7 @@ use sample::Sample;
 pub enum DumpInputs {
     /// The set's own cases, in order. A dump that has inputs must have these.
     OfSet,
-    /// The dump, which has inputs of its own.
+    /// The dump has its own inputs.
     OfDump,
     /// Another file, case by case.
     Of(DumpReader),
@@ -23,7 +23,7 @@ pub enum DumpInputs {
 /// A group of cases whose outputs differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// What the device does.
+    /// The rule that the device follows, in words.
     pub name: String,
     /// How many cases.
     pub cases: u64,

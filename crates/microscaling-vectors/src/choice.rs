@@ -43,7 +43,7 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    /// A stream of its own for each purpose.
+    /// Each purpose has its own stream.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         Self {
             stream: RandomStream::new(seed, purpose),

@@ -1,4 +1,4 @@
-//! What a set of vectors hits.
+//! The codes and events that a set of vectors hits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// That a kind of codes has so many values.
+    /// Sets how many values a kind of codes has.
     pub(crate) fn expect(&mut self, kind: &'static str, values: u64) {
         self.codes.entry(kind).or_default().1 = values;
     }
@@ -26,7 +26,7 @@ impl Cover {
         *self.events.entry(event).or_default() += u64::from(hit);
     }
 
-    /// Rows: what is covered, how often it was hit, and how many values there are, if this is known.
+    /// Rows: a kind of codes or an event, the number of hits, and the number of all values if this is known.
     pub fn rows(&self) -> Vec<(&'static str, u64, Option<u64>)> {
         let codes = self
             .codes

@@ -40,7 +40,7 @@ pub enum VectorsError {
     Layout {
         /// The name of the dump.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A line of a dump that is not understood.
@@ -50,7 +50,7 @@ pub enum VectorsError {
         name: String,
         /// The line, counted from 1; in `.npy`, the number of the case.
         line: u64,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// A dump with more or fewer cases than its inputs.

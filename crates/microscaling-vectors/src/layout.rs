@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Whether a field goes into the device or comes out of it.
+/// The direction of a field, as the device sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The device reads the field.

@@ -1,4 +1,4 @@
-//! What all sets of vectors have in common.
+//! The trait of all sets of vectors.
 
 use crate::cover::Cover;
 use crate::layout::BusLayout;
@@ -8,7 +8,7 @@ use crate::layout::BusLayout;
 pub struct NeighbouringRule {
     /// The field of the rule. Two neighbours with one field exclude each other.
     pub field: &'static str,
-    /// What a device with this rule does, in words.
+    /// The rule in words.
     pub name: String,
 }
 

@@ -3,10 +3,10 @@
 use super::model::BlockModel;
 use crate::choice::Dice;
 use crate::element::input::ExactInput;
-use crate::element::rule::ElementRounding;
+use crate::element::modes::ElementRounding;
 use microscaling::NonFinite;
 
-/// Formats with scales of more bits get so many scales, not all of them.
+/// Formats with scales of more bits get some scales, not all.
 const LISTED_SCALE_BITS: u32 = 8;
 /// Scales of such formats.
 const SOME_SCALES: u32 = 64;

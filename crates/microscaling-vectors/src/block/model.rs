@@ -3,11 +3,12 @@
 
 use crate::element::format::{CodeFormat, CodePlan};
 use crate::element::input::{ExactInput, InputType};
-use crate::element::rule::{ElementRounding, ElementRule};
+use crate::element::modes::ElementRounding;
+use crate::element::rule::ElementRule;
 use crate::error::VectorsError;
 use microscaling::{BlockFormat, PackError, Packed, QuantizeError, Rounder, ScaleMode};
 
-/// What a neighbouring rule does to scales.
+/// A change of scales by a neighbouring rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScaleChange {
     None,
@@ -15,13 +16,13 @@ pub(super) enum ScaleChange {
     Mode(ScaleMode),
     /// One code more where the largest magnitude is a power of two.
     OneMoreAtPowers,
-    /// One code more where the largest magnitude is no power of two.
+    /// One code more where the largest magnitude lies between powers of two.
     OneMoreBetweenPowers,
     /// One code more, or less.
     Shifted(i32),
     /// A float's scale is not rounded half to even, but in this way.
     Rounded(ElementRounding),
-    /// The scale of a block with NaN or Inf is that of the block's numbers.
+    /// NaN and Inf do not count for the scale.
     NanIgnored,
 }
 

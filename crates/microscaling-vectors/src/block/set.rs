@@ -7,7 +7,8 @@ use crate::choice::{Choice, Dice};
 use crate::cover::Cover;
 use crate::element::format::CodeFormat;
 use crate::element::input::{ExactInput, InputType};
-use crate::element::rule::{ElementRounding, ElementRule};
+use crate::element::modes::ElementRounding;
+use crate::element::rule::ElementRule;
 use crate::element::{combined, neighbouring_rules};
 use crate::error::VectorsError;
 use crate::layout::{BusField, BusLayout};
@@ -101,7 +102,7 @@ impl BlockSet {
         })
     }
 
-    /// The inputs that are there, and their random words.
+    /// The elements of a block, and their random words.
     fn parts<'a>(&self, inputs: &'a [u64]) -> [&'a [u64]; 2] {
         let count = inputs[0] as usize;
         let (patterns, random) = inputs[1..].split_at(self.length);
@@ -171,7 +172,7 @@ impl BlockSet {
     }
 }
 
-/// Whether a case has one scale of at most 64 bits, without anything beside it.
+/// Whether a case has one scale alone.
 fn is_one_scale(model: &BlockModel) -> bool {
     model.format.is_element_times_scale() && !model.format.tensor_scale
 }

@@ -10,7 +10,7 @@ const CONFIRMED_PERCENT: u64 = 90;
 /// Rules of which pairs are formed: those that explain the most alone.
 const PAIRED: usize = 12;
 
-/// What a rule gives for the cases of both samples, those that differ first.
+/// The outputs of a rule for the cases of both samples. Cases that differ come first.
 struct Outcome {
     /// A fingerprint of the outputs.
     prints: Vec<u64>,
@@ -99,7 +99,7 @@ impl Explainer<'_> {
     }
 }
 
-/// A rule, or two, and what they give.
+/// A rule, or two, and the outcome.
 struct Candidate {
     rules: Vec<usize>,
     outcome: Outcome,

@@ -1,4 +1,4 @@
-//! Codes of one format, whatever its family.
+//! Codes of a format of any family.
 
 use crate::error::VectorsError;
 use microscaling::p3109::{CodeValue, P3109Format};

@@ -1,7 +1,8 @@
 //! The neighbours of a rule.
 
 use super::format::{CodePlan, value_text};
-use super::rule::{ElementOverflow, ElementRounding, ElementRule, SmallResults};
+use super::modes::{ElementOverflow, ElementRounding};
+use super::rule::{ElementRule, SmallResults};
 use crate::set::NeighbouringRule;
 use microscaling::p3109::{CodeValue, StochasticVariant};
 

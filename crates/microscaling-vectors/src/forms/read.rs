@@ -47,7 +47,7 @@ enum Kind {
 }
 
 impl DumpReader {
-    /// A file of a set with this layout, with all of its fields or those of `allowed`.
+    /// A file of a set with this layout, with the fields of one of `allowed`.
     ///
     /// # Errors
     /// [`VectorsError::Layout`] and [`VectorsError::Line`] name the fields that the file should have; or reading fails.

@@ -27,7 +27,7 @@ fn digits(line: &mut Vec<u8>, word: u64, count: u32) {
 }
 
 impl<W: Write> VectorWriter<W> {
-    /// Writes what comes before the cases. The name stands in `hex` as a comment.
+    /// Writes the header. The name stands in `hex` as a comment.
     ///
     /// # Errors
     /// The stream's.

@@ -8,10 +8,10 @@ use alloc::{format, string::String, string::ToString, vec::Vec};
 use microscaling_processor::float_state::ieee;
 
 impl Accumulator {
-    /// Each step of [`dot`](Self::dot) as a line of text, for who builds such a unit: the running sum, the products that are not 0
-    /// with their exponents, and the result of each addition. Orders that align terms also show the largest exponent, the last bit
-    /// that is kept, and of each term what is kept and what is dropped. Promotions and the result come last. Numbers are exact:
-    /// `3*2^-4` is 3/16.
+    /// Each step of [`dot`](Self::dot) as a line of text, for who builds such a unit. An addition has the running sum, the products
+    /// that are not 0 with their exponents, and its result. An addition of zeros to 0 is left out. Orders that align terms also show
+    /// the largest exponent, the last bit that is kept, and the kept and the dropped part of each term. Promotions and the result come
+    /// last. Numbers are exact: `3*2^-4` is 3/16.
     ///
     /// # Errors
     /// The errors of [`multiply`](Self::multiply).
@@ -51,7 +51,7 @@ impl Dot<'_> {
             }
             first += terms.min(products.len());
         });
-        if lines.is_empty() {
+        if matches!(self.accumulator.order, Order::Integer { .. }) {
             lines.extend(
                 (0..length).map(|at| format!("product {at}: {}", value(self.elements(at)))),
             );
@@ -67,12 +67,15 @@ impl Dot<'_> {
         products: &[ExactProduct],
         lines: &mut Vec<String>,
     ) {
+        let is_zero = |value: ExactValue| finite(value).is_some_and(|number| number.is_zero());
+        if c == 0.0 && products.iter().all(|product| is_zero(product.value)) {
+            return;
+        }
         let last = first + products.len() - 1;
         lines.push(format!(
             "addition of products {first} to {last}; running sum c = {}",
             float(c)
         ));
-        let is_zero = |value: ExactValue| finite(value).is_some_and(|number| number.is_zero());
         for (i, product) in products
             .iter()
             .enumerate()

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::BufRead;
 
-type Source = Box<dyn BufRead + Send>;
+type TextSource = Box<dyn BufRead + Send>;
 
 fn bad_line(name: &str, line: u64, reason: impl ToString) -> VectorsError {
     VectorsError::Line {
@@ -18,7 +18,7 @@ fn bad_line(name: &str, line: u64, reason: impl ToString) -> VectorsError {
 }
 
 /// The next line, without its end.
-fn next_line(from: &mut Source, name: &str, line: &mut String) -> Result<bool, VectorsError> {
+fn next_line(from: &mut TextSource, name: &str, line: &mut String) -> Result<bool, VectorsError> {
     line.clear();
     let read = from.read_line(line);
     let length = read.map_err(|source| VectorsError::Io {
@@ -38,7 +38,7 @@ fn number(text: &str) -> Option<u64> {
 
 /// The words of a file that `$readmemh` reads.
 pub(super) struct HexWords {
-    from: Source,
+    from: TextSource,
     line: u64,
     text: String,
     in_comment: bool,
@@ -50,7 +50,7 @@ pub(super) struct HexWords {
 impl HexWords {
     pub(super) fn open(
         name: &str,
-        from: Source,
+        from: TextSource,
         parts: &[(Part, BusLayout)],
     ) -> Result<(Part, Self), VectorsError> {
         let mut own = Self {
@@ -185,7 +185,7 @@ impl HexWords {
 
 /// The rows of a CSV file.
 pub(super) struct CsvRows {
-    rows: csv::StringRecordsIntoIter<Source>,
+    rows: csv::StringRecordsIntoIter<TextSource>,
     /// The column of each field.
     columns: Vec<usize>,
 }
@@ -193,7 +193,7 @@ pub(super) struct CsvRows {
 impl CsvRows {
     pub(super) fn open(
         name: &str,
-        from: Source,
+        from: TextSource,
         parts: &[(Part, BusLayout)],
     ) -> Result<(Part, Self), VectorsError> {
         let mut reader = csv::Reader::from_reader(from);
@@ -264,7 +264,7 @@ impl CsvRows {
 
 /// The lines of JSON Lines.
 pub(super) struct JsonRows {
-    from: Source,
+    from: TextSource,
     line: u64,
     text: String,
     /// Whether the text is the next line already.
@@ -274,7 +274,7 @@ pub(super) struct JsonRows {
 impl JsonRows {
     pub(super) fn open(
         name: &str,
-        from: Source,
+        from: TextSource,
         parts: &[(Part, BusLayout)],
     ) -> Result<(Part, Self), VectorsError> {
         let mut own = Self {
