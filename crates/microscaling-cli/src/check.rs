@@ -4,7 +4,7 @@ use crate::done::Done;
 use crate::error::Error;
 use crate::formats::table;
 use crate::vectors::{SetCommand, error};
-use microscaling_vectors::{CheckReport, DumpInputs, DumpReader, Part, VectorSet, check};
+use microscaling_vectors::{CheckReport, DumpInputs, DumpPart, DumpReader, VectorSet, check};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct CheckArgs {
     own_inputs: bool,
 }
 
-fn open(path: &Path, set: &dyn VectorSet, parts: &[Part]) -> Result<DumpReader, Error> {
+fn open(path: &Path, set: &dyn VectorSet, parts: &[DumpPart]) -> Result<DumpReader, Error> {
     let layout = set.layout();
     let reader = match path.to_str() {
         Some("-") => DumpReader::new("the standard input", io::stdin(), layout, parts),
@@ -48,9 +48,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Done, Error> {
     }
     let set = args.set.set()?;
     let set = &*set;
-    let mut dump = open(&args.dump, set, &[Part::Whole, Part::Outputs])?;
+    let mut dump = open(&args.dump, set, &[DumpPart::Whole, DumpPart::Outputs])?;
     let inputs = match (&args.inputs, args.own_inputs) {
-        (Some(path), _) => DumpInputs::Of(open(path, set, &[Part::Whole, Part::Inputs])?),
+        (Some(path), _) => {
+            let reader = open(path, set, &[DumpPart::Whole, DumpPart::Inputs])?;
+            DumpInputs::Of(Box::new(reader))
+        }
         (None, true) => DumpInputs::OfDump,
         (None, false) => DumpInputs::OfSet,
     };

@@ -64,17 +64,21 @@ pub(crate) enum SetCommand {
         exhaustive: bool,
     },
     /// Quantizations of blocks: each boundary of the scale's rule, special blocks, ties, random numbers
-    Blocks {
-        /// A block format: `mxfp4`, `nvfp4`, `block(element=e2m1,scale=ue5m3,block_size=32)`
-        format: BlockFormat,
-        #[command(flatten)]
-        conversion: ConversionArgs,
-        /// Leave out the dequantized numbers
-        #[arg(long)]
-        no_values: bool,
-    },
+    Blocks(Box<BlocksArgs>),
     /// Dot products under an accumulator: cancellation, alignment, sticky bits, promotion, extreme exponents
-    Dot(DotArgs),
+    Dot(Box<DotArgs>),
+}
+
+/// The blocks of a set.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BlocksArgs {
+    /// A block format: `mxfp4`, `nvfp4`, `block(element=e2m1,scale=ue5m3,block_size=32)`
+    format: BlockFormat,
+    #[command(flatten)]
+    conversion: ConversionArgs,
+    /// Leave out the dequantized numbers
+    #[arg(long)]
+    no_values: bool,
 }
 
 /// The rule of a conversion.
@@ -203,11 +207,12 @@ impl SetCommand {
                     ElementSet::new(*format, input, conversion.rule()?, *exhaustive, seed, limit);
                 Box::new(set.map_err(error)?)
             }
-            Self::Blocks {
-                format,
-                conversion,
-                no_values,
-            } => {
+            Self::Blocks(args) => {
+                let BlocksArgs {
+                    format,
+                    conversion,
+                    no_values,
+                } = &**args;
                 let ConversionArgs {
                     input, seed, limit, ..
                 } = *conversion;
@@ -222,7 +227,7 @@ impl SetCommand {
     /// The number of the case whose sum is traced.
     pub(crate) fn trace(&self) -> Option<(&DotArgs, u64)> {
         match self {
-            Self::Dot(args) => args.trace.map(|case| (args, case)),
+            Self::Dot(args) => args.trace.map(|case| (&**args, case)),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ mod explain;
 mod sample;
 
 use crate::error::VectorsError;
-use crate::forms::{DumpReader, Part};
+use crate::forms::{DumpPart, DumpReader};
 use crate::layout::Direction;
 use crate::set::VectorSet;
 use explain::explain;
@@ -17,7 +17,7 @@ pub enum DumpInputs {
     /// The dump has its own inputs.
     OfDump,
     /// Another file, case by case.
-    Of(DumpReader),
+    Of(Box<DumpReader>),
 }
 
 /// A group of cases whose outputs differ.
@@ -73,7 +73,7 @@ pub fn check(
     mut inputs: DumpInputs,
 ) -> Result<CheckReport, VectorsError> {
     let width = set.layout().of(Direction::Input).words();
-    if matches!(inputs, DumpInputs::OfDump) && dump.part() != Part::Whole {
+    if matches!(inputs, DumpInputs::OfDump) && dump.part() != DumpPart::Whole {
         let reason = format!(
             "has the outputs alone; expected the inputs, too: {}",
             set.layout().names()
@@ -123,14 +123,14 @@ pub fn check(
             return Err(line(format!("case {}: {reason}", case + 1)));
         }
         let outputs = match dump.part() {
-            Part::Whole => {
+            DumpPart::Whole => {
                 if read[..width] != given[..] {
                     let reason = "has inputs that are not the set's; allowed: `--own-inputs` takes the dump's, `--inputs FILE` a file's";
                     return Err(line(format!("case {} {reason}", case + 1)));
                 }
                 &read[width..]
             }
-            Part::Inputs | Part::Outputs => &read[..],
+            DumpPart::Inputs | DumpPart::Outputs => &read[..],
         };
         expected.clear();
         set.outputs(&given, &[], &mut expected);

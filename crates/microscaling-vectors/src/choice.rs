@@ -4,13 +4,13 @@ use microscaling::RandomStream;
 
 /// Which of all candidates are the cases of a set: the first `must` in any case, then as many others as the limit leaves, spread evenly.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Choice {
+pub(crate) struct CaseChoice {
     must: u64,
     all: u64,
     limit: u64,
 }
 
-impl Choice {
+impl CaseChoice {
     pub(crate) fn new(must: usize, all: u64, limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(all).min(all);
         Self {

@@ -1,6 +1,7 @@
 //! Dot products under an accumulator.
 
 mod inputs;
+mod neighbours;
 mod operand;
 mod rule;
 mod search;

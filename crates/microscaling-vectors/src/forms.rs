@@ -4,7 +4,7 @@ mod npy;
 mod read;
 mod write;
 
-pub use read::{DumpReader, Part};
+pub use read::{DumpPart, DumpReader};
 pub use write::VectorWriter;
 
 use crate::error::VectorsError;

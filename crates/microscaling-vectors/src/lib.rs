@@ -20,7 +20,7 @@ pub use element::{
     SmallResults,
 };
 pub use error::VectorsError;
-pub use forms::{DumpReader, Part, VectorForm, VectorWriter};
+pub use forms::{DumpPart, DumpReader, VectorForm, VectorWriter};
 pub use layout::{BusField, BusLayout, Direction};
 pub use set::{NeighbouringRule, VectorSet};
 

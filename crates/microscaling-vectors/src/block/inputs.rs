@@ -123,7 +123,7 @@ impl BlockMaker<'_> {
         self.push(ordinary.iter().map(|pattern| pattern & !sign).collect());
         self.push(ordinary.iter().map(|pattern| pattern | sign).collect());
         if self.model.format.non_finite == NonFinite::OfBlock {
-            for abs in [infinity, infinity | normal / 2, infinity | 1] {
+            for abs in [infinity, infinity | (normal / 2), infinity | 1] {
                 for pattern in [abs, abs | sign] {
                     for at in [0, length - 1] {
                         let mut block = ordinary.clone();

@@ -1,19 +1,19 @@
 //! The set of blocks.
 
 use super::inputs::{BlockMaker, CandidateBlock};
+use super::layout::{is_one_scale, layout};
 use super::model::{BlockCodes, BlockConversion, BlockModel, ScaleChange};
+use super::neighbours::neighbours;
 use crate::VERSION;
-use crate::choice::{Choice, Dice};
+use crate::choice::{CaseChoice, Dice};
 use crate::cover::Cover;
-use crate::element::format::CodeFormat;
+use crate::element::combined;
 use crate::element::input::{ExactInput, InputType};
-use crate::element::modes::ElementRounding;
 use crate::element::rule::ElementRule;
-use crate::element::{combined, neighbouring_rules};
 use crate::error::VectorsError;
-use crate::layout::{BusField, BusLayout};
+use crate::layout::BusLayout;
 use crate::set::{NeighbouringRule, VectorSet};
-use microscaling::{BlockFormat, NonFinite, ScaleMode};
+use microscaling::{BlockFormat, NonFinite};
 
 /// Elements of a block that is as long as its axis.
 const WHOLE_AXIS: usize = 32;
@@ -34,7 +34,7 @@ pub struct BlockSet {
     layout: BusLayout,
     seed: u64,
     candidates: Vec<CandidateBlock>,
-    choice: Choice,
+    choice: CaseChoice,
     neighbours: Vec<NeighbouringRule>,
     deviations: Vec<BlockConversion>,
 }
@@ -95,7 +95,7 @@ impl BlockSet {
             values,
             layout,
             seed,
-            choice: Choice::new(must, candidates.len() as u64, limit),
+            choice: CaseChoice::new(must, candidates.len() as u64, limit),
             candidates,
             neighbours,
             deviations,
@@ -170,129 +170,6 @@ impl BlockSet {
             .unwrap_or(ScaleChange::None);
         rule
     }
-}
-
-/// Whether a case has one scale alone.
-fn is_one_scale(model: &BlockModel) -> bool {
-    model.format.is_element_times_scale() && !model.format.tensor_scale
-}
-
-fn layout(
-    model: &BlockModel,
-    rule: &ElementRule,
-    [length, record]: [usize; 2],
-    values: bool,
-) -> BusLayout {
-    let format = &model.format;
-    let mut fields = vec![
-        BusField::input("count", length.ilog2() + 1, 0),
-        BusField::input("input", model.input.bits(), length),
-    ];
-    if rule.rounding.is_stochastic() {
-        fields.push(BusField::input("random", rule.random_bits, length));
-    }
-    if format.tensor_scale {
-        fields.push(BusField::output("tensor_scale", 32, 0));
-    }
-    fields.push(match is_one_scale(model) {
-        // A power of two is stored as a byte, whatever its bits.
-        true if format.has_exponent() => BusField::output("scale", 8, 0),
-        true => BusField::output("scale", format.scale_bits(), 0),
-        false => BusField::output("scale", 8, record),
-    });
-    fields.push(BusField::output("code", format.element_bits(), length));
-    if values {
-        fields.push(BusField::output("value", 32, length));
-    }
-    BusLayout::new(fields)
-}
-
-fn neighbours(
-    model: &BlockModel,
-    rule: &BlockConversion,
-) -> Vec<(NeighbouringRule, BlockConversion)> {
-    let plan = model
-        .element
-        .or_else(|| CodeFormat::Element(model.format.element).plan().ok());
-    let elements = plan.map_or(Vec::new(), |plan| neighbouring_rules(&rule.element, &plan));
-    let elements = elements.into_iter().filter(|(neighbour, element)| {
-        let of_library = BlockModel::is_of_library(element) || neighbour.field == "negative zero";
-        model.element.is_some() || of_library
-    });
-    let mut found: Vec<(NeighbouringRule, BlockConversion)> = elements
-        .map(|(neighbour, element)| (neighbour, BlockConversion { element, ..*rule }))
-        .collect();
-    let Some(element) = &model.element else {
-        return found;
-    };
-    let mut add = |name: String, scale| {
-        found.push((
-            NeighbouringRule {
-                field: "scale",
-                name,
-            },
-            BlockConversion { scale, ..*rule },
-        ));
-    };
-    add(
-        "scale one too large where amax = 2^k".to_owned(),
-        ScaleChange::OneMoreAtPowers,
-    );
-    if model.format.has_exponent() {
-        if model.format.scale_mode == ScaleMode::Floor {
-            add(
-                "scale rounded up to the next power of two".to_owned(),
-                ScaleChange::OneMoreBetweenPowers,
-            );
-        }
-        for (mode, words) in [
-            (ScaleMode::Floor, "scale rounded down (scale mode floor)"),
-            (
-                ScaleMode::Ceil,
-                "scale rounded up, of float32's last binade down (scale mode ceil)",
-            ),
-            (
-                ScaleMode::Even,
-                "scale of the rounded amax (scale mode even)",
-            ),
-            (
-                ScaleMode::Rceil,
-                "scale rounded up so that amax fits (scale mode rceil)",
-            ),
-        ] {
-            if mode != model.format.scale_mode {
-                add(words.to_owned(), ScaleChange::Mode(mode));
-            }
-        }
-    } else if model.scale.is_some() && !model.format.four_over_six {
-        add(
-            "scale rounded up".to_owned(),
-            ScaleChange::Rounded(ElementRounding::TowardPositive),
-        );
-        add(
-            "scale rounded down".to_owned(),
-            ScaleChange::Rounded(ElementRounding::TowardZero),
-        );
-        add(
-            "scale rounded with ties away from zero".to_owned(),
-            ScaleChange::Rounded(ElementRounding::TiesToAway),
-        );
-    }
-    add(
-        "scale code one too large".to_owned(),
-        ScaleChange::Shifted(1),
-    );
-    add(
-        "scale code one too small".to_owned(),
-        ScaleChange::Shifted(-1),
-    );
-    if model.format.non_finite == NonFinite::OfBlock && element.bits > 1 {
-        add(
-            "NaN and Inf do not make their block NaN".to_owned(),
-            ScaleChange::NanIgnored,
-        );
-    }
-    found
 }
 
 impl VectorSet for BlockSet {

@@ -11,14 +11,14 @@ const CONFIRMED_PERCENT: u64 = 90;
 const PAIRED: usize = 12;
 
 /// The outputs of a rule for the cases of both samples. Cases that differ come first.
-struct Outcome {
+struct RuleOutcome {
     /// A fingerprint of the outputs.
     prints: Vec<u64>,
     /// Whether they are the device's.
     matches: Vec<bool>,
 }
 
-impl Outcome {
+impl RuleOutcome {
     fn matching(&self) -> u64 {
         self.matches.iter().filter(|is_match| **is_match).count() as u64
     }
@@ -45,7 +45,7 @@ struct Explainer<'a> {
 }
 
 impl Explainer<'_> {
-    fn outcome(&self, rules: &[usize]) -> Outcome {
+    fn outcome(&self, rules: &[usize]) -> RuleOutcome {
         let mut outputs = Vec::new();
         let (mut prints, mut matches) = (Vec::new(), Vec::new());
         for case in &self.cases {
@@ -64,11 +64,11 @@ impl Explainer<'_> {
             );
             matches.push(self.set.same(&outputs, got));
         }
-        Outcome { prints, matches }
+        RuleOutcome { prints, matches }
     }
 
     /// How many of the cases that differ an outcome explains.
-    fn explained(&self, outcome: &Outcome) -> usize {
+    fn explained(&self, outcome: &RuleOutcome) -> usize {
         outcome.matches[..self.differ]
             .iter()
             .filter(|is_match| **is_match)
@@ -100,9 +100,9 @@ impl Explainer<'_> {
 }
 
 /// A rule, or two, and the outcome.
-struct Candidate {
+struct RuleCandidate {
     rules: Vec<usize>,
-    outcome: Outcome,
+    outcome: RuleOutcome,
 }
 
 /// The best explanation.
@@ -131,7 +131,7 @@ pub(super) fn explain(
         return report;
     }
     let base = explainer.outcome(&[]);
-    let singles: Vec<Outcome> = (0..set.neighbours().len())
+    let singles: Vec<RuleOutcome> = (0..set.neighbours().len())
         .map(|rule| explainer.outcome(&[rule]))
         .collect();
     let chosen = best(&explainer, &base, singles);
@@ -159,7 +159,11 @@ pub(super) fn explain(
 }
 
 /// The confirmed rules, or pairs of rules, that match the most cases.
-fn best(explainer: &Explainer<'_>, base: &Outcome, singles: Vec<Outcome>) -> Vec<Candidate> {
+fn best(
+    explainer: &Explainer<'_>,
+    base: &RuleOutcome,
+    singles: Vec<RuleOutcome>,
+) -> Vec<RuleCandidate> {
     let all = singles.iter().any(|single| {
         explainer.explained(single) == explainer.differ && single.is_confirmed_against(base)
     });
@@ -171,27 +175,27 @@ fn best(explainer: &Explainer<'_>, base: &Outcome, singles: Vec<Outcome>) -> Vec
     let alone = singles
         .into_iter()
         .enumerate()
-        .map(|(rule, outcome)| Candidate {
+        .map(|(rule, outcome)| RuleCandidate {
             rules: vec![rule],
             outcome,
         });
     let alone = alone.filter(|candidate| candidate.outcome.is_confirmed_against(base));
     // One rule before two that match as much.
-    let mut candidates: Vec<Candidate> = alone.chain(pairs).collect();
+    let mut candidates: Vec<RuleCandidate> = alone.chain(pairs).collect();
     candidates.sort_by_key(|candidate| {
         (
             std::cmp::Reverse(candidate.outcome.matching()),
             candidate.rules.len(),
         )
     });
-    let rank = |candidate: &Candidate| (candidate.outcome.matching(), candidate.rules.len());
+    let rank = |candidate: &RuleCandidate| (candidate.outcome.matching(), candidate.rules.len());
     let first = candidates.first().map(rank);
     candidates.retain(|candidate| Some(rank(candidate)) == first);
     candidates
 }
 
 /// Two rules at once, of those that explain the most alone. The device confirms what each of them changes.
-fn pairs(explainer: &Explainer<'_>, singles: &[Outcome]) -> Vec<Candidate> {
+fn pairs(explainer: &Explainer<'_>, singles: &[RuleOutcome]) -> Vec<RuleCandidate> {
     let mut useful: Vec<(usize, usize)> = singles
         .iter()
         .map(|single| explainer.explained(single))
@@ -215,7 +219,7 @@ fn pairs(explainer: &Explainer<'_>, singles: &[Outcome]) -> Vec<Candidate> {
                 .iter()
                 .all(|rule| outcome.is_confirmed_against(&singles[*rule]))
             {
-                found.push(Candidate { rules, outcome });
+                found.push(RuleCandidate { rules, outcome });
             }
         }
     }
@@ -223,9 +227,9 @@ fn pairs(explainer: &Explainer<'_>, singles: &[Outcome]) -> Vec<Candidate> {
 }
 
 /// The cases that differ, by the rule that explains each of them.
-fn causes(explainer: &Explainer<'_>, best: &Candidate) -> Vec<Cause> {
+fn causes(explainer: &Explainer<'_>, best: &RuleCandidate) -> Vec<Cause> {
     let rules = &best.rules;
-    let alone: Vec<Outcome> = rules
+    let alone: Vec<RuleOutcome> = rules
         .iter()
         .map(|rule| explainer.outcome(&[*rule]))
         .collect();

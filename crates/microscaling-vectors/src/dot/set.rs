@@ -1,11 +1,12 @@
 //! The set of dot products.
 
 use super::inputs::{DotCase, DotMaker};
+use super::neighbours::neighbours;
 use super::operand::DotOperand;
-use super::rule::{DotChange, DotNumbers, DotRule, neighbours, operand};
+use super::rule::{DotChange, DotNumbers, DotRule, operand};
 use super::search::smallest;
 use crate::VERSION;
-use crate::choice::Choice;
+use crate::choice::CaseChoice;
 use crate::cover::Cover;
 use crate::error::VectorsError;
 use crate::layout::{BusField, BusLayout};
@@ -26,7 +27,7 @@ pub struct DotSet {
     layout: BusLayout,
     seed: u64,
     candidates: Vec<DotCase>,
-    choice: Choice,
+    choice: CaseChoice,
     other: Option<DotRule>,
     neighbours: Vec<NeighbouringRule>,
     changes: Vec<DotChange>,
@@ -92,7 +93,7 @@ impl DotSet {
             length,
             layout: layout(operands, length),
             seed,
-            choice: Choice::new(must, candidates.len() as u64, limit),
+            choice: CaseChoice::new(must, candidates.len() as u64, limit),
             candidates,
             other: None,
             neighbours: names,
@@ -117,7 +118,7 @@ impl DotSet {
             VectorsError::option("tell-apart", accumulator, allowed)
         };
         self.candidates = vec![found.ok_or_else(none)?];
-        self.choice = Choice::new(1, 1, None);
+        self.choice = CaseChoice::new(1, 1, None);
         self.other = Some(other);
         Ok(self)
     }

@@ -2,7 +2,7 @@
 
 use super::format::{CodeFormat, CodePlan, value_text};
 use crate::VERSION;
-use crate::choice::Choice;
+use crate::choice::CaseChoice;
 use crate::cover::Cover;
 use crate::layout::{BusField, BusLayout};
 use crate::set::{NeighbouringRule, VectorSet};
@@ -19,7 +19,7 @@ pub struct CodeSet {
     plan: Option<CodePlan>,
     layout: BusLayout,
     fits: bool,
-    choice: Choice,
+    choice: CaseChoice,
     neighbours: Vec<NeighbouringRule>,
 }
 
@@ -64,7 +64,7 @@ impl CodeSet {
             plan,
             layout: BusLayout::new(fields),
             fits,
-            choice: Choice::new(0, 1 << format.bits(), limit),
+            choice: CaseChoice::new(0, 1 << format.bits(), limit),
             neighbours: neighbours
                 .map(|(field, name)| NeighbouringRule {
                     field,

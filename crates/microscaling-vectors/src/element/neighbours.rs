@@ -79,6 +79,22 @@ pub(crate) fn neighbouring_rules(
             },
         ));
     }
+    found.push((
+        "top binade",
+        top_binade(plan),
+        ElementRule {
+            top_binade_saturates: true,
+            ..*rule
+        },
+    ));
+    let others = found.into_iter().filter(|(.., other)| other != rule);
+    others
+        .map(|(field, name, other)| (NeighbouringRule { field, name }, other))
+        .collect()
+}
+
+/// The fault of the top binade, in words.
+fn top_binade(plan: &CodePlan) -> String {
     let [from, to] = [plan.top, plan.largest].map(|magnitude| {
         let (significand, exponent) = plan.number(magnitude);
         value_text(CodeValue::Finite {
@@ -87,15 +103,7 @@ pub(crate) fn neighbouring_rules(
             exponent,
         })
     });
-    let top = ElementRule {
-        top_binade_saturates: true,
-        ..*rule
-    };
-    found.push(("top binade", format!("{from} to {to} all become {to}"), top));
-    let others = found.into_iter().filter(|(.., other)| other != rule);
-    others
-        .map(|(field, name, other)| (NeighbouringRule { field, name }, other))
-        .collect()
+    format!("{from} to {to} all become {to}")
 }
 
 /// A rule with some fields of others, which are given by their numbers.

@@ -6,7 +6,7 @@ use super::inputs::{CandidateInputs, random_words};
 use super::neighbours::{combined, neighbouring_rules};
 use super::rule::{ElementRule, Place};
 use crate::VERSION;
-use crate::choice::{Choice, Dice};
+use crate::choice::{CaseChoice, Dice};
 use crate::cover::Cover;
 use crate::error::VectorsError;
 use crate::layout::{BusField, BusLayout};
@@ -23,7 +23,7 @@ pub struct ElementSet {
     seed: u64,
     /// None: every pattern.
     candidates: Option<Vec<[u32; 2]>>,
-    choice: Choice,
+    choice: CaseChoice,
     neighbours: Vec<NeighbouringRule>,
     deviations: Vec<ElementRule>,
 }
@@ -50,10 +50,10 @@ impl ElementSet {
         }
         fields.push(BusField::output("code", format.bits(), 0));
         let (candidates, choice) = match exhaustive {
-            true => (None, Choice::new(0, 1 << input.bits(), limit)),
+            true => (None, CaseChoice::new(0, 1 << input.bits(), limit)),
             false => {
                 let (must, all) = candidates(&plan, input, &rule, seed);
-                let choice = Choice::new(must, all.len() as u64, limit);
+                let choice = CaseChoice::new(must, all.len() as u64, limit);
                 (Some(all), choice)
             }
         };

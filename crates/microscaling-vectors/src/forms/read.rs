@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 
 /// Which fields a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum DumpPart {
     /// All of them.
     Whole,
     /// The inputs alone.
@@ -19,7 +19,7 @@ pub enum Part {
     Outputs,
 }
 
-impl Part {
+impl DumpPart {
     fn of(self, layout: &BusLayout) -> BusLayout {
         match self {
             Self::Whole => layout.clone(),
@@ -33,13 +33,13 @@ impl Part {
 pub struct DumpReader {
     name: String,
     form: VectorForm,
-    part: Part,
+    part: DumpPart,
     layout: BusLayout,
     cases: u64,
-    kind: Kind,
+    kind: DumpKind,
 }
 
-enum Kind {
+enum DumpKind {
     Hex(text::HexWords),
     Csv(text::CsvRows),
     JsonLines(text::JsonRows),
@@ -55,7 +55,7 @@ impl DumpReader {
         name: &str,
         from: impl Read + Send + 'static,
         layout: &BusLayout,
-        allowed: &[Part],
+        allowed: &[DumpPart],
     ) -> Result<Self, VectorsError> {
         let mut from = BufReader::with_capacity(1 << 16, from);
         let io = |source| VectorsError::Io {
@@ -71,26 +71,26 @@ impl DumpReader {
         }
         let form = form_of(start, layout);
         let from: Box<dyn BufRead + Send> = Box::new(from);
-        let parts: Vec<(Part, BusLayout)> = allowed
+        let parts: Vec<(DumpPart, BusLayout)> = allowed
             .iter()
             .map(|part| (*part, part.of(layout)))
             .collect();
         let (part, kind) = match form {
             VectorForm::Hex => {
                 let (part, words) = text::HexWords::open(name, from, &parts)?;
-                (part, Kind::Hex(words))
+                (part, DumpKind::Hex(words))
             }
             VectorForm::Csv => {
                 let (part, rows) = text::CsvRows::open(name, from, &parts)?;
-                (part, Kind::Csv(rows))
+                (part, DumpKind::Csv(rows))
             }
             VectorForm::JsonLines => {
                 let (part, rows) = text::JsonRows::open(name, from, &parts)?;
-                (part, Kind::JsonLines(rows))
+                (part, DumpKind::JsonLines(rows))
             }
             VectorForm::Npy => {
                 let (part, records) = binary::Records::open(name, from, &parts)?;
-                (part, Kind::Npy(records))
+                (part, DumpKind::Npy(records))
             }
         };
         Ok(Self {
@@ -109,7 +109,7 @@ impl DumpReader {
     }
 
     /// Which fields it has.
-    pub const fn part(&self) -> Part {
+    pub const fn part(&self) -> DumpPart {
         self.part
     }
 
@@ -130,10 +130,10 @@ impl DumpReader {
     pub fn next(&mut self, words: &mut Vec<u64>) -> Result<bool, VectorsError> {
         words.clear();
         let found = match &mut self.kind {
-            Kind::Hex(reader) => reader.next(&self.name, self.cases, words)?,
-            Kind::Csv(reader) => reader.next(&self.name, &self.layout, words)?,
-            Kind::JsonLines(reader) => reader.next(&self.name, &self.layout, words)?,
-            Kind::Npy(reader) => reader.next(&self.name, words)?,
+            DumpKind::Hex(reader) => reader.next(&self.name, self.cases, words)?,
+            DumpKind::Csv(reader) => reader.next(&self.name, &self.layout, words)?,
+            DumpKind::JsonLines(reader) => reader.next(&self.name, &self.layout, words)?,
+            DumpKind::Npy(reader) => reader.next(&self.name, words)?,
         };
         let Some(line) = found else {
             return Ok(false);
@@ -174,7 +174,7 @@ fn form_of(start: &[u8], layout: &BusLayout) -> VectorForm {
 }
 
 /// The error of a file that has none of the expected fields.
-fn no_part(name: &str, got: &str, parts: &[(Part, BusLayout)]) -> VectorsError {
+fn no_part(name: &str, got: &str, parts: &[(DumpPart, BusLayout)]) -> VectorsError {
     let parts = parts
         .iter()
         .map(|(_, layout)| format!("{} ({} bits)", layout.names(), layout.width()));

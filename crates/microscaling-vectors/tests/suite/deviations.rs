@@ -3,13 +3,11 @@
 use crate::devices::{Beyond, Converter, Nearest};
 use crate::report;
 use half::f16;
-use microscaling::{BlockFormat, ElementFormat};
-use microscaling_vectors::{
-    BlockSet, CheckReport, ElementOverflow, ElementRule, ElementSet, InputType,
-};
+use microscaling::ElementFormat;
+use microscaling_vectors::{CheckReport, ElementOverflow, ElementRule, ElementSet, InputType};
 
-const E4M3: ElementFormat = ElementFormat::FP8_E4M3;
-const E5M2: ElementFormat = ElementFormat::FP8_E5M2;
+pub(crate) const E4M3: ElementFormat = ElementFormat::FP8_E4M3;
+pub(crate) const E5M2: ElementFormat = ElementFormat::FP8_E5M2;
 
 /// The report about a converter of float32, whose rule overflows in this way.
 fn converted(device: Converter, overflow: ElementOverflow) -> CheckReport {
@@ -25,7 +23,7 @@ fn converted(device: Converter, overflow: ElementOverflow) -> CheckReport {
 }
 
 /// That these rules are named, in any order, and explain all.
-fn assert_named(report: &CheckReport, names: &[&str]) {
+pub(crate) fn assert_named(report: &CheckReport, names: &[&str]) {
     assert!(report.differ > 0);
     assert_eq!(report.rules.len(), names.len(), "{report:#?}");
     for name in names {
@@ -48,13 +46,7 @@ fn no_deviation_is_clean() {
         (E5M2, ElementOverflow::Saturate, Beyond::Maximum),
         (E5M2, ElementOverflow::Infinity, Beyond::Infinity),
     ] {
-        let report = converted(
-            Converter {
-                beyond,
-                ..Converter::of(element)
-            },
-            overflow,
-        );
+        let report = converted(Converter::of(element).beyond(beyond), overflow);
         assert_eq!(report.differ, 0, "{report:#?}");
         assert!(
             report.rules.is_empty() && report.causes.is_empty() && report.unexplained.is_none()
@@ -67,102 +59,22 @@ fn deviations_of_converters_are_named() {
     use ElementOverflow::{Infinity, Saturate};
     let (e4m3, e5m2) = (Converter::of(E4M3), Converter::of(E5M2));
     for (device, overflow, name) in [
+        (e4m3.nearest(Nearest::Away), Saturate, "ties away from zero"),
+        (e4m3.nearest(Nearest::Zero), Saturate, "ties toward zero"),
+        (e4m3.nearest(Nearest::Truncate), Saturate, "truncation"),
+        (e4m3.flushing(), Saturate, "subnormal outputs flushed"),
+        (e4m3.without_negative_zero(), Saturate, "-0 lost"),
+        (e4m3.all_448(), Saturate, "256 to 448 all become 448"),
+        (e5m2.beyond(Beyond::Maximum), Infinity, "become the maximum"),
         (
-            Converter {
-                nearest: Nearest::Away,
-                ..e4m3
-            },
-            Saturate,
-            "ties away from zero",
-        ),
-        (
-            Converter {
-                nearest: Nearest::Zero,
-                ..e4m3
-            },
-            Saturate,
-            "ties toward zero",
-        ),
-        (
-            Converter {
-                nearest: Nearest::Truncate,
-                ..e4m3
-            },
-            Saturate,
-            "truncation",
-        ),
-        (
-            Converter {
-                flush_outputs: true,
-                ..e4m3
-            },
-            Saturate,
-            "subnormal outputs flushed",
-        ),
-        (
-            Converter {
-                lose_zero_sign: true,
-                ..e4m3
-            },
-            Saturate,
-            "-0 lost",
-        ),
-        (
-            Converter {
-                all_448: true,
-                ..e4m3
-            },
-            Saturate,
-            "256 to 448 all become 448",
-        ),
-        (
-            Converter {
-                beyond: Beyond::Maximum,
-                ..e5m2
-            },
-            Infinity,
-            "become the maximum",
-        ),
-        (
-            Converter {
-                beyond: Beyond::Infinity,
-                ..e5m2
-            },
+            e5m2.beyond(Beyond::Infinity),
             Saturate,
             "overflow becomes Inf",
         ),
-        (
-            Converter {
-                beyond: Beyond::Nan,
-                ..e5m2
-            },
-            Saturate,
-            "become NaN",
-        ),
-        (
-            Converter {
-                beyond: Beyond::Nan,
-                ..e5m2
-            },
-            Infinity,
-            "become NaN",
-        ),
-        (
-            Converter {
-                beyond: Beyond::Nan,
-                ..e4m3
-            },
-            Saturate,
-            "become NaN",
-        ),
-        (
-            Converter {
-                beyond: Beyond::Maximum,
-                ..e4m3
-            },
-            Infinity,
-            "become the maximum",
-        ),
+        (e5m2.beyond(Beyond::Nan), Saturate, "become NaN"),
+        (e5m2.beyond(Beyond::Nan), Infinity, "become NaN"),
+        (e4m3.beyond(Beyond::Nan), Saturate, "become NaN"),
+        (e4m3.beyond(Beyond::Maximum), Infinity, "become the maximum"),
     ] {
         assert_named(&converted(device, overflow), &[name]);
     }
@@ -199,83 +111,47 @@ fn two_deviations_at_once_are_both_named() {
     let (e4m3, e5m2) = (Converter::of(E4M3), Converter::of(E5M2));
     for (device, overflow, names) in [
         (
-            Converter {
-                nearest: Nearest::Away,
-                flush_outputs: true,
-                ..e4m3
-            },
+            e4m3.nearest(Nearest::Away).flushing(),
             Saturate,
             ["ties away", "outputs flushed"],
         ),
         (
-            Converter {
-                nearest: Nearest::Zero,
-                lose_zero_sign: true,
-                ..e4m3
-            },
+            e4m3.nearest(Nearest::Zero).without_negative_zero(),
             Saturate,
             ["ties toward", "-0 lost"],
         ),
         (
-            Converter {
-                nearest: Nearest::Truncate,
-                beyond: Beyond::Nan,
-                ..e5m2
-            },
+            e5m2.nearest(Nearest::Truncate).beyond(Beyond::Nan),
             Saturate,
             ["truncation", "NaN"],
         ),
         (
-            Converter {
-                nearest: Nearest::Truncate,
-                flush_outputs: true,
-                ..e4m3
-            },
+            e4m3.nearest(Nearest::Truncate).flushing(),
             Saturate,
             ["truncation", "outputs flushed"],
         ),
         (
-            Converter {
-                all_448: true,
-                nearest: Nearest::Away,
-                ..e4m3
-            },
+            e4m3.all_448().nearest(Nearest::Away),
             Saturate,
             ["all become 448", "ties away"],
         ),
         (
-            Converter {
-                all_448: true,
-                lose_zero_sign: true,
-                ..e4m3
-            },
+            e4m3.all_448().without_negative_zero(),
             Saturate,
             ["all become 448", "-0 lost"],
         ),
         (
-            Converter {
-                nearest: Nearest::Away,
-                beyond: Beyond::Maximum,
-                ..e5m2
-            },
+            e5m2.nearest(Nearest::Away).beyond(Beyond::Maximum),
             Infinity,
             ["ties away", "the maximum"],
         ),
         (
-            Converter {
-                flush_outputs: true,
-                beyond: Beyond::Infinity,
-                ..e5m2
-            },
+            e5m2.flushing().beyond(Beyond::Infinity),
             Saturate,
             ["outputs flushed", "becomes Inf"],
         ),
         (
-            Converter {
-                flush_outputs: true,
-                lose_zero_sign: true,
-                ..e4m3
-            },
+            e4m3.flushing().without_negative_zero(),
             Saturate,
             ["outputs flushed", "-0 lost"],
         ),
@@ -307,10 +183,7 @@ fn what_no_neighbour_does_is_unexplained() {
         "{example}"
     );
     // Beside a deviation of the list.
-    let device = Converter {
-        lose_zero_sign: true,
-        ..Converter::of(E4M3)
-    };
+    let device = Converter::of(E4M3).without_negative_zero();
     let both = report(&set, |inputs, _| {
         vec![stuck(
             device.code(f64::from(f32::from_bits(inputs[0] as u32))),
@@ -319,127 +192,4 @@ fn what_no_neighbour_does_is_unexplained() {
     assert_eq!(both.rules, ["-0 lost"], "{both:#?}");
     assert_eq!(both.unexplained.as_ref().unwrap().cases, alone.differ);
     assert!(both.share_unexplained() > 0.05 && both.share_unexplained() < 0.95);
-}
-
-/// A quantizer of MX blocks of float32 with a scale of its own.
-fn quantized(
-    format: &str,
-    device: Converter,
-    flush: bool,
-    scale: impl Fn(f64) -> i32,
-) -> CheckReport {
-    let format: BlockFormat = format.parse().unwrap();
-    let set = BlockSet::new(
-        format,
-        InputType::Float32,
-        ElementRule::default(),
-        false,
-        0,
-        None,
-    )
-    .unwrap();
-    report(&set, |inputs, _| {
-        let count = inputs[0] as usize;
-        let x: Vec<f64> = inputs[1..][..count]
-            .iter()
-            .map(|word| f32::from_bits(*word as u32))
-            .map(|x| {
-                if flush && x.is_subnormal() {
-                    0.0_f32.copysign(x)
-                } else {
-                    x
-                }
-            })
-            .map(f64::from)
-            .collect();
-        let mut outputs = vec![0; 1 + 32];
-        if x.iter().any(|x| !x.is_finite()) {
-            outputs[0] = 255;
-            return outputs;
-        }
-        let amax = x.iter().fold(0.0_f64, |amax, x| amax.max(x.abs()));
-        let exponent = if amax == 0.0 {
-            -127
-        } else {
-            (scale(amax) - format.element.emax()).clamp(-127, 127)
-        };
-        outputs[0] = (exponent + 127) as u64;
-        for (output, x) in outputs[1..].iter_mut().zip(&x) {
-            *output = device.code(x / 2.0_f64.powi(exponent));
-        }
-        outputs
-    })
-}
-
-#[test]
-fn deviations_of_block_quantizers_are_named() {
-    let floor = |amax: f64| amax.log2().floor() as i32;
-    let one_too_large = |amax: f64| {
-        if amax.log2().fract() == 0.0 {
-            floor(amax) + 1
-        } else {
-            floor(amax)
-        }
-    };
-    let up = |amax: f64| amax.log2().ceil() as i32;
-    let e4m3 = Converter::of(E4M3);
-    assert_eq!(quantized("mxfp8_e4m3", e4m3, false, floor).differ, 0);
-    assert_named(
-        &quantized("mxfp8_e4m3", e4m3, false, one_too_large),
-        &["scale one too large where amax = 2^k"],
-    );
-    assert_named(
-        &quantized("mxfp8_e4m3", e4m3, false, up),
-        &["scale rounded up"],
-    );
-    assert_named(
-        &quantized("mxfp8_e4m3", e4m3, true, floor),
-        &["subnormal inputs flushed"],
-    );
-    let away = Converter {
-        nearest: Nearest::Away,
-        ..e4m3
-    };
-    assert_named(&quantized("mxfp8_e4m3", away, false, floor), &["ties away"]);
-    assert_named(
-        &quantized("mxfp8_e4m3", away, false, one_too_large),
-        &["ties away", "scale one too large"],
-    );
-    let flushed = Converter {
-        flush_outputs: true,
-        ..e4m3
-    };
-    assert_named(
-        &quantized("mxfp8_e4m3", flushed, false, up),
-        &["outputs flushed", "scale rounded up"],
-    );
-    let all_448 = Converter {
-        all_448: true,
-        ..e4m3
-    };
-    assert_named(
-        &quantized("mxfp8_e4m3", all_448, false, floor),
-        &["256 to 448 all become 448"],
-    );
-    let truncated = Converter {
-        nearest: Nearest::Truncate,
-        ..Converter::of(E5M2)
-    };
-    assert_named(
-        &quantized("mxfp8_e5m2", truncated, false, floor),
-        &["truncation"],
-    );
-    // Every third scale is one too small, which no neighbouring rule does.
-    let wrong = |amax: f64| {
-        if floor(amax) % 3 == 0 {
-            floor(amax) - 1
-        } else {
-            floor(amax)
-        }
-    };
-    let report = quantized("mxfp8_e4m3", e4m3, false, wrong);
-    assert!(
-        report.rules.is_empty() && report.share_unexplained() == 1.0,
-        "{report:#?}"
-    );
 }

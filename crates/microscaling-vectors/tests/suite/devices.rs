@@ -41,11 +41,11 @@ pub(crate) enum Beyond {
 #[derive(Clone, Copy)]
 pub(crate) struct Converter {
     pub(crate) element: ElementFormat,
-    pub(crate) nearest: Nearest,
-    pub(crate) beyond: Beyond,
-    pub(crate) flush_outputs: bool,
-    pub(crate) lose_zero_sign: bool,
-    pub(crate) all_448: bool,
+    nearest: Nearest,
+    beyond: Beyond,
+    flush_outputs: bool,
+    lose_zero_sign: bool,
+    all_448: bool,
 }
 
 impl Converter {
@@ -57,6 +57,37 @@ impl Converter {
             flush_outputs: false,
             lose_zero_sign: false,
             all_448: false,
+        }
+    }
+
+    pub(crate) fn nearest(self, nearest: Nearest) -> Self {
+        Self { nearest, ..self }
+    }
+
+    pub(crate) fn beyond(self, beyond: Beyond) -> Self {
+        Self { beyond, ..self }
+    }
+
+    /// Subnormal results become zero.
+    pub(crate) fn flushing(self) -> Self {
+        Self {
+            flush_outputs: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn without_negative_zero(self) -> Self {
+        Self {
+            lose_zero_sign: true,
+            ..self
+        }
+    }
+
+    /// From 256 on every number becomes 448.
+    pub(crate) fn all_448(self) -> Self {
+        Self {
+            all_448: true,
+            ..self
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::{cases, dump};
 use microscaling_vectors::{
-    BlockSet, CodeSet, DotSet, DumpInputs, DumpReader, ElementRule, ElementSet, InputType, Part,
-    VectorForm, VectorSet, VectorsError, check,
+    BlockSet, CodeSet, DotSet, DumpInputs, DumpPart, DumpReader, ElementRule, ElementSet,
+    InputType, VectorForm, VectorSet, VectorsError, check,
 };
 use std::io::Cursor;
 
@@ -80,10 +80,10 @@ fn every_form_is_read_as_it_was_written() {
                 "dump",
                 Cursor::new(bytes),
                 set.layout(),
-                &[Part::Whole, Part::Outputs],
+                &[DumpPart::Whole, DumpPart::Outputs],
             )
             .unwrap();
-            assert_eq!((reader.form(), reader.part()), (form, Part::Whole));
+            assert_eq!((reader.form(), reader.part()), (form, DumpPart::Whole));
             let mut words = Vec::new();
             for (inputs, outputs) in cases(set) {
                 assert!(reader.next(&mut words).unwrap());
@@ -139,7 +139,12 @@ fn e4m3() -> ElementSet {
 fn checked(text: impl Into<Vec<u8>>) -> Result<u64, VectorsError> {
     let set = e4m3();
     let from = Cursor::new(text.into());
-    let mut reader = DumpReader::new("dump", from, set.layout(), &[Part::Whole, Part::Outputs])?;
+    let mut reader = DumpReader::new(
+        "dump",
+        from,
+        set.layout(),
+        &[DumpPart::Whole, DumpPart::Outputs],
+    )?;
     check(&set, &mut reader, DumpInputs::OfSet).map(|report| report.differ)
 }
 

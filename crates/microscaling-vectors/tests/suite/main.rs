@@ -1,5 +1,6 @@
 //! Vectors against independent sources, dumps of devices with planted deviations, and the forms of files.
 
+mod block_deviations;
 mod deviations;
 mod devices;
 mod forms;
@@ -7,7 +8,7 @@ mod independent;
 mod sums;
 
 use microscaling_vectors::{
-    CheckReport, DumpInputs, DumpReader, Part, VectorForm, VectorSet, VectorWriter, check,
+    CheckReport, DumpInputs, DumpPart, DumpReader, VectorForm, VectorSet, VectorWriter, check,
 };
 use std::io::Cursor;
 
@@ -44,6 +45,6 @@ pub(crate) fn report(
 ) -> CheckReport {
     let bytes = dump(set, VectorForm::Hex, device);
     let mut reader =
-        DumpReader::new("dump", Cursor::new(bytes), set.layout(), &[Part::Whole]).unwrap();
+        DumpReader::new("dump", Cursor::new(bytes), set.layout(), &[DumpPart::Whole]).unwrap();
     check(set, &mut reader, DumpInputs::OfSet).unwrap()
 }

@@ -178,8 +178,8 @@ fn deviations_of_sums_are_named() {
     let both = report(&set, |inputs, outputs| of_unit(&both, inputs, outputs));
     assert_eq!(both.rules.len(), 2, "{both:#?}");
     assert!(
-        both.rules[0].contains("one fraction bit narrower")
-            && both.rules[1].contains("one block of 4 late"),
+        both.rules[1].contains("one fraction bit narrower")
+            && both.rules[0].contains("one block of 4 late"),
         "{both:#?}"
     );
     assert_eq!(both.unexplained, None);

@@ -1,7 +1,7 @@
 //! NumPy's arrays.
 
 use super::super::npy;
-use super::{Part, no_part};
+use super::{DumpPart, no_part};
 use crate::error::VectorsError;
 use crate::layout::BusLayout;
 use std::io::{BufRead, Read};
@@ -19,8 +19,8 @@ impl Records {
     pub(super) fn open(
         name: &str,
         mut from: Box<dyn BufRead + Send>,
-        parts: &[(Part, BusLayout)],
-    ) -> Result<(Part, Self), VectorsError> {
+        parts: &[(DumpPart, BusLayout)],
+    ) -> Result<(DumpPart, Self), VectorsError> {
         let wrong = |reason: &str| VectorsError::Layout {
             name: name.to_owned(),
             reason: reason.to_owned(),

@@ -1,6 +1,6 @@
 //! `$readmemh`, CSV and JSON Lines.
 
-use super::{Part, no_part};
+use super::{DumpPart, no_part};
 use crate::error::VectorsError;
 use crate::layout::BusLayout;
 use serde_json::Value;
@@ -51,8 +51,8 @@ impl HexWords {
     pub(super) fn open(
         name: &str,
         from: TextSource,
-        parts: &[(Part, BusLayout)],
-    ) -> Result<(Part, Self), VectorsError> {
+        parts: &[(DumpPart, BusLayout)],
+    ) -> Result<(DumpPart, Self), VectorsError> {
         let mut own = Self {
             from,
             line: 0,
@@ -194,8 +194,8 @@ impl CsvRows {
     pub(super) fn open(
         name: &str,
         from: TextSource,
-        parts: &[(Part, BusLayout)],
-    ) -> Result<(Part, Self), VectorsError> {
+        parts: &[(DumpPart, BusLayout)],
+    ) -> Result<(DumpPart, Self), VectorsError> {
         let mut reader = csv::Reader::from_reader(from);
         let header = reader.headers().map_err(|error| bad_line(name, 1, error))?;
         let header: Vec<String> = header.iter().map(|title| title.trim().to_owned()).collect();
@@ -275,8 +275,8 @@ impl JsonRows {
     pub(super) fn open(
         name: &str,
         from: TextSource,
-        parts: &[(Part, BusLayout)],
-    ) -> Result<(Part, Self), VectorsError> {
+        parts: &[(DumpPart, BusLayout)],
+    ) -> Result<(DumpPart, Self), VectorsError> {
         let mut own = Self {
             from,
             line: 0,
