@@ -4,6 +4,7 @@ mod block_deviations;
 mod deviations;
 mod devices;
 mod forms;
+mod golden;
 mod independent;
 mod sums;
 
