@@ -6,7 +6,7 @@ use crate::element::input::{ExactInput, InputType};
 use crate::element::modes::ElementRounding;
 use crate::element::rule::ElementRule;
 use crate::error::VectorsError;
-use microscaling::{BlockFormat, PackError, Packed, QuantizeError, Rounder, ScaleMode};
+use microscaling::{BlockFormat, PackError, Packed, QuantizeError, Rounder, ScaleMode, Subnormals};
 
 /// A change of scales by a neighbouring rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,8 +176,15 @@ impl BlockModel {
         let mut scales = packed.scales().to_vec();
         let amax = numbers.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
         self.change_scale(&mut scales, amax, rule.scale);
+        let is_flushed =
+            self.format.subnormals == Subnormals::FlushBlocks && amax < f32::MIN_POSITIVE;
         let element = |i: usize| {
-            let scaled = self.scaled(x[i], &scales);
+            let x = if is_flushed {
+                0.0_f32.copysign(x[i])
+            } else {
+                x[i]
+            };
+            let scaled = self.scaled(x, &scales);
             scaled.map_or(0, |scaled| {
                 rule.element
                     .convert(plan, scaled, random.get(i).copied().unwrap_or(0) as u32)
