@@ -116,3 +116,43 @@ fn deviations_of_block_quantizers_are_named() {
         "{report:#?}"
     );
 }
+
+/// A quantizer whose scales are UE5M3, rounded up in place of half to even.
+#[test]
+fn a_float_scale_that_is_rounded_up_is_named() {
+    let format: BlockFormat = "block(element=e2m1,scale=ue5m3,block_size=32)"
+        .parse()
+        .unwrap();
+    let float = format.scale.float().unwrap();
+    let scales: Vec<f32> = (0..255).map(|code| float.decode(code)).collect();
+    let numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0_f32];
+    let rule = ElementRule::default();
+    let set = BlockSet::new(format, InputType::Float32, rule, false, 0, None).unwrap();
+    let report = report(&set, |inputs, _| {
+        let count = inputs[0] as usize;
+        let patterns = inputs[1..][..count].iter();
+        let x: Vec<f32> = patterns.map(|word| f32::from_bits(*word as u32)).collect();
+        let mut outputs = vec![0; 1 + 32];
+        if x.iter().any(|x| !x.is_finite()) {
+            outputs[0] = 255;
+            return outputs;
+        }
+        let amax = x.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
+        let up = scales
+            .iter()
+            .position(|scale| *scale >= amax / 6.0 && *scale > 0.0);
+        let code = up.unwrap_or(254);
+        outputs[0] = code as u64;
+        for (output, x) in outputs[1..].iter_mut().zip(&x) {
+            let scaled = (x.abs() * (1.0 / scales[code])).min(6.0);
+            let distance = |code: &usize| (numbers[*code] - scaled).abs();
+            let nearest = (0..8).min_by(|a, b| {
+                let order = distance(a).total_cmp(&distance(b));
+                order.then((a % 2).cmp(&(b % 2)))
+            });
+            *output = nearest.unwrap() as u64 | if x.is_sign_negative() { 8 } else { 0 };
+        }
+        outputs
+    });
+    assert_named(&report, &["scale rounded up"]);
+}
