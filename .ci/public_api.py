@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CRATES = "microscaling microscaling-c microscaling-product burn-mx-cost burn-mx-files burn-mx-kernels burn-mx-core burn-mx-module burn-mx-record burn-mx-onnx burn-mx-ptq burn-mx-checkpoint burn-mx".split()
+CRATES = "microscaling microscaling-c microscaling-product microscaling-vectors burn-mx-cost burn-mx-files burn-mx-kernels burn-mx-core burn-mx-module burn-mx-record burn-mx-onnx burn-mx-ptq burn-mx-checkpoint burn-mx".split()
 FEATURES = "burn-mx/checkpoint,burn-mx/clap,burn-mx/ptq,burn-mx/train,microscaling/safetensors"
 # rustdoc's JSON is unstable: another version may have other fields.
 FORMAT = 57

@@ -66,6 +66,7 @@ const PACKAGES: [&str; 16] = [
     "microscaling-cli",
     "microscaling-processor",
     "microscaling-product",
+    "microscaling-vectors",
 ];
 
 #[test]
@@ -81,6 +82,7 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
             "burn-mx-ptq",
             "burn-mx-record",
             "microscaling-processor",
+            "microscaling-vectors",
         ];
         let with_tests = !without_tests.contains(&package);
         let of_crate = root().join("crates").join(package);

@@ -16,6 +16,13 @@ pub(crate) struct Form {
     csv: bool,
 }
 
+impl Form {
+    /// Whether the result is not printed as text.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.json || self.csv
+    }
+}
+
 /// The output of a command, and the exit status of the process.
 #[derive(Default)]
 pub(crate) struct Done {

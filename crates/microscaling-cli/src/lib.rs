@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod c_reference;
+mod check;
 mod checkpoint;
 mod companions;
 mod convert;
@@ -16,6 +17,7 @@ mod numbers;
 mod output;
 mod p3109;
 mod quantize;
+mod vectors;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use done::{Done, Form};
@@ -28,7 +30,7 @@ use std::io::{ErrorKind, Write};
 #[derive(Debug, Parser)]
 #[command(name = "microscaling", version)]
 #[command(
-    after_help = "Exit status: 0; 1 if `diff` found a difference; 2 after an error, with a message on the standard error."
+    after_help = "Exit status: 0; 1 if `diff` or `check` found a difference; 2 after an error, with a message on the standard error."
 )]
 struct Args {
     #[command(subcommand)]
@@ -48,6 +50,8 @@ enum Command {
     P3109(p3109::P3109Args),
     #[command(name = "c-reference")]
     CReference(c_reference::CReferenceArgs),
+    Vectors(vectors::VectorsArgs),
+    Check(check::CheckArgs),
     /// Print a script that completes the words of this command line: `source <(microscaling completions bash)`
     Completions {
         /// The shell
@@ -65,7 +69,7 @@ fn completions(shell: clap_complete::Shell) -> Done {
 }
 
 /// Runs the program with these arguments; the first argument is the program's name. Results go to the standard output,
-/// errors to the standard error. Returns the exit status: 0 for success, 1 if `diff` found a difference, 2 after an error.
+/// errors to the standard error. Returns the exit status: 0 for success, 1 if `diff` or `check` found a difference, 2 after an error.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
@@ -75,6 +79,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
             return error.exit_code().try_into().unwrap_or(2);
         }
     };
+    let form = args.form;
     let done = match args.command {
         Command::Quantize(args) => quantize::run(&args),
         Command::Inspect(args) => inspect::run(&args),
@@ -83,11 +88,17 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Formats(args) => formats::run(&args),
         Command::P3109(args) => p3109::run(&args),
         Command::CReference(args) => c_reference::run(&args),
+        Command::Vectors(args) => vectors::run(&args, &form),
+        Command::Check(args) => check::run(&args),
         Command::Completions { shell } => Ok(completions(shell)),
     };
     let printed = done.and_then(|done| {
         let status = done.status;
-        let text = done.print(&args.form)?;
+        let text = done.print(&form)?;
+        // Vectors may have gone to the standard output already.
+        if text.is_empty() {
+            return Ok(status);
+        }
         let printed = writeln!(std::io::stdout(), "{}", text.trim_end());
         match printed {
             // As when `head` has seen enough.

@@ -4,6 +4,8 @@ mod aligned;
 mod exact;
 #[cfg(feature = "std")]
 mod statistics;
+#[cfg(feature = "std")]
+mod trace;
 
 use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
 use crate::Side;

@@ -47,6 +47,12 @@ impl Term {
         Self { sum, exponent }
     }
 
+    /// The exact sum of the term.
+    #[cfg(feature = "std")]
+    pub(super) const fn sum(&self) -> &ExactSum {
+        &self.sum
+    }
+
     /// Whether the term is not 0 and becomes 0 when cut off to a multiple of 2^`unit`.
     #[cfg(feature = "std")]
     pub(super) fn is_cut_to_nothing(&self, unit: i32) -> bool {

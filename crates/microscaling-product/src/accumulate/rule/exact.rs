@@ -179,6 +179,32 @@ impl ExactSum {
         LOWEST + 64 * top as i32 + magnitude[top].ilog2() as i32
     }
 
+    /// The sum with the other sign.
+    #[cfg(feature = "std")]
+    pub(super) fn negated(&self) -> Self {
+        let mut digits = self.digits;
+        let mut carry = true;
+        for digit in &mut digits {
+            (*digit, carry) = (!*digit).carrying(0, carry);
+        }
+        Self { digits }
+    }
+
+    /// As an odd magnitude, if it has at most 128 bits. Not of 0.
+    #[cfg(feature = "std")]
+    pub(super) fn reduced(&self) -> Option<Number> {
+        let magnitude = self.magnitude();
+        let low = magnitude.iter().position(|digit| *digit != 0)?;
+        let unit = LOWEST + 64 * low as i32 + magnitude[low].trailing_zeros() as i32;
+        let exponent = self.log2();
+        (exponent - unit < 128).then(|| Number {
+            negative: self.is_negative(),
+            magnitude: quotient(&magnitude, unit),
+            unit,
+            exponent,
+        })
+    }
+
     /// The nearest number of 53 bits, or a neighbor of that number.
     #[cfg(feature = "std")]
     pub(super) fn to_f64(self) -> f64 {

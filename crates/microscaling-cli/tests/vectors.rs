@@ -1,0 +1,208 @@
+//! `vectors` and `check`: pipelines, files, exit statuses, errors.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{files, refuse, run, succeed};
+
+/// `microscaling vectors … | microscaling check …`
+fn piped(folder: &Path, vectors: &str, check: &str) -> (i32, String) {
+    let program = env!("CARGO_BIN_EXE_microscaling");
+    let mut first = Command::new(program)
+        .args(vectors.split_whitespace())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let second = Command::new(program)
+        .args(check.split_whitespace())
+        .current_dir(folder)
+        .stdin(first.stdout.take().unwrap())
+        .output()
+        .unwrap();
+    first.wait().unwrap();
+    let said = [second.stdout, second.stderr].concat();
+    (
+        second.status.code().unwrap(),
+        String::from_utf8(said).unwrap(),
+    )
+}
+
+#[test]
+fn a_stream_is_checked_without_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for form in ["hex", "csv", "jsonl", "npy"] {
+        for set in [
+            "codes binary8p4se",
+            "elements fp8_e5m2 --input float16 --exhaustive --overflow infinity",
+            "elements binary6p3uf --rounding ToOdd --overflow SatNone",
+            "elements fp4_e2m1 --rounding stochastic --random-bits 8 --seed 3",
+            "blocks nvfp4 --input bfloat16 --limit 200",
+            "blocks mxint8 --no-values",
+            "dot hopper_promote128 --lhs fp8_e4m3 --rhs fp8_e5m2 --limit 60",
+        ] {
+            let (status, said) = piped(
+                folder.path(),
+                &format!("vectors {set} --form {form}"),
+                &format!("check {set} --dump -"),
+            );
+            assert_eq!(status, 0, "{set} {form}: {said}");
+            assert!(said.contains("no difference"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_a_device_does_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, said) = piped(
+        folder.path(),
+        "vectors elements fp8_e4m3 --rounding nearest --flush-outputs",
+        "check elements fp8_e4m3",
+    );
+    assert_eq!(status, 1);
+    let line = "The device follows another rule: ties away from zero, and subnormal outputs flushed to zero (after rounding)";
+    assert!(said.contains(line), "{said}");
+    let (status, said) = piped(
+        folder.path(),
+        "vectors elements fp8_e4m3 --rounding nearest",
+        "check elements fp8_e4m3 --json",
+    );
+    assert_eq!(status, 1);
+    let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(json["rules"][0], "ties away from zero");
+    assert_eq!(json["causes"][0]["cases"], json["differ"]);
+    assert_eq!(json["share_unexplained"], 0.0);
+    // Vectors of a narrower unit, with the inputs of the dump.
+    let narrow = "accumulator(order=joint,terms=16,fraction_bits=13,output=f32_rz)";
+    let wide = narrow.replace("13", "14");
+    let (status, said) = piped(
+        folder.path(),
+        &format!("vectors dot {narrow} --lhs mxfp8_e4m3"),
+        &format!("check dot {wide} --lhs mxfp8_e4m3 --own-inputs"),
+    );
+    assert_eq!(status, 1);
+    assert!(
+        said.contains("The device follows another rule: one fraction bit narrower"),
+        "{said}"
+    );
+}
+
+#[test]
+fn files_are_written_once_and_read_beside_their_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let said = succeed(
+        folder,
+        "vectors elements fp8_e4m3 -o e4m3.hex --limit 50 --cover --json",
+    );
+    let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&json["cases"], &json["cover"][0]["of"]),
+        (&50.into(), &256.into())
+    );
+    assert_eq!(files(folder), ["e4m3.hex", "e4m3.layout.json"]);
+    let layout: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("e4m3.layout.json")).unwrap())
+            .unwrap();
+    assert_eq!(layout["fields"][0]["lowest_bit"], 8);
+    assert_eq!(layout["bits"], 40);
+    refuse(
+        folder,
+        "vectors elements fp8_e4m3 -o e4m3.hex",
+        &["e4m3", "exists", "--force"],
+    );
+    succeed(
+        folder,
+        "vectors elements fp8_e4m3 -o e4m3.npy --form npy --limit 50",
+    );
+    refuse(
+        folder,
+        "vectors elements fp8_e4m3 -o e4m3.npy --form npy",
+        &["e4m3.npy exists"],
+    );
+    // The outputs alone, as a simulator writes them.
+    let text = fs::read_to_string(folder.join("e4m3.hex")).unwrap();
+    let codes: Vec<&str> = text.lines().skip(2).map(|line| &line[8..]).collect();
+    fs::write(folder.join("out.hex"), codes.join("\n")).unwrap();
+    succeed(
+        folder,
+        "check elements fp8_e4m3 --inputs e4m3.npy --dump out.hex",
+    );
+    succeed(folder, "check elements fp8_e4m3 --limit 50 --dump out.hex");
+    refuse(
+        folder,
+        "check elements fp8_e4m3 --dump out.hex",
+        &["out.hex has 50 cases, expected 2280"],
+    );
+    refuse(
+        folder,
+        "check elements fp8_e4m3 --dump out.hex --own-inputs",
+        &["the outputs alone"],
+    );
+    refuse(
+        folder,
+        "check elements fp6_e3m2 --input float16 --dump out.hex --inputs e4m3.npy",
+        &["e4m3.npy", "'code'"],
+    );
+    refuse(
+        folder,
+        "check blocks mxfp4 --dump out.hex",
+        &["words of 2 digits"],
+    );
+    refuse(
+        folder,
+        "check elements fp8_e4m3 --dump missing.hex",
+        &["missing.hex"],
+    );
+}
+
+#[test]
+fn wrong_options_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (line, parts) in [
+        ("vectors elements fp9_e4m3", vec!["fp9_e4m3"]),
+        ("vectors elements binary8p9se", vec!["precision"]),
+        (
+            "vectors elements fp8_e4m3 --rounding sideways",
+            vec!["rounding is sideways", "ties-to-zero"],
+        ),
+        (
+            "vectors elements fp8_e4m3 --random-bits 4",
+            vec!["random-bits is 4", "rounding even"],
+        ),
+        (
+            "vectors elements fp8_e4m3 --rounding stochastic --random-bits 40",
+            vec!["random-bits is 40; allowed: 1 to 31"],
+        ),
+        ("vectors elements fp8_e4m3 --json", vec!["--form"]),
+        (
+            "vectors elements fp8_e4m3 --form xml",
+            vec!["form is xml", "jsonl"],
+        ),
+        ("vectors dot hopper --lhs mxfp4", vec!["hopper"]),
+        (
+            "vectors dot hopper --lhs fp8_e4m3 --trace 100000",
+            vec!["trace is 100000"],
+        ),
+        ("vectors dot hopper --lhs mx9", vec!["operand is mx9"]),
+    ] {
+        refuse(folder, line, &parts);
+    }
+    let said = succeed(
+        folder,
+        "vectors dot ampere --lhs float16 --tell-apart volta --trace 0",
+    );
+    assert!(
+        said.contains("largest exponent") && said.matches("\nsum: ").count() == 2,
+        "{said}"
+    );
+    let (status, said) = run(folder, "vectors blocks mxfp4 --cover --csv");
+    assert_eq!(status, 0);
+    assert!(
+        said.starts_with("Covered,Hit,Of\ncodes,16,16\nscales,254,256\n"),
+        "{said}"
+    );
+}

@@ -1,0 +1,9 @@
+//! Blocks: the set, the inputs that tell rules apart, and a model whose scale and elements neighbouring rules change.
+
+mod inputs;
+mod layout;
+mod model;
+mod neighbours;
+mod set;
+
+pub use set::BlockSet;

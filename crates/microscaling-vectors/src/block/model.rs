@@ -1,0 +1,311 @@
+//! A block step by step: the scale, then each element. The library gives the scale of a format, and all outputs of the set's own rule
+//! where the library has the rounding mode.
+
+use crate::element::format::{CodeFormat, CodePlan};
+use crate::element::input::{ExactInput, InputType};
+use crate::element::modes::ElementRounding;
+use crate::element::rule::ElementRule;
+use crate::error::VectorsError;
+use microscaling::{BlockFormat, PackError, Packed, QuantizeError, Rounder, ScaleMode, Subnormals};
+
+/// A change of scales by a neighbouring rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScaleChange {
+    None,
+    /// Another rule of OCP MX or its kin.
+    Mode(ScaleMode),
+    /// One code more where the largest magnitude is a power of two.
+    OneMoreAtPowers,
+    /// One code more where the largest magnitude lies between powers of two.
+    OneMoreBetweenPowers,
+    /// One code more, or less.
+    Shifted(i32),
+    /// A float's scale is not rounded half to even, but in this way.
+    Rounded(ElementRounding),
+    /// NaN and Inf do not count for the scale.
+    NanIgnored,
+}
+
+/// The rule of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockConversion {
+    pub(super) element: ElementRule,
+    pub(super) scale: ScaleChange,
+}
+
+/// The outputs of a block.
+pub(super) struct BlockCodes {
+    pub(super) tensor_scale: u32,
+    pub(super) scales: Vec<u8>,
+    pub(super) codes: Vec<u32>,
+    pub(super) values: Vec<f32>,
+}
+
+/// A block format with its type of inputs.
+#[derive(Debug, Clone)]
+pub(super) struct BlockModel {
+    pub(super) format: BlockFormat,
+    pub(super) input: InputType,
+    /// The plans of elements and of scales that are floats; `None` where the library alone knows the block.
+    pub(super) element: Option<CodePlan>,
+    pub(super) scale: Option<CodePlan>,
+}
+
+impl BlockModel {
+    pub(super) fn new(format: BlockFormat, input: InputType) -> Result<Self, VectorsError> {
+        format
+            .validate()
+            .map_err(|error| PackError::from(QuantizeError::from(error)))?;
+        let is_modelled = format.is_element_times_scale() && !format.tensor_scale && !format.eden;
+        let plan = CodeFormat::Element(format.element)
+            .plan()
+            .ok()
+            .filter(|_| is_modelled);
+        let scale = format.scale.float().filter(|_| is_modelled);
+        let scale = scale
+            .map(|float| CodeFormat::Element(float).plan())
+            .transpose()?;
+        Ok(Self {
+            format,
+            input,
+            element: plan,
+            scale,
+        })
+    }
+
+    /// The numbers of patterns; subnormal ones are zero if they are flushed.
+    pub(super) fn numbers(&self, patterns: &[u64], flush: bool) -> Vec<f32> {
+        let number = |pattern: &u64| {
+            let pattern = *pattern as u32;
+            match self.input.number(pattern) {
+                ExactInput::Finite {
+                    subnormal: true,
+                    negative,
+                    ..
+                } if flush => {
+                    if negative {
+                        -0.0
+                    } else {
+                        0.0
+                    }
+                }
+                _ => self.input.to_f32(pattern),
+            }
+        };
+        patterns.iter().map(number).collect()
+    }
+
+    fn shape(&self, count: usize) -> (Vec<usize>, usize) {
+        match self.format.square {
+            false => (vec![count], 0),
+            true => {
+                let side = self.format.block_size;
+                (vec![count.div_ceil(side), side], 1)
+            }
+        }
+    }
+
+    pub(super) fn packed(
+        &self,
+        format: &BlockFormat,
+        x: &[f32],
+        rounding: ElementRounding,
+    ) -> Result<Packed, PackError> {
+        let rounder = match rounding {
+            ElementRounding::TiesToAway => Rounder::NearestAway,
+            ElementRounding::TowardZero => Rounder::TowardZero,
+            // Elements of other modes are rounded by the model.
+            _ => Rounder::NearestEven,
+        };
+        let (shape, axis) = self.shape(x.len());
+        Packed::encode(*format, x, &shape, axis, rounder)
+    }
+
+    /// Whether the library has the rule of elements.
+    pub(super) fn is_of_library(rule: &ElementRule) -> bool {
+        let rounding = [
+            ElementRounding::TiesToEven,
+            ElementRounding::TiesToAway,
+            ElementRounding::TowardZero,
+        ];
+        rounding.iter().any(|rounding| {
+            let library = ElementRule {
+                rounding: *rounding,
+                flush_inputs: rule.flush_inputs,
+                random_bits: rule.random_bits,
+                ..ElementRule::default()
+            };
+            *rule == library
+        })
+    }
+
+    /// The outputs for a block.
+    pub(super) fn outputs(
+        &self,
+        patterns: &[u64],
+        random: &[u64],
+        rule: &BlockConversion,
+    ) -> Result<BlockCodes, PackError> {
+        let x = self.numbers(patterns, rule.element.flush_inputs);
+        let format = match rule.scale {
+            ScaleChange::Mode(scale_mode) => BlockFormat {
+                scale_mode,
+                ..self.format
+            },
+            _ => self.format,
+        };
+        let numbers: Vec<f32> = match rule.scale {
+            ScaleChange::NanIgnored => x
+                .iter()
+                .map(|x| if x.is_finite() { *x } else { 0.0 })
+                .collect(),
+            _ => x.clone(),
+        };
+        let packed = self.packed(&format, &numbers, rule.element.rounding)?;
+        let Some(plan) = &self.element else {
+            let lose = rule.element.lose_negative_zero;
+            let sign = 1 << (self.format.element_bits() - 1);
+            return Ok(Self::codes(
+                packed.map_codes(|_, code| if lose && code == sign { 0 } else { code }),
+            ));
+        };
+        let changed = !matches!(rule.scale, ScaleChange::None | ScaleChange::Mode(_));
+        if Self::is_of_library(&rule.element) && !changed {
+            return Ok(Self::codes(packed));
+        }
+        let mut scales = packed.scales().to_vec();
+        let amax = numbers.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
+        self.change_scale(&mut scales, amax, rule.scale);
+        let is_flushed =
+            self.format.subnormals == Subnormals::FlushBlocks && amax < f32::MIN_POSITIVE;
+        let element = |i: usize| {
+            let x = if is_flushed {
+                0.0_f32.copysign(x[i])
+            } else {
+                x[i]
+            };
+            let scaled = self.scaled(x, &scales);
+            scaled.map_or(0, |scaled| {
+                rule.element
+                    .convert(plan, scaled, random.get(i).copied().unwrap_or(0) as u32)
+            })
+        };
+        let packed = Packed::from_parts(
+            self.format,
+            packed.shape(),
+            packed.axis(),
+            None,
+            scales.clone(),
+            packed.elements().to_vec(),
+        )?;
+        Ok(Self::codes(packed.map_codes(|i, _| element(i))))
+    }
+
+    fn codes(packed: Packed) -> BlockCodes {
+        BlockCodes {
+            tensor_scale: packed.tensor_scale().map_or(0, f32::to_bits),
+            scales: packed.scales().to_vec(),
+            codes: packed.view().codes(),
+            values: packed.decode(),
+        }
+    }
+
+    /// The code of the block's scale; `None` for NaN.
+    fn scale_code(&self, scales: &[u8]) -> Option<u32> {
+        let code = scales
+            .iter()
+            .rev()
+            .fold(0_u32, |code, byte| code << 8 | u32::from(*byte));
+        let is_nan = match (self.format.scale.float(), self.format.has_exponent()) {
+            (Some(float), _) => !float.decode(code).is_finite(),
+            (None, true) => code == 255,
+            (None, false) => !f32::from_bits(code).is_finite(),
+        };
+        (!is_nan).then_some(code)
+    }
+
+    fn change_scale(&self, scales: &mut [u8], amax: f32, change: ScaleChange) {
+        let Some(code) = self.scale_code(scales) else {
+            return;
+        };
+        let is_power = amax > 0.0 && {
+            let (significand, _) = microscaling::internal::bits::parts(amax.to_bits());
+            significand.is_power_of_two()
+        };
+        let code = match change {
+            ScaleChange::OneMoreAtPowers if is_power => self.shifted(code, amax, 1),
+            ScaleChange::OneMoreBetweenPowers if !is_power && amax > 0.0 => {
+                self.shifted(code, amax, 1)
+            }
+            ScaleChange::Shifted(by) if amax > 0.0 => self.shifted(code, amax, by),
+            ScaleChange::Rounded(rounding) => match &self.scale {
+                Some(plan) if amax > 0.0 => {
+                    let wanted = amax / self.format.largest_unit() * self.format.headroom.value();
+                    let lowest = self.format.scale_min();
+                    let rule = ElementRule {
+                        rounding,
+                        ..ElementRule::default()
+                    };
+                    rule.convert(
+                        plan,
+                        InputType::Float32.number(wanted.max(lowest).to_bits()),
+                        0,
+                    )
+                }
+                _ => code,
+            },
+            _ => code,
+        };
+        let changed: Vec<u8> = (0..scales.len())
+            .map(|byte| (code >> (8 * byte)) as u8)
+            .collect();
+        if self.scale_code(&changed).is_some() {
+            scales.copy_from_slice(&changed);
+        }
+    }
+
+    /// A scale's code, by some codes larger. The smallest power of two stands for all smaller ones.
+    fn shifted(&self, code: u32, amax: f32, by: i32) -> u32 {
+        let lowest = 127 + self.format.scale.emin();
+        if self.format.has_exponent() && code as i32 == lowest {
+            let wanted = microscaling::internal::bits::exponent(amax.to_bits())
+                - self.format.element.emax()
+                + 127;
+            return (wanted + by).max(lowest) as u32;
+        }
+        code.saturating_add_signed(by)
+    }
+
+    /// An element in units of the scale; `None` in a block that is NaN.
+    fn scaled(&self, x: f32, scales: &[u8]) -> Option<ExactInput> {
+        let code = self.scale_code(scales)?;
+        if self.format.has_exponent() {
+            let scale = code as i32 - 127;
+            return Some(match InputType::Float32.number(x.to_bits()) {
+                ExactInput::Finite {
+                    negative,
+                    significand,
+                    exponent,
+                    ..
+                } => ExactInput::Finite {
+                    negative,
+                    significand,
+                    exponent: exponent - scale,
+                    subnormal: false,
+                },
+                special => special,
+            });
+        }
+        let scale = match self.format.scale.float() {
+            Some(float) => float.decode(code),
+            None => f32::from_bits(code),
+        };
+        let reciprocal = 1.0 / scale;
+        let scaled = if reciprocal.is_finite() {
+            x * reciprocal
+        } else {
+            x / scale
+        };
+        Some(InputType::Float32.number(scaled.to_bits()))
+    }
+}

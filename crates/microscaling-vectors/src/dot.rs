@@ -1,0 +1,11 @@
+//! Dot products under an accumulator.
+
+mod inputs;
+mod neighbours;
+mod operand;
+mod rule;
+mod search;
+mod set;
+
+pub use operand::DotOperand;
+pub use set::DotSet;

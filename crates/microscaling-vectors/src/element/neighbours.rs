@@ -1,0 +1,132 @@
+//! The neighbours of a rule.
+
+use super::format::{CodePlan, value_text};
+use super::modes::{ElementOverflow, ElementRounding};
+use super::rule::{ElementRule, SmallResults};
+use crate::set::NeighbouringRule;
+use microscaling::p3109::{CodeValue, StochasticVariant};
+
+/// Which rules differ from another one in one field, with the field and what a device does.
+pub(crate) fn neighbouring_rules(
+    rule: &ElementRule,
+    plan: &CodePlan,
+) -> Vec<(NeighbouringRule, ElementRule)> {
+    let mut found: Vec<(&'static str, String, ElementRule)> = Vec::new();
+    let variants = [
+        StochasticVariant::A,
+        StochasticVariant::B,
+        StochasticVariant::C,
+    ]
+    .map(ElementRounding::Stochastic);
+    let variants = variants
+        .into_iter()
+        .filter(|_| rule.rounding.is_stochastic());
+    for rounding in ElementRounding::FIXED.into_iter().chain(variants) {
+        found.push((
+            "rounding",
+            rounding.words().to_owned(),
+            ElementRule { rounding, ..*rule },
+        ));
+    }
+    let inputs = if rule.flush_inputs {
+        "subnormal inputs kept"
+    } else {
+        "subnormal inputs flushed to zero"
+    };
+    found.push((
+        "inputs",
+        inputs.to_owned(),
+        ElementRule {
+            flush_inputs: !rule.flush_inputs,
+            ..*rule
+        },
+    ));
+    for (small, words) in [
+        (SmallResults::Kept, "subnormal outputs kept"),
+        (
+            SmallResults::FlushedAfterRounding,
+            "subnormal outputs flushed to zero (after rounding)",
+        ),
+        (
+            SmallResults::FlushedBeforeRounding,
+            "subnormal outputs flushed to zero (before rounding)",
+        ),
+    ] {
+        found.push(("outputs", words.to_owned(), ElementRule { small, ..*rule }));
+    }
+    for overflow in ElementOverflow::ALL {
+        let without_infinity = overflow == ElementOverflow::Infinity && plan.infinity.is_none();
+        if !(without_infinity && plan.nan.is_some()) {
+            found.push((
+                "overflow",
+                overflow.words().to_owned(),
+                ElementRule { overflow, ..*rule },
+            ));
+        }
+    }
+    if plan.negative_zero {
+        let words = if rule.lose_negative_zero {
+            "-0 kept"
+        } else {
+            "-0 lost"
+        };
+        found.push((
+            "negative zero",
+            words.to_owned(),
+            ElementRule {
+                lose_negative_zero: !rule.lose_negative_zero,
+                ..*rule
+            },
+        ));
+    }
+    found.push((
+        "top binade",
+        top_binade(plan),
+        ElementRule {
+            top_binade_saturates: true,
+            ..*rule
+        },
+    ));
+    let others = found.into_iter().filter(|(.., other)| other != rule);
+    others
+        .map(|(field, name, other)| (NeighbouringRule { field, name }, other))
+        .collect()
+}
+
+/// The fault of the top binade, in words.
+fn top_binade(plan: &CodePlan) -> String {
+    let [from, to] = [plan.top, plan.largest].map(|magnitude| {
+        let (significand, exponent) = plan.number(magnitude);
+        value_text(CodeValue::Finite {
+            negative: false,
+            significand: significand as u32,
+            exponent,
+        })
+    });
+    format!("{from} to {to} all become {to}")
+}
+
+/// A rule with some fields of others, which are given by their numbers.
+pub(crate) fn combined(
+    rule: &ElementRule,
+    others: &[ElementRule],
+    numbers: impl Iterator<Item = usize>,
+) -> ElementRule {
+    let mut all = *rule;
+    for number in numbers {
+        let other = &others[number];
+        if other.rounding != rule.rounding {
+            all.rounding = other.rounding;
+        }
+        if other.overflow != rule.overflow {
+            all.overflow = other.overflow;
+        }
+        if other.small != rule.small {
+            all.small = other.small;
+        }
+        all.flush_inputs ^= other.flush_inputs != rule.flush_inputs;
+        all.lose_negative_zero ^= other.lose_negative_zero != rule.lose_negative_zero;
+        all.top_binade_saturates |= other.top_binade_saturates;
+    }
+    all
+}

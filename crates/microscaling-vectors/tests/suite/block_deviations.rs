@@ -1,0 +1,158 @@
+//! Deviations planted in quantizers of blocks.
+
+use crate::deviations::{E4M3, E5M2, assert_named};
+use crate::devices::{Converter, Nearest};
+use crate::report;
+use microscaling::BlockFormat;
+use microscaling_vectors::{BlockSet, CheckReport, ElementRule, InputType};
+
+/// A quantizer of MX blocks of float32 with a scale of its own.
+fn quantized(
+    format: &str,
+    device: Converter,
+    flush: bool,
+    scale: impl Fn(f64) -> i32,
+) -> CheckReport {
+    let format: BlockFormat = format.parse().unwrap();
+    let set = BlockSet::new(
+        format,
+        InputType::Float32,
+        ElementRule::default(),
+        false,
+        0,
+        None,
+    )
+    .unwrap();
+    report(&set, |inputs, _| {
+        let count = inputs[0] as usize;
+        let x: Vec<f64> = inputs[1..][..count]
+            .iter()
+            .map(|word| f32::from_bits(*word as u32))
+            .map(|x| {
+                if flush && x.is_subnormal() {
+                    0.0_f32.copysign(x)
+                } else {
+                    x
+                }
+            })
+            .map(f64::from)
+            .collect();
+        let mut outputs = vec![0; 1 + 32];
+        if x.iter().any(|x| !x.is_finite()) {
+            outputs[0] = 255;
+            return outputs;
+        }
+        let amax = x.iter().fold(0.0_f64, |amax, x| amax.max(x.abs()));
+        let exponent = if amax == 0.0 {
+            -127
+        } else {
+            (scale(amax) - format.element.emax()).clamp(-127, 127)
+        };
+        outputs[0] = (exponent + 127) as u64;
+        for (output, x) in outputs[1..].iter_mut().zip(&x) {
+            *output = device.code(x / 2.0_f64.powi(exponent));
+        }
+        outputs
+    })
+}
+
+#[test]
+fn deviations_of_block_quantizers_are_named() {
+    let floor = |amax: f64| amax.log2().floor() as i32;
+    let one_too_large = |amax: f64| {
+        if amax.log2().fract() == 0.0 {
+            floor(amax) + 1
+        } else {
+            floor(amax)
+        }
+    };
+    let up = |amax: f64| amax.log2().ceil() as i32;
+    let e4m3 = Converter::of(E4M3);
+    assert_eq!(quantized("mxfp8_e4m3", e4m3, false, floor).differ, 0);
+    assert_named(
+        &quantized("mxfp8_e4m3", e4m3, false, one_too_large),
+        &["scale one too large where amax = 2^k"],
+    );
+    assert_named(
+        &quantized("mxfp8_e4m3", e4m3, false, up),
+        &["scale rounded up"],
+    );
+    assert_named(
+        &quantized("mxfp8_e4m3", e4m3, true, floor),
+        &["subnormal inputs flushed"],
+    );
+    let away = e4m3.nearest(Nearest::Away);
+    assert_named(&quantized("mxfp8_e4m3", away, false, floor), &["ties away"]);
+    assert_named(
+        &quantized("mxfp8_e4m3", away, false, one_too_large),
+        &["ties away", "scale one too large"],
+    );
+    let flushed = e4m3.flushing();
+    assert_named(
+        &quantized("mxfp8_e4m3", flushed, false, up),
+        &["outputs flushed", "scale rounded up"],
+    );
+    let all_448 = e4m3.all_448();
+    assert_named(
+        &quantized("mxfp8_e4m3", all_448, false, floor),
+        &["256 to 448 all become 448"],
+    );
+    let truncated = Converter::of(E5M2).nearest(Nearest::Truncate);
+    assert_named(
+        &quantized("mxfp8_e5m2", truncated, false, floor),
+        &["truncation"],
+    );
+    // Every third scale is one too small, which no neighbouring rule does.
+    let wrong = |amax: f64| {
+        if floor(amax) % 3 == 0 {
+            floor(amax) - 1
+        } else {
+            floor(amax)
+        }
+    };
+    let report = quantized("mxfp8_e4m3", e4m3, false, wrong);
+    assert!(
+        report.rules.is_empty() && report.share_unexplained() == 1.0,
+        "{report:#?}"
+    );
+}
+
+/// A quantizer whose scales are UE5M3, rounded up in place of half to even.
+#[test]
+fn a_float_scale_that_is_rounded_up_is_named() {
+    let format: BlockFormat = "block(element=e2m1,scale=ue5m3,block_size=32)"
+        .parse()
+        .unwrap();
+    let float = format.scale.float().unwrap();
+    let scales: Vec<f32> = (0..255).map(|code| float.decode(code)).collect();
+    let numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0_f32];
+    let rule = ElementRule::default();
+    let set = BlockSet::new(format, InputType::Float32, rule, false, 0, None).unwrap();
+    let report = report(&set, |inputs, _| {
+        let count = inputs[0] as usize;
+        let patterns = inputs[1..][..count].iter();
+        let x: Vec<f32> = patterns.map(|word| f32::from_bits(*word as u32)).collect();
+        let mut outputs = vec![0; 1 + 32];
+        if x.iter().any(|x| !x.is_finite()) {
+            outputs[0] = 255;
+            return outputs;
+        }
+        let amax = x.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
+        let up = scales
+            .iter()
+            .position(|scale| *scale >= amax / 6.0 && *scale > 0.0);
+        let code = up.unwrap_or(254);
+        outputs[0] = code as u64;
+        for (output, x) in outputs[1..].iter_mut().zip(&x) {
+            let scaled = (x.abs() * (1.0 / scales[code])).min(6.0);
+            let distance = |code: &usize| (numbers[*code] - scaled).abs();
+            let nearest = (0..8).min_by(|a, b| {
+                let order = distance(a).total_cmp(&distance(b));
+                order.then((a % 2).cmp(&(b % 2)))
+            });
+            *output = nearest.unwrap() as u64 | if x.is_sign_negative() { 8 } else { 0 };
+        }
+        outputs
+    });
+    assert_named(&report, &["scale rounded up"]);
+}
