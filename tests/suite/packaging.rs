@@ -49,7 +49,7 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 16] = [
+const PACKAGES: [&str; 17] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",

@@ -93,10 +93,10 @@ fn of_unit(unit: &Unit, inputs: &[u64], outputs: &[u64]) -> Vec<u64> {
         .collect();
     let c = f32::from_bits(inputs[0] as u32);
     // Near 2^128 the float64 model of additions would round.
-    let tame = c.is_finite()
+    let ordinary = c.is_finite()
         && c.abs() < 1e30
         && products.iter().all(|(a, b)| a.is_finite() && b.is_finite());
-    if tame {
+    if ordinary {
         vec![unit.sum(c, &products).to_bits().into()]
     } else {
         outputs.to_vec()
