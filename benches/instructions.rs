@@ -71,7 +71,7 @@ fn main() {
     }
 }
 
-/// The one function whose instructions are counted, with all that it calls.
+/// The instructions of this function and of its callees are counted, and no others.
 #[inline(never)]
 fn measured(work: &mut dyn FnMut()) {
     black_box(work)();

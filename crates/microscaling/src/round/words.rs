@@ -19,7 +19,7 @@ pub trait Word:
 {
     /// A whole number with a sign, such as an exponent.
     type Int: Int<Word = Self, Condition = Self::Condition>;
-    /// What a comparison says.
+    /// The result of a comparison.
     type Condition: Condition;
 
     /// Whether this word is less than a limit.
@@ -60,7 +60,7 @@ pub trait Int:
 {
     /// A number without a sign.
     type Word;
-    /// What a comparison says.
+    /// The result of a comparison.
     type Condition;
 
     /// Whether this number is less than a limit.
@@ -89,7 +89,7 @@ pub trait Int:
     }
 }
 
-/// What a comparison says.
+/// The result of a comparison.
 pub trait Condition:
     Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
 {

@@ -21,7 +21,7 @@ thread_local! {
 /// The kernel that this thread writes.
 struct Kernel {
     scope: Scope,
-    /// What the words of the rule stand for.
+    /// The variables that the rule's values stand for.
     values: Vec<ManagedVariable>,
 }
 
@@ -137,7 +137,7 @@ impl Not for KernelValue<u32> {
     type Output = Self;
 
     fn not(self) -> Self {
-        self.then(|scope, value| not::expand(scope, value))
+        self.then(not::expand)
     }
 }
 
@@ -145,7 +145,7 @@ impl Not for KernelValue<bool> {
     type Output = Self;
 
     fn not(self) -> Self {
-        self.then(|scope, value| not::expand(scope, value))
+        self.then(not::expand)
     }
 }
 
@@ -156,11 +156,11 @@ impl Word for KernelValue<u32> {
     type Condition = KernelValue<bool>;
 
     fn is_below(self, limit: Self) -> Self::Condition {
-        self.with(limit, |scope, a, b| lt::expand(scope, a, b))
+        self.with(limit, lt::expand)
     }
 
     fn equals(self, other: Self) -> Self::Condition {
-        self.with(other, |scope, a, b| eq::expand(scope, a, b))
+        self.with(other, eq::expand)
     }
 
     fn select(condition: Self::Condition, then: Self, otherwise: Self) -> Self {
@@ -190,7 +190,7 @@ impl Word for KernelValue<u32> {
     }
 
     fn smaller(self, other: Self) -> Self {
-        self.with(other, |scope, a, b| min::expand(scope, a, b))
+        self.with(other, min::expand)
     }
 }
 
@@ -199,7 +199,7 @@ impl Int for KernelValue<i32> {
     type Condition = KernelValue<bool>;
 
     fn is_below(self, limit: Self) -> Self::Condition {
-        self.with(limit, |scope, a, b| lt::expand(scope, a, b))
+        self.with(limit, lt::expand)
     }
 
     fn select(condition: Self::Condition, then: Self, otherwise: Self) -> Self {
@@ -211,10 +211,10 @@ impl Int for KernelValue<i32> {
     }
 
     fn larger(self, other: Self) -> Self {
-        self.with(other, |scope, a, b| max::expand(scope, a, b))
+        self.with(other, max::expand)
     }
 
     fn smaller(self, other: Self) -> Self {
-        self.with(other, |scope, a, b| min::expand(scope, a, b))
+        self.with(other, min::expand)
     }
 }
