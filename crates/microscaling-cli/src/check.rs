@@ -102,6 +102,10 @@ fn done(set: &dyn VectorSet, report: &CheckReport) -> Done {
     match &report.rules[..] {
         [] if differ > 0 => done.text("No neighbouring rule explains the differences.\n"),
         [] => {}
+        rules if report.share_unexplained() > 0.5 => done.text(format!(
+            "A part of the differences alone fits another rule: {}\n",
+            rules.join(", and ")
+        )),
         rules => done.text(format!(
             "The device follows another rule: {}\n",
             rules.join(", and ")

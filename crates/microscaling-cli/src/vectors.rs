@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct VectorsArgs {
     #[command(subcommand)]
     set: SetCommand,
-    /// The form: `hex` (for `$readmemh`), `csv`, `jsonl` (JSON Lines) or `npy` (NumPy)
-    #[arg(long, global = true, default_value = "hex")]
-    form: VectorForm,
-    /// The file to write; the standard output if left out
+    /// The form: `hex` (for `$readmemh`), `csv`, `jsonl` (JSON Lines) or `npy` (NumPy) [default: by the ending of the output, else `hex`]
+    #[arg(long, global = true)]
+    form: Option<VectorForm>,
+    /// The file to write; the standard output if left out, or if `-`
     #[arg(long, short, global = true)]
     output: Option<PathBuf>,
     /// The file for the layout, in JSON: the bits of each field on the bus [default: beside an output in `hex`, with the ending
@@ -50,7 +50,7 @@ pub(crate) enum SetCommand {
         /// An element format (`fp8_e4m3`, `float(exponent_bits=3,mantissa_bits=2,bias=3)`, `int8`) or one of P3109 (`binary8p4se`)
         format: CodeFormat,
         /// Most cases
-        #[arg(long)]
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         limit: Option<u64>,
     },
     /// Conversions of numbers to an element format: codes, midpoints and their neighbours, edges, special cases
@@ -110,7 +110,7 @@ pub(crate) struct ConversionArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Most cases
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct DotArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Most cases
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// In place of vectors: each step of the sum of the case with this number, from 0 on
     #[arg(long, value_name = "CASE")]
@@ -287,12 +287,23 @@ fn layout_json(set: &dyn VectorSet, form: VectorForm) -> serde_json::Value {
     })
 }
 
+impl VectorsArgs {
+    fn output(&self) -> Option<&PathBuf> {
+        self.output.as_ref().filter(|path| path.as_os_str() != "-")
+    }
+
+    fn form(&self) -> VectorForm {
+        let of_ending = || self.output()?.extension()?.to_str()?.parse().ok();
+        self.form.or_else(of_ending).unwrap_or(VectorForm::Hex)
+    }
+}
+
 pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
     let set = args.set.set()?;
     let set = &*set;
     let mut done = Done::default();
     if let Some((dot, case)) = args.set.trace() {
-        if args.output.is_some() || args.layout.is_some() || args.cover {
+        if args.output().is_some() || args.layout.is_some() || args.cover {
             let text = "--trace prints steps in place of vectors; allowed: without --output, --layout and --cover";
             return Err(Error::Arguments(text.to_owned()));
         }
@@ -301,20 +312,17 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
         done.fact("steps", steps);
         return Ok(done);
     }
-    let to_stdout = args.output.is_none() && !args.cover;
+    let to_stdout = args.output().is_none() && !args.cover;
     if to_stdout && form.is_given() {
         let text = "--json and --csv are for the report of --cover or --output; the form of vectors is `--form`";
         return Err(Error::Arguments(text.to_owned()));
     }
-    let beside = args
-        .output
-        .as_ref()
-        .filter(|_| args.form == VectorForm::Hex);
+    let beside = args.output().filter(|_| args.form() == VectorForm::Hex);
     let layout = args
         .layout
         .clone()
         .or_else(|| beside.map(|path| path.with_extension("layout.json")));
-    let targets: Vec<PathBuf> = args.output.iter().chain(&layout).cloned().collect();
+    let targets: Vec<PathBuf> = args.output().into_iter().chain(&layout).cloned().collect();
     let not_npy: Vec<PathBuf> = targets
         .iter()
         .filter(|path| path.extension().is_none_or(|end| end != "npy"))
@@ -323,21 +331,24 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
     check_targets(&not_npy, &[], args.force)?;
     let mut files = Vec::new();
     if let Some(path) = &layout {
-        files.push(crate::files::json_file(path, &layout_json(set, args.form))?);
+        files.push(crate::files::json_file(
+            path,
+            &layout_json(set, args.form()),
+        )?);
     }
     let mut cover = args.cover.then(Cover::default);
-    match &args.output {
+    match args.output() {
         Some(path) => {
             if !args.force && path.symlink_metadata().is_ok() {
                 return Err(Error::Exists { path: path.clone() });
             }
-            files.push(file_of(set, args.form, path, cover.as_mut())?);
+            files.push(file_of(set, args.form(), path, cover.as_mut())?);
         }
         None if args.cover => {
             each_case(set, cover.as_mut(), |_| Ok(()))
                 .map_err(|source| Error::io(Path::new("the cases"), source))?;
         }
-        None => stream(set, args.form)?,
+        None => stream(set, args.form())?,
     }
     let written = put_all(files, args.force).map_err(Error::put)?;
     if to_stdout {

@@ -206,3 +206,105 @@ fn wrong_options_are_refused_by_name() {
         "{said}"
     );
 }
+
+/// A device that breaks ties away from zero shows in every block format.
+#[test]
+fn blocks_of_every_kind_have_ties() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in [
+        "mxfp4",
+        "mx6",
+        "mx9",
+        "bfp16",
+        "bfp(bit_width=12,block_size=7)",
+        "hif4",
+        "nvint4",
+        "nvfp4(tensor_scale=true)",
+        "nvfp4(tensor_scale=true,square=true)",
+        "nvfp4(outer_size=0)",
+        "block(element=e2m1,scale=ue5m3,block_size=16,outer_size=128)",
+        "mx(element=fp8_e4m3,block_size=1)",
+    ] {
+        let (status, said) = piped(
+            folder.path(),
+            &format!("vectors blocks {format} --rounding nearest"),
+            &format!("check blocks {format}"),
+        );
+        assert_eq!(status, 1, "{format}: {said}");
+        let named = said.contains("follows another rule: ties away from zero\n");
+        assert!(named, "{format}: {said}");
+    }
+    // A table has the other rounding of the library, too.
+    let (status, _) = piped(
+        folder.path(),
+        "vectors blocks nf4 --rounding nearest",
+        "check blocks nf4",
+    );
+    assert_eq!(status, 1);
+}
+
+#[test]
+fn a_second_rule_is_named_where_one_explains_all_differences() {
+    let folder = tempfile::tempdir().unwrap();
+    for (rounding, words) in [
+        ("up", "rounding toward +Inf"),
+        ("down", "rounding toward -Inf"),
+    ] {
+        let (status, said) = piped(
+            folder.path(),
+            &format!("vectors elements fp8_e4m3 --rounding {rounding} --flush-inputs"),
+            "check elements fp8_e4m3",
+        );
+        assert_eq!(status, 1);
+        let both = format!("follows another rule: {words}, and subnormal inputs flushed to zero");
+        assert!(said.contains(&both), "{said}");
+    }
+}
+
+#[test]
+fn options_without_effect_and_endless_sets_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, words) in [
+        (
+            "vectors elements fp6_e3m2 --overflow nan",
+            "overflow is nan; allowed: saturate",
+        ),
+        (
+            "vectors blocks mxfp4 --overflow infinity",
+            "overflow is infinity; allowed: saturate",
+        ),
+        (
+            "vectors blocks mx(element=fp4_e2m1,block_size=100000000000)",
+            "at most 65536 elements",
+        ),
+        ("vectors elements fp8_e4m3 --limit 0", "0 is not in 1"),
+    ] {
+        let (status, said) = piped(folder.path(), "vectors codes fp4_e2m1", line);
+        assert_eq!(status, 2, "{line}");
+        assert!(said.contains(words), "{line}: {said}");
+    }
+}
+
+#[test]
+fn the_form_follows_the_ending() {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors elements fp4_e2m1 --output four.csv",
+    );
+    assert_eq!(status, 0, "{said}");
+    let text = fs::read_to_string(folder.path().join("four.csv")).unwrap();
+    assert!(text.starts_with("input,code\n"), "{text}");
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors elements fp4_e2m1 --form csv --output -",
+    );
+    assert_eq!(
+        (status, said.starts_with("input,code\n")),
+        (0, true),
+        "{said}"
+    );
+    assert!(!folder.path().join("-").exists());
+}

@@ -116,17 +116,20 @@ pub fn check(
         }
         let line = |reason| VectorsError::Line {
             name: dump.name().to_owned(),
-            line: case + 1,
+            line: dump.line(),
             reason,
         };
         if let Some(reason) = set.refuse(&given) {
-            return Err(line(format!("case {}: {reason}", case + 1)));
+            return Err(line(format!("case {case}, from 0 on: {reason}")));
         }
         let outputs = match dump.part() {
             DumpPart::Whole => {
-                if read[..width] != given[..] {
-                    let reason = "has inputs that are not the set's; allowed: `--own-inputs` takes the dump's, `--inputs FILE` a file's";
-                    return Err(line(format!("case {} {reason}", case + 1)));
+                let mut words = read[..width].iter().zip(&given);
+                if let Some((got, expected)) = words.find(|(got, expected)| got != expected) {
+                    return Err(line(format!(
+                        "case {case}, from 0 on, has the input {got:#x}, expected {expected:#x}. If the dump has cases of its own: \
+                         `--own-inputs` takes the dump's inputs, `--inputs FILE` a file's"
+                    )));
                 }
                 &read[width..]
             }

@@ -14,6 +14,10 @@ const SOME_SCALES: u32 = 64;
 const OF_EACH_DISTRIBUTION: usize = 24;
 /// Blocks that are full of ties.
 const OF_TIES: usize = 64;
+/// Such blocks of formats that the library alone knows: a search finds each tie.
+const OF_FOUND_TIES: usize = 16;
+/// Elements of such a block that become ties.
+const FOUND_TIES: usize = 8;
 
 /// A block, in patterns.
 #[derive(Debug, Clone)]
@@ -165,8 +169,9 @@ impl BlockMaker<'_> {
     fn boundaries(&mut self) {
         let (first, last) = (1, self.infinity() - 1);
         let mut found = Vec::new();
-        match self.model.format.scale.bits() <= LISTED_SCALE_BITS && !self.model.format.tensor_scale
-        {
+        let format = &self.model.format;
+        let follows_one_block = !format.tensor_scale && format.outer.is_none();
+        match format.scale.bits() <= LISTED_SCALE_BITS && follows_one_block {
             true => {
                 let ends = (first, self.record(first), last, self.record(last));
                 self.split(ends, &mut found);
@@ -214,8 +219,8 @@ impl BlockMaker<'_> {
 
     /// Elements half-way between two codes, under a scale that the largest code of the first element fixes.
     fn ties(&mut self) {
-        let Some(plan) = self.model.element else {
-            return;
+        let Some(plan) = self.model.element.filter(|_| self.length > 1) else {
+            return self.found_ties();
         };
         let value = |code: u64| {
             let (significand, exponent) = plan.number(code);
@@ -231,6 +236,55 @@ impl BlockMaker<'_> {
             }
             self.push(block);
         }
+    }
+
+    /// [`ties`](Self::ties) of formats that the library alone knows: some elements of random blocks become ties.
+    fn found_ties(&mut self) {
+        let sign = self.model.input.sign();
+        for _ in 0..OF_FOUND_TIES {
+            let mut block = self.random(0);
+            let largest = block.iter().map(|pattern| pattern & !sign).max();
+            let most = match self.length {
+                1 => self.infinity() - 1,
+                _ => largest.unwrap_or(0),
+            };
+            let step = (self.length / FOUND_TIES).max(1);
+            for at in (self.dice.below(step)..self.length).step_by(step) {
+                if let Some(tie) = self.tie_at(&block, at, most) {
+                    block[at] = tie | block[at] & sign;
+                }
+            }
+            self.push(block);
+        }
+    }
+
+    /// The magnitude half-way between the number that an element becomes and the next one, which a search up to the magnitude `most`
+    /// finds.
+    fn tie_at(&self, block: &[u32], at: usize, most: u32) -> Option<u32> {
+        let numbers = block
+            .iter()
+            .map(|pattern| self.model.input.to_f32(*pattern));
+        let numbers: Vec<f32> = numbers.collect();
+        let value = |abs: u32| {
+            let mut numbers = numbers.clone();
+            numbers[at] = self.model.input.to_f32(abs);
+            let even = ElementRounding::TiesToEven;
+            let packed = self.model.packed(&self.model.format, &numbers, even);
+            packed.map_or(f32::NAN, |packed| packed.decode()[at])
+        };
+        let (mut low, mut high) = (block[at] & !self.model.input.sign(), most);
+        let first = value(low);
+        if value(high) <= first {
+            return None;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match value(middle) <= first {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        Some(self.pattern((f64::from(first) + f64::from(value(high))) / 2.0))
     }
 
     /// A block of numbers of a distribution.

@@ -17,6 +17,8 @@ use microscaling::{BlockFormat, NonFinite};
 
 /// Elements of a block that is as long as its axis.
 const WHOLE_AXIS: usize = 32;
+/// The most elements of a case.
+const LONGEST: usize = 1 << 16;
 /// Blocks of a case, in formats whose tensor has a scale.
 const BLOCKS_OF_TENSOR: usize = 4;
 
@@ -64,14 +66,20 @@ impl BlockSet {
         let one = match (format.group_size(), format.square) {
             (0, _) => WHOLE_AXIS,
             (size, false) => size,
-            (size, true) => size * size,
+            (size, true) => size.saturating_mul(size),
         };
-        let length = one
-            * if format.tensor_scale {
-                BLOCKS_OF_TENSOR
-            } else {
-                1
-            };
+        let length = one.saturating_mul(if format.tensor_scale {
+            BLOCKS_OF_TENSOR
+        } else {
+            1
+        });
+        if length > LONGEST {
+            let allowed = format!("formats whose cases have at most {LONGEST} elements");
+            return Err(VectorsError::option("format", format, &allowed));
+        }
+        if let Some(plan) = &model.element {
+            rule.check_overflow(plan)?;
+        }
         let zeros = vec![0; length];
         let conversion = BlockConversion {
             element: rule,

@@ -9,6 +9,8 @@ use crate::set::VectorSet;
 const CONFIRMED_PERCENT: u64 = 90;
 /// Rules of which pairs are formed: those that explain the most alone.
 const PAIRED: usize = 12;
+/// So many of these rules are always tried, the others until a pair matches every case.
+const USUAL: usize = 3;
 
 /// The outputs of a rule for the cases of both samples. Cases that differ come first.
 struct RuleOutcome {
@@ -164,9 +166,10 @@ fn best(
     base: &RuleOutcome,
     singles: Vec<RuleOutcome>,
 ) -> Vec<RuleCandidate> {
-    let all = singles.iter().any(|single| {
-        explainer.explained(single) == explainer.differ && single.is_confirmed_against(base)
-    });
+    // No pair can match more than every case.
+    let all = singles
+        .iter()
+        .any(|single| single.matches.iter().all(|is_match| *is_match));
     let pairs = if all {
         Vec::new()
     } else {
@@ -201,19 +204,18 @@ fn pairs(explainer: &Explainer<'_>, singles: &[RuleOutcome]) -> Vec<RuleCandidat
         .map(|single| explainer.explained(single))
         .enumerate()
         .collect();
-    useful.retain(|(_, explained)| *explained > 0);
     useful.sort_by_key(|(rule, explained)| (std::cmp::Reverse(*explained), *rule));
-    useful.truncate(PAIRED);
-    let mut useful: Vec<usize> = useful.into_iter().map(|(rule, _)| rule).collect();
-    useful.sort_unstable();
+    let useful: Vec<usize> = useful.into_iter().map(|(rule, _)| rule).collect();
     let mut found = Vec::new();
-    for (i, first) in useful.iter().enumerate() {
+    for (i, first) in useful.iter().enumerate().take(PAIRED) {
+        // Where two rules change most cases together, the second one explains none alone.
         for second in &useful[i + 1..] {
             let [one, other] = [first, second].map(|rule| explainer.set.neighbours()[*rule].field);
             if one == other {
                 continue;
             }
-            let rules = vec![*first, *second];
+            let mut rules = vec![*first, *second];
+            rules.sort_unstable();
             let outcome = explainer.outcome(&rules);
             if rules
                 .iter()
@@ -221,6 +223,10 @@ fn pairs(explainer: &Explainer<'_>, singles: &[RuleOutcome]) -> Vec<RuleCandidat
             {
                 found.push(RuleCandidate { rules, outcome });
             }
+        }
+        let is_whole = |pair: &RuleCandidate| pair.outcome.matches.iter().all(|is_match| *is_match);
+        if i >= USUAL && found.iter().any(is_whole) {
+            break;
         }
     }
     found

@@ -90,6 +90,19 @@ impl ElementRule {
         }
     }
 
+    /// Whether numbers beyond the largest one have another code than that.
+    pub(crate) fn check_overflow(&self, plan: &CodePlan) -> Result<(), VectorsError> {
+        let has_special = plan.nan.is_some() || plan.infinity.is_some();
+        match has_special || self.overflow == ElementOverflow::Saturate {
+            true => Ok(()),
+            false => Err(VectorsError::option(
+                "overflow",
+                self.overflow,
+                "saturate, as the format has neither Inf nor NaN",
+            )),
+        }
+    }
+
     /// The code of a number.
     pub(crate) fn convert(&self, plan: &CodePlan, x: ExactInput, random: u32) -> u32 {
         let (negative, significand, exponent) = match x {

@@ -44,6 +44,7 @@ impl ElementSet {
     ) -> Result<Self, VectorsError> {
         rule.validate()?;
         let plan = format.plan()?;
+        rule.check_overflow(&plan)?;
         let mut fields = vec![BusField::input("input", input.bits(), 0)];
         if rule.rounding.is_stochastic() {
             fields.push(BusField::input("random", rule.random_bits, 0));

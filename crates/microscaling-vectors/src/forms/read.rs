@@ -36,6 +36,8 @@ pub struct DumpReader {
     part: DumpPart,
     layout: BusLayout,
     cases: u64,
+    /// The line of the last case.
+    line: u64,
     kind: DumpKind,
 }
 
@@ -99,6 +101,7 @@ impl DumpReader {
             part,
             layout: part.of(layout),
             cases: 0,
+            line: 0,
             kind,
         })
     }
@@ -116,6 +119,11 @@ impl DumpReader {
     /// Cases that were read.
     pub const fn cases(&self) -> u64 {
         self.cases
+    }
+
+    /// The line of the last case that was read, from 1 on; in `.npy`, the number of the case.
+    pub const fn line(&self) -> u64 {
+        self.line
     }
 
     /// The name.
@@ -147,7 +155,7 @@ impl DumpReader {
                 reason,
             });
         }
-        self.cases += 1;
+        (self.cases, self.line) = (self.cases + 1, line);
         Ok(true)
     }
 }

@@ -206,7 +206,13 @@ fn wrong_dumps_are_refused_by_name() {
         ("{\"code\": -1}".to_owned(), vec!["line 1", "-1"]),
         ("{\"code\": 1".to_owned(), vec!["line 1"]),
         ("{\"kode\": 1}".to_owned(), vec!["the keys kode"]),
-        (ten("3f80000038"), vec!["case 1 has inputs", "--own-inputs"]),
+        (
+            ten("3f80000038"),
+            vec![
+                "line 1: case 0, from 0 on, has the input 0x3f800000, expected 0x0",
+                "--own-inputs",
+            ],
+        ),
         ("zz\n".to_owned(), vec!["line 1", "digit `z`"]),
     ] {
         let error = checked(text.clone()).unwrap_err().to_string();
