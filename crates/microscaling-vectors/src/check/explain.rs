@@ -9,7 +9,7 @@ use crate::set::VectorSet;
 const CONFIRMED_PERCENT: u64 = 90;
 /// Rules of which pairs are formed: those that explain the most alone.
 const PAIRED: usize = 12;
-/// So many of these rules are always tried, the others until a pair matches every case.
+/// The number of these rules that are always tried. The others are tried until a pair matches every case.
 const USUAL: usize = 3;
 
 /// The outputs of a rule for the cases of both samples. Cases that differ come first.
