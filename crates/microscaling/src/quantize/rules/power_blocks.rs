@@ -66,7 +66,7 @@ impl PowerRules {
         rule.has_powers_of_two().then_some(Self(rule))
     }
 
-    /// The grid of a block, from its largest counted magnitude and its [refinement](BlockRule::refinement).
+    /// The grid of a block, from its largest counted magnitude and the word that refines it: a sub-block's largest magnitude, or a choice.
     pub fn grid<W: Word>(&self, amax: W, refinement: W) -> Steps<W> {
         self.0.steps(amax, refinement)
     }
