@@ -15,6 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 RECORD = pathlib.Path(__file__).with_suffix(".json")
 # By how much a count may grow, and by how much it may shrink until the record is to be written anew.
@@ -27,14 +28,20 @@ def rustc():
 
 
 def counted(binary, kernel):
-    """The instructions of a kernel."""
+    """The instructions of a kernel, without the C library's: which of its variants run depends on the processor."""
     environment = os.environ | {"MICROSCALING_LEVEL": "avx2", "MICROSCALING_PRODUCT": "avx2", "RAYON_NUM_THREADS": "1"}
-    options = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no", "--toggle-collect=*instructions*measured*"]
-    run = subprocess.run(["valgrind", *options, binary, kernel], env=environment, capture_output=True, text=True)
-    found = re.search(r"Collected : (\d+)", run.stderr)
-    if run.returncode != 0 or not found or found[1] == "0":
-        sys.exit(f"{kernel}: not counted\n{run.stderr}")
-    return int(found[1])
+    with tempfile.TemporaryDirectory() as folder:
+        profile = f"{folder}/callgrind.out"
+        options = [f"--callgrind-out-file={profile}", "--collect-atstart=no", "--toggle-collect=*instructions*measured*"]
+        command = ["valgrind", "--tool=callgrind", *options, binary, kernel]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if run.returncode != 0:
+            sys.exit(f"{kernel}: not counted\n{run.stderr}")
+        rows = subprocess.run(["callgrind_annotate", "--threshold=100", profile], capture_output=True, text=True, check=True).stdout
+    name = pathlib.Path(binary).name
+    own = re.findall(rf"^ *([0-9,]+) .*/{re.escape(name)}\]$", rows, re.M)
+    count = sum(int(number.replace(",", "")) for number in own)
+    return count or sys.exit(f"{kernel}: not counted\n{rows}")
 
 
 def main():
