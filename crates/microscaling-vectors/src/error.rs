@@ -6,7 +6,7 @@ use microscaling_product::{AccumulateError, ParseAccumulatorError};
 use std::io;
 use thiserror::Error;
 
-/// Why there are no vectors, or why a dump cannot be compared.
+/// The reasons why a set cannot be made, or a dump cannot be compared.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VectorsError {

@@ -4,7 +4,7 @@ use crate::compiled::mode_number;
 use crate::numbers::block;
 use microscaling::{BlockFormat, NonFinite, Packed, RandomStream, Rounding};
 
-/// A block, and what the library makes of it. Numbers are patterns.
+/// A block, and the library's results for the block. Numbers are patterns.
 pub(crate) struct BlockCase {
     pub(crate) x: Vec<u32>,
     pub(crate) draws: Vec<u32>,

@@ -14,7 +14,7 @@ pub(crate) struct Compiled {
 /// The flags under which a header compiles.
 const FLAGS: [&str; 5] = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"];
 
-/// Whether there is a C compiler. A test without one does nothing, and says so.
+/// Whether there is a C compiler. Without a compiler a test prints a line and ends.
 pub(crate) fn has_compiler() -> bool {
     let there = Command::new("cc").arg("--version").output().is_ok();
     if !there {
@@ -23,7 +23,7 @@ pub(crate) fn has_compiler() -> bool {
     there
 }
 
-/// Runs a compiler, which must accept everything without a word.
+/// Runs a compiler, which must succeed and print nothing.
 pub(crate) fn accepts(command: &mut Command) {
     let output = command.output().expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -11,7 +11,7 @@ struct Operands {
     kind: OperandKind,
 }
 
-/// Two rows as codes, and what they are added to.
+/// Two rows as codes, and the float32 that the sum starts from.
 struct Row {
     codes: [Vec<u32>; 2],
     scales: [Vec<u32>; 2],

@@ -16,7 +16,7 @@ pub(crate) enum Tool {
     Dpi,
 }
 
-/// Whether a program is installed. A test without one does nothing, and says so.
+/// Whether a program is installed. Without the program a test prints a line and ends.
 pub(crate) fn has(program: &str, version: &str) -> bool {
     let there = Command::new(program).arg(version).output().is_ok();
     if !there {
@@ -87,7 +87,7 @@ impl Bench {
         command
     }
 
-    /// Runs the bench. Returns what it prints.
+    /// Runs the bench. Returns the bench's output.
     pub(crate) fn simulate(&self, tool: Tool) -> String {
         let mut build = match tool {
             Tool::Icarus => {

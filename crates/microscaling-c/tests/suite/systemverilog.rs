@@ -1,4 +1,4 @@
-//! SystemVerilog in simulators, against the library; and what Verilator's lint and Yosys say of it.
+//! Simulators run the SystemVerilog, and the tests compare the results with the library. Verilator's lint and Yosys read the source.
 
 use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX};
 use crate::cases::{BlockCase, block_cases, full};

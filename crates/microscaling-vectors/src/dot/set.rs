@@ -126,7 +126,7 @@ impl DotSet {
     /// Each step of the sum of a case, see [`Accumulator::trace`](microscaling_product::Accumulator::trace).
     ///
     /// # Errors
-    /// [`VectorsError::Option`]: there is no case of this number.
+    /// [`VectorsError::Option`]: the set has fewer cases.
     pub fn trace(&self, case: u64) -> Result<Vec<String>, VectorsError> {
         if case >= self.cases() {
             let last = self.cases().saturating_sub(1);

@@ -43,7 +43,7 @@ pub(crate) struct CodePlan {
     pub(crate) infinity: Option<u64>,
     /// Whether numbers below 2^emin have other codes than normal ones: not in fixed point.
     pub(crate) subnormals: bool,
-    /// Whether what overflows becomes the largest number if there is no Inf, as P3109 has it, or else NaN.
+    /// Whether numbers that overflow in a format without Inf become the largest number, as in P3109. Otherwise they become NaN.
     pub(crate) is_p3109: bool,
 }
 

@@ -6,7 +6,7 @@ use crate::report;
 use microscaling::BlockFormat;
 use microscaling_vectors::{BlockSet, CheckReport, ElementRule, InputType};
 
-/// A quantizer of MX blocks of float32 with a scale of its own.
+/// The report on a device that quantizes MX blocks of float32. `scale` gives the exponent of the scale from the largest magnitude.
 fn quantized(
     format: &str,
     device: Converter,

@@ -1,4 +1,4 @@
-//! Files: every form is read as it was written, the same bytes each time; wrong ones are refused by name.
+//! Files: reading gives the cases that were written, in every form. A set has the same bytes each time. Errors name a wrong file.
 
 use crate::{cases, dump};
 use microscaling_vectors::{

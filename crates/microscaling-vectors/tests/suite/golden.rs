@@ -41,8 +41,8 @@ fn format_of(case: &Value, rank: usize) -> Option<(BlockFormat, Rounding)> {
     (rounding != Rounding::Stochastic).then_some((format, rounding))
 }
 
-/// The set's outputs, and those of the model that neighbouring rules change: the model computes rules that the library does not
-/// have, and `propagate` is such a rule, with the same results for these numbers.
+/// The library computes the set's own rule. A model computes the rules that the library does not have. The second run asks for such a
+/// rule, which loses the sign of zero, so the model is compared with the same numbers.
 #[test]
 fn blocks_are_those_of_microxcaling() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

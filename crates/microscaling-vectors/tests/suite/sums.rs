@@ -82,7 +82,7 @@ fn set(accumulator: &str, length: usize) -> DotSet {
     .unwrap()
 }
 
-/// The outputs of a unit; where numbers are not finite, those of the set.
+/// The outputs of a unit. Where a number is not finite, the outputs are the set's.
 fn of_unit(unit: &Unit, inputs: &[u64], outputs: &[u64]) -> Vec<u64> {
     let length = (inputs.len() - 1) / 2;
     let value = |code: &u64| f64::from(ElementFormat::FP8_E4M3.decode(*code as u32));
