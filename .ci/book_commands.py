@@ -22,8 +22,7 @@ def main():
     page = pathlib.Path(sys.argv[1]).read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", page, re.M | re.S)
     commands = (re.sub(r"^cargo install .*\n", "", block, flags=re.M) for block, _ in blocks)
-    # `check` and `diff` end with 1 where something differs, as a page may show.
-    script = "set -o pipefail\ntrap 'status=$?; [ $status -eq 1 ] || exit $status' ERR\n" + "".join(f"{block}\necho '{END}'\n" for block in commands)
+    script = "set -eo pipefail\n" + "".join(f"{block}\necho '{END}'\n" for block in commands)
     path = f"{ROOT / 'target/release'}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(ROOT / "examples", f"{folder}/examples")
