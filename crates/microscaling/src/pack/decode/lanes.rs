@@ -304,7 +304,7 @@ fn by_codec<C: BlockCodec, T: DecodeNumber, const BITS: usize>(
     }
 }
 
-/// The numbers of the elements of a ordinary block from that place on, eight for each of their codes' eights.
+/// The numbers of the elements of an ordinary block from that place on, eight for each of their codes' eights.
 #[inline(always)]
 fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, const N: usize>(
     lanes: &C,

@@ -12,7 +12,7 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
     /// Whether draws are looked at.
     const USES_DRAWS: bool;
 
-    /// An element of a ordinary block.
+    /// An element of an ordinary block.
     fn ordinary(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32;
 
     /// [`ordinary`](Self::ordinary), where the scale is a power of two.

@@ -117,7 +117,7 @@ impl FixedPointRule {
         ScalePair::of_power((sub_amax & INFINITY).max(shifted))
     }
 
-    /// The scale of a sub-block of a ordinary block.
+    /// The scale of a sub-block of an ordinary block.
     #[inline(always)]
     pub(crate) fn ordinary_scale(&self, amax: u32, sub_amax: u32) -> u32 {
         self.ordinary_pair(amax.max(self.ordinary().start), sub_amax)

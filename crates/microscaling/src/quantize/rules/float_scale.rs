@@ -316,7 +316,7 @@ impl FloatScaleRule {
         }
     }
 
-    /// The pair of a ordinary block.
+    /// The pair of an ordinary block.
     #[inline(always)]
     pub(super) fn ordinary_pair(&self, amax: u32, four: bool) -> ScalePair {
         self.pair::<PLAIN>(self.block_scale::<PLAIN>(amax, four))

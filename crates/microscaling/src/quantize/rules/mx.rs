@@ -120,7 +120,7 @@ impl MxRule {
         self.ordinary.from..self.ordinary.below
     }
 
-    /// The scale of a ordinary block.
+    /// The scale of an ordinary block.
     #[inline(always)]
     pub(super) fn ordinary_pair(&self, amax: u32) -> ScalePair {
         let Ordinary {
@@ -171,7 +171,7 @@ impl MxRule {
     }
 }
 
-/// From the largest magnitude of a ordinary block to its scale, for all scale modes alike. The pattern of `amax · factor`
+/// From the largest magnitude of an ordinary block to its scale, for all scale modes alike. The pattern of `amax · factor`
 /// plus `addend` has the scale's exponent field, but for a constant.
 #[derive(Clone, Copy)]
 struct Ordinary {

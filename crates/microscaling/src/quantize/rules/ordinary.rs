@@ -180,7 +180,7 @@ impl BlockRule {
         [scales, inverses]
     }
 
-    /// The code of a ordinary block's scale, given the scale. Floats are in units of the tensor's scale.
+    /// The code of an ordinary block's scale, given the scale. Floats are in units of the tensor's scale.
     #[inline(always)]
     pub(crate) fn ordinary_scale_code(&self, amax: u32, scale: u32) -> u32 {
         match self {

@@ -48,7 +48,7 @@ impl PowerBlocks {
         self.element.smallest(scale)
     }
 
-    /// An element of a ordinary block with this scale, rounded by `R`, as a pattern.
+    /// An element of an ordinary block with this scale, rounded by `R`, as a pattern.
     #[inline(always)]
     pub fn round<R: RoundingRule>(&self, rule: R, x: f32, scale: u32) -> u32 {
         rule.ordinary_unscaled(&self.element, scale, x, 0).to_bits()

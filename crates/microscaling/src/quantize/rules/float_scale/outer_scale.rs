@@ -69,7 +69,7 @@ impl OuterScaleRule {
         bits::pow2(start)..bits::pow2(120)
     }
 
-    /// The pair of a block of a ordinary part.
+    /// The pair of a block of an ordinary part.
     #[inline(always)]
     pub(crate) fn ordinary_pair(&self, amax: u32, own: u32) -> ScalePair {
         let rule = self.blocks.with_tensor_scale(self.ordinary_scale(amax));

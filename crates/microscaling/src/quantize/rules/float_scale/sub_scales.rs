@@ -51,7 +51,7 @@ impl SubScaleRule {
         Self::times(scale, doubled)
     }
 
-    /// The pair of a ordinary sub-block, from its block's pair: all numbers are normal, so that exponents may be added as integers.
+    /// The pair of an ordinary sub-block, from its block's pair: all numbers are normal, so that exponents may be added as integers.
     #[inline(always)]
     pub(crate) fn ordinary_pair(&self, of_block: ScalePair, refinement: u32) -> ScalePair {
         let times = |scale: u32, exponent: i32| {
