@@ -1,7 +1,6 @@
 //! Files that are written: none that is an input, none that exists without `--force`, and none before it is complete.
 
 use crate::error::Error;
-use crate::npy;
 use burn_mx_files::{NewFile, folder_of, input_at};
 use serde_json::Value;
 use std::fs;
@@ -20,12 +19,6 @@ pub(crate) fn check_targets(
                 path: target.clone(),
                 input: input.clone(),
             });
-        }
-        if target.extension().is_some_and(|end| end == npy::ENDING) {
-            return Err(Error::Arguments(format!(
-                "the output is `{}`; allowed: another ending, because safetensors files are written",
-                target.display()
-            )));
         }
         if target.is_dir() {
             return Err(Error::io(target, io::ErrorKind::IsADirectory.into()));

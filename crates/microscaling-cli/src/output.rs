@@ -5,7 +5,7 @@ use crate::companions::RenamedScale;
 use crate::error::Error;
 use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
-use burn_mx_files::{NewFile, put_all};
+use burn_mx_files::{NewFile, input_at, put_all};
 use microscaling::Packed;
 use microscaling::safetensors::{
     self, CheckpointLayout, DESCRIPTION_KEY, HeaderEntry, METADATA_KEY, PackedFiles, header,
@@ -46,6 +46,19 @@ struct Stored<'a> {
     bytes: Cow<'a, [u8]>,
 }
 
+/// Refuses a target for safetensors that is named as NumPy's files are, other than an input.
+fn refuse_npy(targets: &[PathBuf], inputs: &[PathBuf]) -> Result<(), Error> {
+    let is_npy = |target: &&PathBuf| target.extension().is_some_and(|end| end == npy::ENDING);
+    let mut targets = targets.iter().filter(is_npy);
+    match targets.find(|target| input_at(target, inputs).is_none()) {
+        None => Ok(()),
+        Some(target) => Err(Error::Arguments(format!(
+            "the output is `{}`; allowed: another ending, because safetensors files are written",
+            target.display()
+        ))),
+    }
+}
+
 impl Output<'_> {
     /// Writes the checkpoint, with one file for each of the input's, and gives the files and the bytes of all tensors. `pack` makes
     /// a planned weight. One file is written at a time, of which the packed weights are in memory.
@@ -56,7 +69,9 @@ impl Output<'_> {
     ) -> Result<(Vec<PathBuf>, u64), Error> {
         let replaced = planned.iter().flat_map(|weight| &weight.replaces);
         let replaced: BTreeSet<&str> = replaced.map(String::as_str).collect();
-        check_targets(&self.targets(&replaced), &self.inputs(), self.force)?;
+        let targets = self.targets(&replaced);
+        refuse_npy(&targets, &self.inputs())?;
+        check_targets(&targets, &self.inputs(), self.force)?;
         let mut files = Vec::new();
         let mut weight_map = BTreeMap::new();
         let mut bytes = 0;

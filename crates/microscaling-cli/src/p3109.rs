@@ -3,7 +3,7 @@
 use crate::done::Done;
 use crate::error::Error;
 use crate::formats::table;
-use microscaling::p3109::{CodeValue, P3109Format, P3109Rounding, Projection, Saturation};
+use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
 
 /// Show a format of IEEE P3109 (interim report 4.0, a draft), and the codes of numbers
 #[derive(Debug, clap::Args)]
@@ -43,8 +43,8 @@ pub(crate) fn run(args: &P3109Args) -> Result<Done, Error> {
         ("bits", format.bits().to_string()),
         ("precision", format.precision().to_string()),
         ("bias", format.bias().to_string()),
-        ("largest number", text(format.max())),
-        ("smallest number above 0", text(format.min_positive())),
+        ("largest number", format.max().to_string()),
+        ("smallest number above 0", format.min_positive().to_string()),
         ("code of NaN", code(format.nan())),
         ("code of +Inf", infinity(false)),
         ("code of -Inf", infinity(true)),
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &P3109Args) -> Result<Done, Error> {
         let mut rows = table(["Number", "Code", "Value"]);
         for number in &args.numbers {
             let projected = format.project(*number, projection);
-            let value = text(format.decode(projected));
+            let value = format.decode(projected).to_string();
             rows.add_row([&number.to_string(), &code(projected), &value]);
         }
         done.text("\n");
@@ -64,32 +64,10 @@ pub(crate) fn run(args: &P3109Args) -> Result<Done, Error> {
     } else if format.bits() <= 8 {
         let mut rows = table(["Code", "Value"]);
         for each in 0..1 << format.bits() {
-            rows.add_row([code(each), text(format.decode(each))]);
+            rows.add_row([code(each), format.decode(each).to_string()]);
         }
         done.text("\n");
         done.table("codes", rows);
     }
     Ok(done)
-}
-
-/// A value as a decimal number, or in powers of two where float64 does not hold the value.
-fn text(value: CodeValue) -> String {
-    match (value.to_f64(), value) {
-        (Some(x), _) if x == 0.0 || (1e-4..1e16).contains(&x.abs()) || !x.is_finite() => {
-            x.to_string()
-        }
-        (Some(x), _) => format!("{x:e}"),
-        (
-            None,
-            CodeValue::Finite {
-                negative,
-                significand,
-                exponent,
-            },
-        ) => {
-            let sign = if negative { "-" } else { "" };
-            format!("{sign}{significand} · 2^{exponent}")
-        }
-        (None, special) => format!("{special:?}"),
-    }
 }

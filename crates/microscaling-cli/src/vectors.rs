@@ -323,12 +323,7 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
         .clone()
         .or_else(|| beside.map(|path| path.with_extension("layout.json")));
     let targets: Vec<PathBuf> = args.output().into_iter().chain(&layout).cloned().collect();
-    let not_npy: Vec<PathBuf> = targets
-        .iter()
-        .filter(|path| path.extension().is_none_or(|end| end != "npy"))
-        .cloned()
-        .collect();
-    check_targets(&not_npy, &[], args.force)?;
+    check_targets(&targets, &[], args.force)?;
     let mut files = Vec::new();
     if let Some(path) = &layout {
         files.push(crate::files::json_file(
@@ -339,9 +334,6 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
     let mut cover = args.cover.then(Cover::default);
     match args.output() {
         Some(path) => {
-            if !args.force && path.symlink_metadata().is_ok() {
-                return Err(Error::Exists { path: path.clone() });
-            }
             files.push(file_of(set, args.form(), path, cover.as_mut())?);
         }
         None if args.cover => {

@@ -48,7 +48,9 @@ pub mod internal {
     pub use crate::names::parse;
     pub use crate::quantize::blocks::contiguous::largest_of_block;
     pub use crate::quantize::largest::largest;
-    pub use crate::quantize::rules::{PowerBlocks, PowerRules, Steps, TOGETHER, is_large};
+    pub use crate::quantize::rules::{
+        EXPONENT_OFFSET, PowerBlocks, PowerRules, Steps, TOGETHER, is_large,
+    };
     pub use crate::round::bits;
     pub use crate::round::magnitude::round_magnitude;
     pub use crate::round::mode::{Even, Floor, Nearest, RoundingRule, Stochastic};

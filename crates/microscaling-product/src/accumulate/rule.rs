@@ -40,12 +40,21 @@ impl Accumulator {
         column: usize,
         c: f32,
     ) -> Result<f32, AccumulateError> {
+        let dot = self.checked([lhs, rhs], [row, column])?;
+        Ok(ieee(|| dot.sum(c)))
+    }
+
+    /// A row and a column of operands that make a product.
+    fn checked<'a>(
+        &self,
+        [lhs, rhs]: [&'a AccumulatorOperand<'a>; 2],
+        [row, column]: [usize; 2],
+    ) -> Result<Dot<'a>, AccumulateError> {
         self.check_operands(lhs, rhs)?;
         assert!(row < lhs.free.length, "row {row} of {}", lhs.free.length);
         let columns = rhs.free.length;
         assert!(column < columns, "column {column} of {columns}");
-        let dot = Dot::new(*self, [lhs, rhs], [row, column]);
-        Ok(ieee(|| dot.sum(c)))
+        Ok(Dot::new(*self, [lhs, rhs], [row, column]))
     }
 
     /// That these operands make a product.

@@ -1,6 +1,6 @@
 //! The set of codes.
 
-use super::format::{CodeFormat, CodePlan, value_text};
+use super::format::{CodeFormat, CodePlan};
 use crate::VERSION;
 use crate::choice::CaseChoice;
 use crate::cover::Cover;
@@ -170,7 +170,7 @@ impl VectorSet for CodeSet {
     }
 
     fn example(&self, inputs: &[u64], expected: &[u64], got: &[u64]) -> String {
-        let value = value_text(self.format.decode(inputs[0] as u32));
+        let value = self.format.decode(inputs[0] as u32);
         let hex = |words: &[u64]| {
             words
                 .iter()

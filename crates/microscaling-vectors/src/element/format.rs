@@ -237,31 +237,3 @@ impl fmt::Display for CodeFormat {
         }
     }
 }
-
-/// A value as a decimal number, or in powers of two where float64 does not hold the value.
-pub(crate) fn value_text(value: CodeValue) -> String {
-    match (value.to_f64(), value) {
-        (
-            _,
-            CodeValue::Finite {
-                negative,
-                significand: 0,
-                ..
-            },
-        ) => if negative { "-0" } else { "0" }.to_owned(),
-        (Some(x), _) if (1e-4..1e16).contains(&x.abs()) || !x.is_finite() => x.to_string(),
-        (Some(x), _) => format!("{x:e}"),
-        (
-            None,
-            CodeValue::Finite {
-                negative,
-                significand,
-                exponent,
-            },
-        ) => {
-            let sign = if negative { "-" } else { "" };
-            format!("{sign}{significand}*2^{exponent}")
-        }
-        (None, special) => format!("{special:?}"),
-    }
-}

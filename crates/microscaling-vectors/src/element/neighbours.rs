@@ -1,6 +1,6 @@
 //! The neighbours of a rule.
 
-use super::format::{CodePlan, value_text};
+use super::format::CodePlan;
 use super::modes::{ElementOverflow, ElementRounding};
 use super::rule::{ElementRule, SmallResults};
 use crate::set::NeighbouringRule;
@@ -97,11 +97,12 @@ pub(crate) fn neighbouring_rules(
 fn top_binade(plan: &CodePlan) -> String {
     let [from, to] = [plan.top, plan.largest].map(|magnitude| {
         let (significand, exponent) = plan.number(magnitude);
-        value_text(CodeValue::Finite {
+        CodeValue::Finite {
             negative: false,
             significand: significand as u32,
             exponent,
-        })
+        }
+        .to_string()
     });
     format!("{from} to {to} all become {to}")
 }

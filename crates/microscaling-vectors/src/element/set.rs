@@ -1,6 +1,6 @@
 //! The sets of elements.
 
-use super::format::{CodeFormat, CodePlan, value_text};
+use super::format::{CodeFormat, CodePlan};
 use super::input::{ExactInput, InputType};
 use super::inputs::{CandidateInputs, random_words};
 use super::neighbours::{combined, neighbouring_rules};
@@ -177,7 +177,7 @@ impl VectorSet for ElementSet {
             .get(1)
             .map_or(String::new(), |word| format!(", random {word:#x}"));
         let [expected, got] = [expected, got].map(|words| {
-            let value = value_text(self.format.decode(words[0] as u32));
+            let value = self.format.decode(words[0] as u32);
             format!("{:#x} ({value})", words[0])
         });
         format!(

@@ -39,6 +39,30 @@ pub enum CodeValue {
     },
 }
 
+/// A decimal number, or powers of two where float64 does not hold the value: `3 · 2^-2000`.
+impl fmt::Display for CodeValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.to_f64(), self) {
+            (
+                None,
+                Self::Finite {
+                    negative,
+                    significand,
+                    exponent,
+                },
+            ) => {
+                let sign = if *negative { "-" } else { "" };
+                write!(f, "{sign}{significand} · 2^{exponent}")
+            }
+            (Some(x), _) if x == 0.0 || (1e-4..1e16).contains(&x.abs()) || !x.is_finite() => {
+                write!(f, "{x}")
+            }
+            (Some(x), _) => write!(f, "{x:e}"),
+            (None, Self::Nan | Self::Infinite { .. }) => unreachable!("float64 has NaN and Inf"),
+        }
+    }
+}
+
 impl P3109Format {
     /// A format of 3 to 16 bits. The precision counts the implicit bit: 1 to bits − 1 for signed formats, 1 to bits for unsigned
     /// ones. An extended format has infinities.

@@ -24,6 +24,7 @@ pub use float_scale::is_large;
 pub(crate) use float_scale::{EXACT, FloatScaleRule, OuterScaleRule, SubScaleRule};
 pub use grid::Steps;
 pub(crate) use grid::{Grid, StepElement};
+pub use mx::EXPONENT_OFFSET;
 pub(crate) use mx::MxRule;
 pub use power_blocks::{PowerBlocks, PowerRules};
 pub use scale::PowerScale;

@@ -22,8 +22,6 @@ use power_of_two::{power_grid, round_to_power_grid};
 
 pub(in crate::cube) use sub_scales::{both_levels, scale_of_sub_block};
 
-/// Added to an exponent that is a choice, so that the choice is not negative.
-pub(super) const EXPONENT_OFFSET: i32 = 1 << 10;
 /// The choice on a block whose largest magnitude is to become 4.
 const FOUR: u32 = 1;
 

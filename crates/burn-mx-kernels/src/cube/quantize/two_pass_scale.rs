@@ -5,8 +5,9 @@ use cubecl::prelude::*;
 use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 
 use super::known::Known;
-use super::rules::{self, EXPONENT_OFFSET, Format, Grid};
+use super::rules::{self, Format, Grid};
 use crate::cube::numbers::bits::{self, ABS, INFINITY, SIGN};
+use microscaling::internal::EXPONENT_OFFSET;
 
 /// Words of a sum, its upper and its lower half, and words of a grid beside its number.
 pub(super) const WORDS: usize = 2;

@@ -26,8 +26,7 @@ impl Accumulator {
         column: usize,
         c: f32,
     ) -> Result<Vec<String>, AccumulateError> {
-        self.dot(lhs, row, rhs, column, c)?;
-        let dot = Dot::new(*self, [lhs, rhs], [row, column]);
+        let dot = self.checked([lhs, rhs], [row, column])?;
         Ok(ieee(|| dot.lines(c)))
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct MxRule {
 }
 
 /// Added to an exponent that a second look chooses, so that the word is not negative.
-const EXPONENT_OFFSET: i32 = 1 << 10;
+pub const EXPONENT_OFFSET: i32 = 1 << 10;
 
 impl MxRule {
     pub(crate) fn of(format: &BlockFormat) -> Self {
