@@ -15,7 +15,7 @@ pub(super) fn neighbours(
     let plan = model
         .element
         .or_else(|| CodeFormat::Element(model.format.element).plan().ok());
-    let elements = plan.map_or(Vec::new(), |plan| neighbouring_rules(&rule.element, &plan));
+    let elements = neighbouring_rules(&rule.element, plan.as_ref());
     let elements = elements.into_iter().filter(|(neighbour, element)| {
         let of_library = BlockModel::is_of_library(element) || neighbour.field == "negative zero";
         model.element.is_some() || of_library

@@ -6,10 +6,10 @@ use super::rule::{ElementRule, SmallResults};
 use crate::set::NeighbouringRule;
 use microscaling::p3109::{CodeValue, StochasticVariant};
 
-/// Which rules differ from another one in one field, with the field and what a device does.
+/// Which rules differ from another one in one field, with the field and what a device does. Tables have no plan, and fewer such rules.
 pub(crate) fn neighbouring_rules(
     rule: &ElementRule,
-    plan: &CodePlan,
+    plan: Option<&CodePlan>,
 ) -> Vec<(NeighbouringRule, ElementRule)> {
     let mut found: Vec<(&'static str, String, ElementRule)> = Vec::new();
     let variants = [
@@ -54,6 +54,21 @@ pub(crate) fn neighbouring_rules(
     ] {
         found.push(("outputs", words.to_owned(), ElementRule { small, ..*rule }));
     }
+    if let Some(plan) = plan {
+        of_codes(rule, plan, &mut found);
+    }
+    let others = found.into_iter().filter(|(.., other)| other != rule);
+    others
+        .map(|(field, name, other)| (NeighbouringRule { field, name }, other))
+        .collect()
+}
+
+/// The neighbours that follow from the codes of a format.
+fn of_codes(
+    rule: &ElementRule,
+    plan: &CodePlan,
+    found: &mut Vec<(&'static str, String, ElementRule)>,
+) {
     for overflow in ElementOverflow::ALL {
         let without_infinity = overflow == ElementOverflow::Infinity && plan.infinity.is_none();
         if !(without_infinity && plan.nan.is_some()) {
@@ -87,10 +102,6 @@ pub(crate) fn neighbouring_rules(
             ..*rule
         },
     ));
-    let others = found.into_iter().filter(|(.., other)| other != rule);
-    others
-        .map(|(field, name, other)| (NeighbouringRule { field, name }, other))
-        .collect()
 }
 
 /// The fault of the top binade, in words.

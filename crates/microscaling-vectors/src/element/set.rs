@@ -58,7 +58,7 @@ impl ElementSet {
                 (Some(all), choice)
             }
         };
-        let (neighbours, deviations) = neighbouring_rules(&rule, &plan).into_iter().unzip();
+        let (neighbours, deviations) = neighbouring_rules(&rule, Some(&plan)).into_iter().unzip();
         Ok(Self {
             format,
             plan,
