@@ -46,10 +46,12 @@ pub mod internal {
     #[cfg(feature = "serde")]
     pub use crate::names::TextVisitor;
     pub use crate::names::parse;
+    pub use crate::pack::codes::ElementCodes;
     pub use crate::quantize::blocks::contiguous::largest_of_block;
     pub use crate::quantize::largest::largest;
     pub use crate::quantize::rules::{
-        EXPONENT_OFFSET, PowerBlocks, PowerRules, Steps, TOGETHER, is_large,
+        EXPONENT_OFFSET, FloatScaleRule, PowerBlocks, PowerRules, ScaleAbove, ScalePair, Steps,
+        SubScaleRule, TOGETHER, UnitElement, is_large,
     };
     pub use crate::round::bits;
     pub use crate::round::magnitude::round_magnitude;

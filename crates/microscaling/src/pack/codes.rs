@@ -2,14 +2,16 @@
 
 pub(super) mod bitstream;
 pub(super) mod eights;
+mod element_codes;
 mod float_scale;
 mod outer_scale;
 pub(super) mod scale_codes;
 
-use crate::format::{BlockFormat, ElementFormat};
+use crate::format::BlockFormat;
 use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, StepElement, Steps};
 use crate::round::RoundingRule;
-use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
+use crate::round::bits::{BIAS, INFINITY};
+pub use element_codes::ElementCodes;
 pub(crate) use float_scale::{FloatScaleCodec, TensorFactor};
 pub(crate) use outer_scale::OuterScaleCodec;
 
@@ -39,109 +41,6 @@ pub(crate) trait BlockCodec: Copy + Sync {
 
     /// The value of a code.
     fn value(&self, unit: Self::Unit, code: u32) -> f32;
-}
-
-/// How many times 2^exponent a pattern is, which must be a whole number below 2^24. The pattern of Inf
-/// counts as 2^128.
-#[inline(always)]
-fn steps(abs: u32, exponent: i32) -> u32 {
-    let (significand, unit) = bits::parts(abs);
-    let up = unit - exponent;
-    significand << up.clamp(0, 31) >> (-up).clamp(0, 31)
-}
-
-/// The codes of an element format, as numbers that loops without branches compute with.
-#[derive(Clone, Copy)]
-struct ElementCodes {
-    mantissa_bits: i32,
-    emin: i32,
-    /// The sign bit of a code, and all bits below it.
-    sign: u32,
-    /// The lowest bit of the exponent field; beyond all bits where there is no such field.
-    exponent_bit: u32,
-    /// Whether negative codes are two's complements.
-    integer: bool,
-    /// Whether −0 is 0: its code is NaN's.
-    no_negative_zero: bool,
-    /// The lowest magnitude code for NaN or Inf, and whether this code is Inf; all codes above are NaN.
-    special: u32,
-    infinity: bool,
-}
-
-impl ElementCodes {
-    fn of(element: ElementFormat) -> Self {
-        let sign = 1 << (element.bits() - 1);
-        let integer = element.is_integer();
-        let number = |code: &u32| element.decode(*code).is_finite();
-        let special = (0..sign)
-            .rev()
-            .find(number)
-            .map_or(0, |largest| largest + 1);
-        let special = if integer { u32::MAX } else { special };
-        Self {
-            mantissa_bits: element.mantissa_bits() as i32,
-            emin: element.emin(),
-            sign,
-            exponent_bit: if integer { 31 } else { element.mantissa_bits() },
-            integer,
-            no_negative_zero: !integer && !element.has_negative_zero(),
-            special,
-            infinity: special < sign && element.decode(special).is_infinite(),
-        }
-    }
-
-    /// The code of x, a number of the format times 2^scale, given as a pattern; ±Inf stands for ±2^128.
-    /// The inverse of [`value`](Self::value).
-    #[inline(always)]
-    fn code(&self, x: u32, scale: i32) -> u32 {
-        let abs = x & ABS;
-        let (significand, unit) = bits::parts(abs);
-        let lowest = self.emin + scale;
-        let exponent = (bits::log2(significand) + unit).max(lowest);
-        // The implicit bit counts as one more in the exponent field.
-        let magnitude = steps(abs, exponent - self.mantissa_bits)
-            + (((exponent - lowest) as u32) << self.mantissa_bits);
-        let negative = if self.integer {
-            magnitude.wrapping_neg() & (2 * self.sign - 1)
-        } else if self.no_negative_zero && magnitude == 0 {
-            0
-        } else {
-            magnitude | self.sign
-        };
-        if x & SIGN == 0 { magnitude } else { negative }
-    }
-
-    /// The number of a code times 2^scale, toward zero where that is too fine for float32.
-    #[inline(always)]
-    fn value(&self, code: u32, scale: i32) -> f32 {
-        let negative = code & self.sign != 0;
-        let complement = code.wrapping_neg() & (2 * self.sign - 1);
-        let magnitude = if self.integer && negative {
-            complement
-        } else if self.integer {
-            code
-        } else {
-            code & (self.sign - 1)
-        };
-        let field = (magnitude >> self.exponent_bit) as i32;
-        let implicit = if field > 0 { field - 1 } else { 0 };
-        let significand = magnitude - ((implicit as u32) << self.mantissa_bits);
-        let number = bits::fixed(
-            significand,
-            self.emin - self.mantissa_bits + implicit + scale,
-        );
-        let sign = if negative { SIGN } else { 0 };
-        let nan = self.no_negative_zero && negative && magnitude == 0;
-        f32::from_bits(if nan {
-            NAN
-        } else if magnitude < self.special {
-            sign | number
-        } else if magnitude == self.special && self.infinity {
-            sign | INFINITY
-        } else {
-            NAN
-        })
-    }
 }
 
 /// Blocks whose scale is a power of two: a byte for its exponent, the shifts of the sub-blocks if there are `SHIFTS`, then the element's
@@ -222,7 +121,9 @@ impl<const SHIFTS: bool> BlockCodec for ExponentCodec<SHIFTS> {
 
     #[inline(always)]
     fn value(&self, unit: Option<i32>, code: u32) -> f32 {
-        unit.map_or(f32::NAN, |exponent| self.codes.value(code, exponent))
+        unit.map_or(f32::NAN, |exponent| {
+            f32::from_bits(self.codes.value(code, exponent))
+        })
     }
 }
 

@@ -4,7 +4,7 @@ pub(crate) mod contiguous;
 pub(crate) mod interleaved;
 
 use super::layout::Layout;
-use super::rules::{BlockRule, ElementRule, FloatScaleRule, Grid, ScalePair};
+use super::rules::{BlockRule, ElementRule, Grid, ScalePair};
 use crate::round::bits::{ABS, ONE};
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::random::RandomStream;
@@ -220,7 +220,7 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
             self.each(
                 #[inline(always)]
                 |_, x, draw| {
-                    let scaled = FloatScaleRule::scaled(pair, x.to_bits() & ABS);
+                    let scaled = pair.scaled(x.to_bits() & ABS);
                     element_rule.short_table(&short, pair, scaled, x, draw)
                 },
             );

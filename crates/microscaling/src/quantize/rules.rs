@@ -20,16 +20,16 @@ mod unit;
 
 pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
-pub use float_scale::is_large;
-pub(crate) use float_scale::{EXACT, FloatScaleRule, OuterScaleRule, SubScaleRule};
+pub(crate) use float_scale::{EXACT, OuterScaleRule};
+pub use float_scale::{FloatScaleRule, ScaleAbove, SubScaleRule, is_large};
 pub use grid::Steps;
 pub(crate) use grid::{Grid, StepElement};
 pub use mx::EXPONENT_OFFSET;
 pub(crate) use mx::MxRule;
 pub use power_blocks::{PowerBlocks, PowerRules};
 pub use scale::PowerScale;
-pub(crate) use scale_pair::ScalePair;
-pub(crate) use unit::UnitElement;
+pub use scale_pair::ScalePair;
+pub use unit::UnitElement;
 
 use crate::format::BlockFormat;
 use crate::format::element::table::ShortTable;

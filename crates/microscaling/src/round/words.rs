@@ -26,6 +26,11 @@ pub trait Word:
     fn is_below(self, limit: Self) -> Self::Condition;
     /// Whether two words are equal.
     fn equals(self, other: Self) -> Self::Condition;
+    /// Whether a pattern is a NaN's.
+    #[inline(always)]
+    fn is_nan(self) -> Self::Condition {
+        Self::from(bits::INFINITY).is_below(self & bits::ABS.into())
+    }
     /// One word, or the other.
     fn select(condition: Self::Condition, then: Self, otherwise: Self) -> Self;
     /// The same bits, with a sign.
@@ -36,8 +41,30 @@ pub trait Word:
     fn split(self) -> (Self, Self);
     /// [`bits::scale`]: this pattern times 2^exponent.
     fn scale(self, exponent: Self::Int) -> Self;
+    /// [`bits::fixed`]: this number, which is below 2^24, times 2^exponent as a pattern.
+    fn fixed(self, exponent: Self::Int) -> Self;
+    /// A sum that may leave the range, of which the low bits count.
+    fn wrapping_sum(self, other: Self) -> Self;
     /// The float32 product of two finite patterns without signs, rounded half to even.
     fn product(self, other: Self) -> Self;
+    /// The float32 quotient of two finite patterns without signs, of which the second one is not 0, rounded half to even.
+    fn quotient(self, other: Self) -> Self;
+
+    /// One word, or the other. A processor computes that one alone.
+    #[inline(always)]
+    fn choose(
+        condition: Self::Condition,
+        then: impl FnOnce() -> Self,
+        otherwise: impl FnOnce() -> Self,
+    ) -> Self {
+        Self::select(condition, then(), otherwise())
+    }
+
+    /// The larger one of two words.
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        Self::select(self.is_below(other), other, self)
+    }
 
     /// The smaller one of two words.
     #[inline(always)]
@@ -112,6 +139,11 @@ impl Word for u32 {
     }
 
     #[inline(always)]
+    fn is_nan(self) -> bool {
+        f32::from_bits(self).is_nan()
+    }
+
+    #[inline(always)]
     fn select(condition: bool, then: Self, otherwise: Self) -> Self {
         if condition { then } else { otherwise }
     }
@@ -137,8 +169,32 @@ impl Word for u32 {
     }
 
     #[inline(always)]
+    fn fixed(self, exponent: i32) -> Self {
+        bits::fixed(self, exponent)
+    }
+
+    #[inline(always)]
+    fn wrapping_sum(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+
+    #[inline(always)]
     fn product(self, other: Self) -> Self {
         bits::product(self, other)
+    }
+
+    #[inline(always)]
+    fn quotient(self, other: Self) -> Self {
+        bits::quotient(self, other)
+    }
+
+    #[inline(always)]
+    fn choose(
+        condition: bool,
+        then: impl FnOnce() -> Self,
+        otherwise: impl FnOnce() -> Self,
+    ) -> Self {
+        if condition { then() } else { otherwise() }
     }
 }
 

@@ -4,7 +4,6 @@ use cubecl::prelude::*;
 use microscaling::internal::{self, RoundingRule};
 use microscaling::{FloatFormat, Rounding, with_rule};
 
-use super::bits::{ABS, INFINITY, SIGN};
 use super::words::{KernelValue, written};
 
 /// The addend of `significand` before its low `shift` bits are cut off.
@@ -42,46 +41,15 @@ pub(in crate::cube) fn round_magnitude(
 
 /// Rounds a number to a bfloat or fp format.
 #[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
 pub(in crate::cube) fn round_float(
     x: u32,
     draw: u32,
     #[comptime] format: FloatFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    if comptime!(format.is_identity()) {
-        x
-    } else {
-        let sign = x & SIGN;
-        let abs = x & ABS;
-        let kept = select(abs < comptime!(flush_below(format)), 0, abs);
-        if comptime!(format.exponent_bits() == 8) {
-            let shift = comptime!(23 - format.mantissa_bits()).runtime();
-            let dropped = (1u32 << shift) - 1;
-            let rounded = (kept + addend(kept, shift, draw, rounding)) & !dropped;
-            sign | select(abs >= INFINITY, abs, rounded)
-        } else {
-            let emin = comptime!(minimal_exponent(format)).runtime();
-            let mantissa_bits = comptime!(format.mantissa_bits() as i32);
-            let rounded = round_magnitude(kept, emin, draw, mantissa_bits, rounding);
-            let finite = select(
-                rounded > comptime!(format.max().to_bits()),
-                INFINITY,
-                rounded,
-            );
-            sign | select(abs >= INFINITY, abs, finite)
-        }
-    }
-}
-
-/// Magnitudes with a pattern below this become zero.
-fn flush_below(format: FloatFormat) -> u32 {
-    match format.subnormals() {
-        true => 0,
-        false => format.min_normal().to_bits(),
-    }
-}
-
-/// The exponent of a format's smallest normal number.
-fn minimal_exponent(format: FloatFormat) -> i32 {
-    (format.min_normal().to_bits() >> 23) as i32 - 127
+    intrinsic!(|scope| written(scope, || {
+        let [x, draw] = [x, draw].map(KernelValue::of);
+        with_rule!(rounding, R => format.round_word::<R, _>(x, draw)).variable()
+    }))
 }

@@ -185,8 +185,24 @@ impl Word for KernelValue<u32> {
         self.with(exponent, bits::scale::expand)
     }
 
+    fn fixed(self, exponent: Self::Int) -> Self {
+        self.with(exponent, bits::fixed::expand)
+    }
+
+    fn wrapping_sum(self, other: Self) -> Self {
+        self + other
+    }
+
     fn product(self, other: Self) -> Self {
         self.with(other, bits::product::expand)
+    }
+
+    fn quotient(self, other: Self) -> Self {
+        self.with(other, bits::quotient::expand)
+    }
+
+    fn larger(self, other: Self) -> Self {
+        self.with(other, max::expand)
     }
 
     fn smaller(self, other: Self) -> Self {

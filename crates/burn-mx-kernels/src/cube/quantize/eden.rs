@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use microscaling::{BlockFormat, RandomStream, Rounding};
 
 use super::job::{Job, element};
-use super::known::{Known, KnownWords, tensor_amax};
+use super::known::{Known, KnownWords};
 use super::places::place;
 use super::rules;
 use crate::cube::launch::{self, Target};
@@ -94,24 +94,18 @@ pub(in crate::cube) fn eden_kernel<O: Int>(
         amax = max(amax, magnitudes[row + i]);
     }
 
-    let of_tensor = tensor_amax(known);
-    let is_nan = amax >= INFINITY || of_tensor >= INFINITY;
-    let (tensor_scale, scale) = rules::float_scales(
-        select(is_nan, 0, amax),
-        0u32.runtime(),
-        select(is_nan, 0, of_tensor),
-        known,
-        format,
-    );
+    let scales = rules::float_scales(amax, 0u32.runtime(), known, format);
+    let (tensor_scale, scale) = (scales.tensor_scale, scales.block_scale);
+    let is_nan = scale >= INFINITY;
     let grid = rules::grid(amax, 0, known, job.format);
     let rounded = rules::round_unit(x, grid, 0, format.element, Rounding::NearestEven);
     let ratio = ratio_of_sums(x, rounded, grid, unit, row, width, format);
-    let corrected = bits::product(scale, ratio);
+    let corrected = bits::product(select(is_nan, ONE, scale), ratio);
     let word = draw(stream, place.position + first * place.step);
     let scale = select(is_nan, NAN, rounded_scale(corrected, word, format));
 
     let finite = select(is_nan, 0, scale);
-    let both = bits::product(tensor_scale, finite);
+    let both = bits::product(select(is_nan, 0, tensor_scale), finite);
     let is_nan = is_nan || both >= INFINITY;
     let factor = if comptime!(job.in_units) {
         finite

@@ -4,7 +4,6 @@
 mod float_scale;
 pub(super) mod known;
 mod power_of_two;
-mod sub_scales;
 pub(in crate::cube) mod tables;
 
 use cubecl::prelude::*;
@@ -12,18 +11,15 @@ use microscaling::{BlockFormat, ElementFormat, NonFinite, Rounding, ScaleMode};
 use std::ops::Deref;
 
 use crate::cube::numbers::bits::{self, ABS, INFINITY, ONE};
-pub(in crate::cube) use float_scale::{code_of_unit, scale_of_block};
+pub(in crate::cube) use float_scale::{
+    both_levels, code_of_unit, scale_of_block, scale_of_sub_block,
+};
 use float_scale::{
     float_scale_code, float_scale_grid, largest_number, round_float_scale, tensor_scale,
 };
 pub(super) use float_scale::{float_scales, round_in_units, round_unit, scaled};
 use known::Known;
 use power_of_two::{power_grid, round_to_power_grid};
-
-pub(in crate::cube) use sub_scales::{both_levels, scale_of_sub_block};
-
-/// The choice on a block whose largest magnitude is to become 4.
-const FOUR: u32 = 1;
 
 /// The numbers that elements are rounded to: two words by which the format rounds elements, and a third word. In the third word
 /// is the number of the block's table, or a bit for each level of sub-blocks that doubles the scale.

@@ -136,7 +136,10 @@ impl BlockCodec for FloatScaleCodec {
             let table = &tables.0[grid[1] as usize];
             return FloatScaleRule::round_in::<R>(table, pair, x.to_bits(), draw)[1];
         }
-        let unit = self.scaled.round_unit::<R>(pair, x.to_bits() & ABS, draw);
+        let unit = self
+            .scaled
+            .element
+            .round_scaled::<R, _>(pair, x.to_bits() & ABS, draw);
         self.codes.code((x.to_bits() & SIGN) | unit, 0)
     }
 
@@ -168,7 +171,7 @@ impl BlockCodec for FloatScaleCodec {
     fn value(&self, [scale, sign, table]: [u32; 3], code: u32) -> f32 {
         let unit = match self.tables {
             Some(tables) => tables.0[table as usize].number(code),
-            None => self.codes.value(code, 0).to_bits(),
+            None => self.codes.value(code, 0),
         };
         // Codes of NaN and Inf: 0 times Inf is NaN.
         if unit & ABS >= INFINITY {

@@ -48,8 +48,8 @@ impl BlockCodec for OuterScaleCodec {
     }
 
     fn scale(&self, [amax, own]: [u32; 2], index: usize, record: &mut [u8]) -> Grid {
-        let scale = self.outer.scale(amax);
-        let code = self.outer.outer.code(scale).to_le_bytes();
+        let scale = self.outer.above.scale(amax);
+        let code = self.outer.outer().code(scale).to_le_bytes();
         record[..self.outer_bytes].copy_from_slice(&code[..self.outer_bytes]);
         let own_record = &mut record[self.place(index)..][..self.scale_bytes];
         let block = self.block.with_tensor_scale(scale);
@@ -65,7 +65,7 @@ impl BlockCodec for OuterScaleCodec {
     fn unit(&self, record: &[u8], index: usize) -> [u32; 3] {
         let code = record[..self.outer_bytes].iter().rev();
         let code = code.fold(0, |code, byte| code << 8 | u32::from(*byte));
-        let scale = self.outer.outer.decode(code);
+        let scale = self.outer.outer().decode(code);
         let own_record = &record[self.place(index)..][..self.scale_bytes];
         self.block.with_tensor_scale(scale).unit(own_record, 0)
     }

@@ -11,14 +11,15 @@ use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::format::BlockFormat;
 use crate::format::element::table::Tables;
+use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
-use crate::round::{RoundingRule, round_magnitude};
+use crate::round::words::Word;
 use core::ops::Range;
 pub(super) use four_over_six::{Candidates, FOUR_CHOICE};
 use microscaling_processor::float_state::ieee;
 pub(crate) use outer_scale::OuterScaleRule;
 use scale_row::ScaleRow;
-pub(crate) use sub_scales::SubScaleRule;
+pub use sub_scales::SubScaleRule;
 
 /// 6 / 4.
 const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
@@ -36,16 +37,40 @@ pub(crate) const EXACT: bool = true;
 /// Tensor scales that are [large](is_large): nothing overflows that matters.
 const PLAIN: bool = false;
 
-/// A [`BlockFormat`] and its tensor scale as the loops hold them.
+/// The scale t of a tensor, or of a part that shares an outer scale: t, and 1 / t, as patterns.
 #[derive(Clone, Copy)]
-pub(crate) struct FloatScaleRule {
-    /// t, and 1 / t, as patterns.
-    tensor_scale: u32,
-    inverse: u32,
-    /// By what a block's scale is multiplied in its results: t, or 1 if they are in units of t.
-    result_scale: u32,
-    /// h as a pattern.
-    headroom: u32,
+struct TensorScale<W: Word> {
+    scale: W,
+    inverse: W,
+}
+
+impl<W: Word> TensorScale<W> {
+    #[inline(always)]
+    fn of(scale: W) -> Self {
+        let is_ordinary = !scale.equals(0.into()) & scale.is_below(INFINITY.into());
+        let inverse = || W::from(ONE).quotient(Self::divisor(scale));
+        Self {
+            scale,
+            inverse: W::choose(is_ordinary, inverse, || 0.into()),
+        }
+    }
+
+    /// A number by which words can be divided: t, unless it is 0.
+    #[inline(always)]
+    fn divisor(scale: W) -> W {
+        W::select(scale.equals(0.into()), ONE.into(), scale)
+    }
+}
+
+/// A [`BlockFormat`] and its tensor scale as the loops and kernels hold them.
+#[derive(Clone, Copy)]
+pub struct FloatScaleRule<W: Word = u32> {
+    /// `None` stands for 1.
+    tensor: Option<TensorScale<W>>,
+    /// Whether results are in units of t.
+    in_units: bool,
+    /// h as a pattern; `None` stands for 1.
+    headroom: Option<u32>,
     pub(crate) element: UnitElement,
     /// Q as a pattern.
     largest_unit: u32,
@@ -60,19 +85,67 @@ pub(crate) struct FloatScaleRule {
     pub(crate) tables: Option<Tables>,
 }
 
+/// The rule of the scale t that blocks share: the tensor's, or an outer scale.
+#[derive(Clone, Copy)]
+pub struct ScaleAbove {
+    /// C · Q as a pattern.
+    max: u32,
+    headroom: Option<u32>,
+    /// The numbers that t can be, if it is an outer scale.
+    row: Option<ScaleRow>,
+}
+
+impl ScaleAbove {
+    /// The rule of a format, if its blocks share a scale.
+    pub fn of(format: &BlockFormat) -> Option<Self> {
+        (format.tensor_scale || format.outer.is_some()).then(|| Self {
+            max: format.tensor_max().to_bits(),
+            headroom: headroom(format),
+            row: format.outer.map(|outer| ScaleRow::of_all(outer.scale)),
+        })
+    }
+
+    /// t as a pattern, from the largest magnitude of what shares it; NaN if that is not finite.
+    #[inline(always)]
+    pub fn scale<W: Word>(&self, amax: W) -> W {
+        W::choose(
+            amax.is_below(INFINITY.into()),
+            || self.ordinary_scale(amax),
+            || NAN.into(),
+        )
+    }
+
+    #[inline(always)]
+    fn ordinary_scale<W: Word>(&self, amax: W) -> W {
+        let scale = times(amax.quotient(self.max.into()), self.headroom);
+        match self.row {
+            Some(row) => row.round(scale),
+            None => scale,
+        }
+    }
+}
+
+/// h as a pattern, unless it is 1.
+fn headroom(format: &BlockFormat) -> Option<u32> {
+    (!format.headroom.is_none()).then(|| format.headroom.value().to_bits())
+}
+
+/// A magnitude times a factor, if there is one.
+#[inline(always)]
+fn times<W: Word>(x: W, factor: Option<u32>) -> W {
+    match factor {
+        Some(factor) => x.product(factor.into()),
+        None => x,
+    }
+}
+
 impl FloatScaleRule {
     pub(crate) fn of(format: &BlockFormat, tensor_scale: f32) -> Self {
         let rule = Self {
-            tensor_scale: ONE,
-            inverse: ONE,
-            result_scale: ONE,
-            headroom: format.headroom.value().to_bits(),
-            element: UnitElement {
-                mantissa_bits: format.element.mantissa_bits() as i32,
-                emin: format.element.emin(),
-                max: format.element.max().to_bits(),
-                flush_below: 0,
-            },
+            tensor: None,
+            in_units: false,
+            headroom: headroom(format),
+            element: UnitElement::of(format.element),
             largest_unit: format.largest_unit().to_bits(),
             scale: ScaleRow::of(format),
             sub_scales: SubScaleRule::of(format),
@@ -80,22 +153,49 @@ impl FloatScaleRule {
             four_over_six: format.four_over_six,
             tables: format.element.as_tables(),
         };
-        ieee(|| rule.with_tensor_scale(tensor_scale.to_bits()))
+        match tensor_scale {
+            1.0 => rule,
+            _ => ieee(|| rule.with_tensor_scale(tensor_scale.to_bits())),
+        }
+    }
+
+    /// The rules of a format whose blocks have a float as their scale, for words.
+    pub fn for_words(format: &BlockFormat) -> Option<Self> {
+        (!format.has_exponent()).then(|| Self::of(format, 1.0))
     }
 
     /// The same rule in a tensor with this scale, given as a pattern.
     #[inline(always)]
-    pub(crate) fn with_tensor_scale(self, tensor_scale: u32) -> Self {
-        let inverse = match tensor_scale {
-            0 | INFINITY.. => 0,
-            _ => bits::quotient(ONE, tensor_scale),
-        };
-        Self {
-            tensor_scale,
-            inverse,
-            result_scale: tensor_scale,
-            ..self
+    pub fn with_tensor_scale<W: Word>(self, tensor_scale: W) -> FloatScaleRule<W> {
+        let tensor = Some(TensorScale::of(tensor_scale));
+        self.with_tensor(tensor)
+    }
+
+    /// The same rule in a tensor with the scale 1.
+    #[inline(always)]
+    pub fn without_tensor_scale<W: Word>(self) -> FloatScaleRule<W> {
+        self.with_tensor(None)
+    }
+
+    #[inline(always)]
+    fn with_tensor<W: Word>(self, tensor: Option<TensorScale<W>>) -> FloatScaleRule<W> {
+        FloatScaleRule {
+            tensor,
+            in_units: self.in_units,
+            headroom: self.headroom,
+            element: self.element,
+            largest_unit: self.largest_unit,
+            scale: self.scale,
+            sub_scales: self.sub_scales,
+            eden: self.eden,
+            four_over_six: self.four_over_six,
+            tables: self.tables,
         }
+    }
+
+    /// t as a pattern.
+    fn tensor_scale(&self) -> u32 {
+        self.tensor.map_or(ONE, |tensor| tensor.scale)
     }
 
     /// Whether the grid depends on all elements of a block.
@@ -104,43 +204,14 @@ impl FloatScaleRule {
         self.four_over_six || matches!(self.tables, Some(tables) if tables.0.len() > 1)
     }
 
-    /// The same rule with results in units of the tensor scale: q · c instead of q · (t · c).
-    pub(crate) fn in_units_of_the_scale(self) -> Self {
-        Self {
-            result_scale: ONE,
-            ..self
-        }
-    }
-
-    /// c as a pattern; NaN if the block or the tensor scale is not finite. With `four`, c makes 4 of the largest magnitude, not 6.
-    #[inline(always)]
-    fn block_scale<const EXACT: bool>(&self, amax: u32, four: bool) -> u32 {
-        let factor = if four { SIX_OVER_FOUR } else { ONE };
-        self.scale_for::<EXACT>(amax, self.largest_unit, factor)
-    }
-
-    /// c, where `max` is Q, times a factor.
-    #[inline(always)]
-    fn scale_for<const EXACT: bool>(&self, amax: u32, max: u32, factor: u32) -> u32 {
-        if EXACT && (amax >= INFINITY || self.tensor_scale >= INFINITY) {
-            return NAN;
-        }
-        if EXACT && self.tensor_scale == 0 {
-            return self.scale.min;
-        }
-        let scale = bits::quotient(amax, max);
-        let scale = bits::quotient(scale, self.tensor_scale);
-        let scale = bits::product(scale, self.headroom);
-        self.scale.round(bits::product(scale, factor))
-    }
-
     /// c as a pattern, from what a second look says.
     #[inline(always)]
     pub(crate) fn block_scale_with(&self, amax: u32, choice: u32) -> u32 {
-        match self.tables {
-            Some(tables) => self.table_scale(tables, amax, self.table(choice)),
-            None => self.block_scale::<EXACT>(amax, self.is_four(choice)),
-        }
+        let largest_unit = match self.tables {
+            Some(tables) => tables.0[self.table(choice) as usize].max(),
+            None => self.largest_unit,
+        };
+        self.block_scale::<EXACT>(amax, largest_unit, choice)
     }
 
     /// The code of c, and above it the number of the table.
@@ -169,62 +240,6 @@ impl FloatScaleRule {
         match self.tables {
             Some(tables) if tables.0.len() > 1 => choice,
             _ => 0,
-        }
-    }
-
-    /// A magnitude in units of the scale.
-    #[inline(always)]
-    pub(crate) fn scaled(pair: ScalePair, abs: u32) -> u32 {
-        if pair.scale == 0 {
-            0
-        } else if pair.inverse >= INFINITY {
-            bits::quotient(abs, pair.scale)
-        } else {
-            bits::product(abs, pair.inverse)
-        }
-    }
-
-    /// q as a pattern without a sign. `abs` must be finite.
-    #[inline(always)]
-    pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, abs: u32, draw: u32) -> u32 {
-        let scaled = Self::scaled(pair, abs);
-        let UnitElement {
-            mantissa_bits,
-            emin,
-            max,
-            ..
-        } = self.element;
-        round_magnitude::<R, _>(scaled.min(max), mantissa_bits, emin, draw)
-    }
-
-    #[inline(always)]
-    fn is_four(&self, choice: u32) -> bool {
-        self.four_over_six && choice == FOUR_CHOICE
-    }
-
-    /// The data that the elements of a block with the scale c need.
-    #[inline(always)]
-    pub(crate) fn pair<const EXACT: bool>(&self, scale: u32) -> ScalePair {
-        self.pair_with::<EXACT>(scale, self.result_scale)
-    }
-
-    /// [`pair`](Self::pair), with results in these units.
-    #[inline(always)]
-    fn pair_with<const EXACT: bool>(&self, scale: u32, result_scale: u32) -> ScalePair {
-        // Also in units of the tensor scale, whatever is too large with it is NaN.
-        if EXACT && (scale >= INFINITY || bits::product(self.tensor_scale, scale) >= INFINITY) {
-            return ScalePair {
-                scale: NAN,
-                inverse: 0,
-            };
-        }
-        ScalePair {
-            scale: bits::product(result_scale, scale),
-            inverse: if EXACT && self.inverse >= INFINITY {
-                INFINITY
-            } else {
-                bits::quotient(self.inverse, scale)
-            },
         }
     }
 
@@ -268,7 +283,7 @@ impl FloatScaleRule {
             Some(tables) => {
                 Self::round_in::<R>(&tables.0[grid[1] as usize], pair, sign | abs, draw)[0]
             }
-            None => self.round_unit::<R>(pair, abs, draw),
+            None => self.element.round_scaled::<R, _>(pair, abs, draw),
         };
         f32::from_bits(sign | bits::product(unit, pair.scale))
     }
@@ -298,11 +313,12 @@ impl FloatScaleRule {
     }
 
     pub(super) fn ordinary(&self) -> Range<u32> {
-        let range =
-            |least: u32, end: u32, scales: Range<u32>| match scales.contains(&self.tensor_scale) {
-                true => least..end,
-                false => 0..0,
-            };
+        let range = |least: u32, end: u32, scales: Range<u32>| match scales
+            .contains(&self.tensor_scale())
+        {
+            true => least..end,
+            false => 0..0,
+        };
         match self.scale.min >= NARROW {
             _ if self.tables.is_some() => 0..0,
             // A scale of more than float32 makes its block NaN.
@@ -318,8 +334,101 @@ impl FloatScaleRule {
 
     /// The pair of an ordinary block.
     #[inline(always)]
-    pub(super) fn ordinary_pair(&self, amax: u32, four: bool) -> ScalePair {
-        self.pair::<PLAIN>(self.block_scale::<PLAIN>(amax, four))
+    pub(super) fn ordinary_pair(&self, amax: u32, choice: u32) -> ScalePair {
+        self.pair::<PLAIN>(self.block_scale::<PLAIN>(amax, self.largest_unit, choice))
+    }
+}
+
+/// Any block, for numbers and for the words of a device's kernel: the specification.
+impl<W: Word> FloatScaleRule<W> {
+    /// The same rule with results in units of the tensor scale: q · c instead of q · (t · c).
+    pub(crate) fn in_units_of_the_scale(self) -> Self {
+        Self {
+            in_units: true,
+            ..self
+        }
+    }
+
+    /// The same rule with results that are not in units of the tensor scale.
+    #[inline(always)]
+    fn with_results_in_float32(self) -> Self {
+        Self {
+            in_units: false,
+            ..self
+        }
+    }
+
+    /// c as a pattern, where `largest_unit` is Q; NaN if the block or the tensor scale is not finite. The choice of a second look
+    /// may make c larger.
+    #[inline(always)]
+    pub fn block_scale<const EXACT: bool>(&self, amax: W, largest_unit: W, choice: W) -> W {
+        let mut scale = amax.quotient(largest_unit);
+        if let Some(tensor) = self.tensor {
+            let divisor = match EXACT {
+                true => TensorScale::divisor(tensor.scale),
+                false => tensor.scale,
+            };
+            scale = scale.quotient(divisor);
+            if EXACT {
+                scale = W::select(tensor.scale.equals(0.into()), 0.into(), scale);
+            }
+        }
+        scale = times(scale, self.headroom);
+        if self.four_over_six {
+            let is_four = choice.equals(FOUR_CHOICE.into());
+            scale = scale.product(W::select(is_four, SIX_OVER_FOUR.into(), ONE.into()));
+        }
+        let rounded = self.scale.round(scale);
+        if !EXACT {
+            return rounded;
+        }
+        let mut is_finite = amax.is_below(INFINITY.into());
+        if let Some(tensor) = self.tensor {
+            is_finite = is_finite & tensor.scale.is_below(INFINITY.into());
+        }
+        W::select(is_finite, rounded, NAN.into())
+    }
+
+    /// The data that the elements of a block with the scale c need.
+    #[inline(always)]
+    pub fn pair<const EXACT: bool>(&self, scale: W) -> ScalePair<W> {
+        let divisor = W::select(scale.equals(0.into()), ONE.into(), scale);
+        let divisor = if EXACT { divisor } else { scale };
+        let Some(tensor) = self.tensor else {
+            let pair = ScalePair {
+                scale,
+                inverse: W::from(ONE).quotient(divisor),
+            };
+            return if EXACT { pair.or_nan(scale) } else { pair };
+        };
+        let both = tensor.scale.product(scale);
+        let inverse = tensor.inverse.quotient(divisor);
+        let pair = ScalePair {
+            scale: if self.in_units { scale } else { both },
+            inverse: match EXACT {
+                true => {
+                    let fits = tensor.inverse.is_below(INFINITY.into());
+                    W::select(fits, inverse, INFINITY.into())
+                }
+                false => inverse,
+            },
+        };
+        // Also in units of the tensor scale, whatever is too large with it is NaN.
+        if EXACT { pair.or_nan(both) } else { pair }
+    }
+
+    /// The factors of a sub-block's elements, from c and what a second look says, and a bit for each level of sub-blocks that doubles
+    /// the scale.
+    pub fn pair_and_doubled(&self, scale: W, refinement: W) -> (ScalePair<W>, W) {
+        let Some(sub_scales) = self.sub_scales else {
+            return (self.pair::<EXACT>(scale), 0.into());
+        };
+        let pair = self.pair::<EXACT>(sub_scales.scale(scale, refinement));
+        let [first, second] = sub_scales.doubled(scale, refinement);
+        let bit = |doubled, bit: u32| W::select(doubled, bit.into(), 0.into());
+        let doubled = bit(first, 1) | bit(second, 2);
+        let is_finite = pair.scale.is_below(INFINITY.into());
+        (pair, W::select(is_finite, doubled, 0.into()))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::rms::RmsScale;
 use super::scale::PowerScale;
-use super::{BlockRule, FixedPointRule, FloatScaleRule, OuterScaleRule};
+use super::{BlockRule, FixedPointRule, FloatScaleRule, OuterScaleRule, ScaleAbove};
 use crate::format::BlockFormat;
-use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, pow2};
+use crate::round::bits::{self, ABS, pow2};
 use crate::round::mode::Rounding;
 use crate::round::with_rule;
 use microscaling_processor::float_state::ieee;
@@ -59,19 +59,10 @@ impl BlockFormat {
     /// A format without a tensor scale has t = 1. A NaN or Inf gives NaN. Zeros, and numbers close to the smallest
     /// subnormal, give 0.
     pub fn tensor_scale_of(&self, amax: u32) -> f32 {
-        f32::from_bits(match self.tensor_scale {
-            false => ONE,
-            true if amax & ABS >= INFINITY => NAN,
-            true => {
-                let (max, headroom) = (self.tensor_max(), self.headroom.value());
-                ieee(|| {
-                    bits::product(
-                        bits::quotient(amax & ABS, max.to_bits()),
-                        headroom.to_bits(),
-                    )
-                })
-            }
-        })
+        match ScaleAbove::of(self).filter(|_| self.tensor_scale) {
+            Some(above) => f32::from_bits(ieee(|| above.scale(amax & ABS))),
+            None => 1.0,
+        }
     }
 
     /// The outer scale t of a part with this largest magnitude, given as a float32 pattern whose sign bit is ignored; `None` for a
@@ -80,7 +71,7 @@ impl BlockFormat {
     /// In the part, [`block_scale_of`](Self::block_scale_of) and [`round_scaled`](Self::round_scaled) take t for the tensor's scale.
     pub fn outer_scale_of(&self, amax: u32) -> Option<f32> {
         let rule = OuterScaleRule::of(self)?;
-        Some(f32::from_bits(ieee(|| rule.scale(amax & ABS))))
+        Some(f32::from_bits(ieee(|| rule.above.scale(amax & ABS))))
     }
 
     /// The scale of a block of these elements, in a tensor with the scale `tensor_scale`, which is 1 for a format without one; NaN if either is

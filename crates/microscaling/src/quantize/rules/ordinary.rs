@@ -102,21 +102,15 @@ impl BlockRule {
             ) => {
                 let (rule, sub_scales) = (*rule, *sub_scales);
                 for ((scale, inverse), (amax, refinement)) in pairs {
-                    let of_block = rule.ordinary_pair((*amax).max(least), false);
+                    let of_block = rule.ordinary_pair((*amax).max(least), 0);
                     [*scale, *inverse] = sub_scales.ordinary_pair(of_block, *refinement).words();
-                }
-            }
-            Self::FloatScale(rule) if rule.four_over_six => {
-                let rule = *rule;
-                for ((scale, inverse), (amax, refinement)) in pairs {
-                    let four = *refinement == FOUR_CHOICE;
-                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least), four).words();
                 }
             }
             Self::FloatScale(rule) => {
                 let rule = *rule;
-                for ((scale, inverse), (amax, _)) in pairs {
-                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least), false).words();
+                for ((scale, inverse), (amax, refinement)) in pairs {
+                    [*scale, *inverse] =
+                        rule.ordinary_pair((*amax).max(least), *refinement).words();
                 }
             }
             Self::OuterScale(rule) => {
@@ -138,7 +132,7 @@ impl BlockRule {
                 let (rule, least) = (*rule, rule.ordinary().start);
                 let [scales, inverses] = words;
                 for ((scale, inverse), amax) in scales.iter_mut().zip(inverses).zip(maxima) {
-                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least), false).words();
+                    [*scale, *inverse] = rule.ordinary_pair((*amax).max(least), 0).words();
                 }
             }
             _ => unreachable!("there are sub-blocks"),

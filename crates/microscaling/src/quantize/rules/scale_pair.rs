@@ -1,15 +1,40 @@
 //! The factors that multiply the elements of a block before and after rounding.
 
 use super::grid::Grid;
-use crate::round::bits::{BIAS, INFINITY, MANTISSA_BITS};
+use crate::round::bits::{BIAS, INFINITY, MANTISSA_BITS, NAN, ONE};
+use crate::round::words::Word;
 
 /// The factors of the elements of a block, as patterns.
 #[derive(Clone, Copy)]
-pub(crate) struct ScalePair {
+pub struct ScalePair<W: Word = u32> {
     /// After rounding: the scale, or NaN.
-    pub(crate) scale: u32,
+    pub scale: W,
     /// Before: its reciprocal; Inf if that is too large.
-    pub(crate) inverse: u32,
+    pub inverse: W,
+}
+
+impl<W: Word> ScalePair<W> {
+    /// A magnitude in units of the scale.
+    #[inline(always)]
+    pub fn scaled(self, abs: W) -> W {
+        let is_zero = self.scale.equals(0.into());
+        let fits = self.inverse.is_below(INFINITY.into());
+        // A device computes both, and each needs numbers that it can take.
+        let divisor = || W::select(is_zero, ONE.into(), self.scale);
+        let factor = || W::select(fits, self.inverse, ONE.into());
+        let nonzero = || W::choose(fits, || abs.product(factor()), || abs.quotient(divisor()));
+        W::choose(is_zero, || 0.into(), nonzero)
+    }
+
+    /// The pair of a block that becomes NaN where a scale is not finite, else this pair.
+    #[inline(always)]
+    pub(crate) fn or_nan(self, scale: W) -> Self {
+        let is_finite = scale.is_below(INFINITY.into());
+        Self {
+            scale: W::select(is_finite, self.scale, NAN.into()),
+            inverse: W::select(is_finite, self.inverse, 0.into()),
+        }
+    }
 }
 
 impl ScalePair {

@@ -1,12 +1,14 @@
 //! Rounding an element of an ordinary block in units of the block's scale: the same few operations for every format.
 
 use super::ScalePair;
+use crate::format::ElementFormat;
 use crate::round::bits::{ABS, BIAS, MANTISSA_BITS, ONE, SIGN, pow2};
+use crate::round::words::Word;
 use crate::round::{RoundingRule, round_magnitude, round_normal};
 
 /// The elements of a format, as rounding in units of the scale sees them.
 #[derive(Clone, Copy)]
-pub(crate) struct UnitElement {
+pub struct UnitElement {
     pub(crate) mantissa_bits: i32,
     /// Exponent of the smallest number with all its mantissa bits.
     pub(crate) emin: i32,
@@ -17,6 +19,23 @@ pub(crate) struct UnitElement {
 }
 
 impl UnitElement {
+    /// The elements of a format, none of which count as zero.
+    pub fn of(element: ElementFormat) -> Self {
+        Self {
+            mantissa_bits: element.mantissa_bits() as i32,
+            emin: element.emin(),
+            max: element.max().to_bits(),
+            flush_below: 0,
+        }
+    }
+
+    /// q, in units of the scale, as a pattern without a sign, for any block. `abs` must be finite.
+    #[inline(always)]
+    pub fn round_scaled<R: RoundingRule, W: Word>(&self, pair: ScalePair<W>, abs: W, draw: W) -> W {
+        let limited = pair.scaled(abs).smaller(self.max.into());
+        round_magnitude::<R, _>(limited, self.mantissa_bits, self.emin.into(), draw)
+    }
+
     /// Rounds one element of a block in which no magnitude, no scale and no product of them is very large or very small, as
     /// the range of [ordinary](super::BlockRule::ordinary) blocks says.
     #[inline(always)]

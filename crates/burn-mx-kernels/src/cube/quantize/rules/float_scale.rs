@@ -1,22 +1,90 @@
-//! Blocks whose scale is a float.
+//! Blocks whose scale is a float: `microscaling`'s rules.
 
+use super::Grid;
 use super::known::{Known, tensor_amax};
-use super::sub_scales::{doubled, scale_of_sub_block};
 use super::tables::{
     code_at, largest_of_sign, largest_unit, magnitude_at, round_in_table, table_number,
 };
-use super::{FOUR, Grid};
 use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::cube::numbers::element::element_code;
-use crate::cube::numbers::round::round_magnitude;
+use crate::cube::numbers::words::{KernelValue, written};
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleFormat};
+use microscaling::internal::{FloatScaleRule, ScaleAbove, ScalePair, SubScaleRule, UnitElement};
+use microscaling::{BlockFormat, ElementFormat, Rounding, with_rule};
 
-/// 6 / 4.
-const SIX_OVER_FOUR: u32 = 0x3fc0_0000;
+/// What the largest magnitudes of a block and of its tensor, or of the part that shares its outer scale, give.
+#[derive(CubeType)]
+pub(in crate::cube::quantize) struct FloatScales {
+    /// t; 1 where there is none.
+    pub(in crate::cube::quantize) tensor_scale: u32,
+    /// c, or NaN.
+    pub(in crate::cube::quantize) block_scale: u32,
+    /// The factors of elements, and a bit for each level of sub-blocks that doubles the scale.
+    grid: Grid,
+}
 
-/// t · c, or NaN, and (1 / t) / c, which may be Inf; c of the sub-block, if blocks have some. With an outer scale the arguments are
-/// the largest magnitudes of what shares that scale and of a block in it.
+fn rules_of(format: &BlockFormat) -> FloatScaleRule {
+    FloatScaleRule::for_words(format).expect("the scale is a float")
+}
+
+/// The scales of a block. With an outer scale the first two arguments are the largest magnitudes of what shares that scale and of
+/// a block in it.
+#[cube]
+pub(in crate::cube::quantize) fn float_scales(
+    amax: u32,
+    choice: u32,
+    known: &Known,
+    #[comptime] format: BlockFormat,
+) -> FloatScales {
+    let (amax, above) = if comptime!(format.outer.is_some()) {
+        (choice, amax)
+    } else {
+        (amax, tensor_amax(known))
+    };
+    let table = table_number(choice, format.element);
+    let largest_unit = largest_unit(table, known, format);
+    let (tensor_scale, block_scale, grid) =
+        scales_of_magnitudes(amax, above, choice, largest_unit, format);
+    FloatScales {
+        tensor_scale,
+        block_scale,
+        grid,
+    }
+}
+
+#[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
+fn scales_of_magnitudes(
+    amax: u32,
+    above: u32,
+    choice: u32,
+    largest_unit: u32,
+    #[comptime] format: BlockFormat,
+) -> (u32, u32, Grid) {
+    intrinsic!(|scope| written(scope, || {
+        let [amax, above, choice] = [amax, above, choice].map(KernelValue::of);
+        let tensor_scale = ScaleAbove::of(&format).map(|rule| rule.scale(above));
+        let rule = match tensor_scale {
+            Some(scale) => rules_of(&format).with_tensor_scale(scale),
+            None => rules_of(&format).without_tensor_scale(),
+        };
+        let scale = rule.block_scale::<true>(amax, KernelValue::of(largest_unit), choice);
+        let (
+            ScalePair {
+                scale: factor,
+                inverse,
+            },
+            doubled,
+        ) = rule.pair_and_doubled(scale, choice);
+        (
+            tensor_scale.unwrap_or(ONE.into()).variable(),
+            scale.variable(),
+            (factor.variable(), inverse.variable(), doubled.variable()),
+        )
+    }))
+}
+
+/// t · c, or NaN, and (1 / t) / c, which may be Inf; c of the sub-block, if blocks have some.
 #[cube]
 pub(super) fn float_scale_grid(
     amax: u32,
@@ -24,88 +92,26 @@ pub(super) fn float_scale_grid(
     known: &Known,
     #[comptime] format: BlockFormat,
 ) -> Grid {
-    let (amax, tensor_amax) = if comptime!(format.outer.is_some()) {
-        (choice, amax)
+    let (scale, inverse, doubled) = float_scales(amax, choice, known, format).grid;
+    let number = if comptime!(format.sub_scales.is_some()) {
+        doubled
     } else {
-        (amax, tensor_amax(known))
+        select(scale >= INFINITY, 0, table_number(choice, format.element))
     };
-    let is_nan = amax >= INFINITY || tensor_amax >= INFINITY;
-    let (tensor_scale, block_scale) = float_scales(
-        select(is_nan, 0, amax),
-        choice,
-        select(is_nan, 0, tensor_amax),
-        known,
-        format,
-    );
-    let mut number = table_number(choice, format.element);
-    let (scale, inverse) = if comptime!(has_scale_above(format)) {
-        let is_zero = tensor_scale == 0;
-        let divisor = select(is_zero, ONE, tensor_scale);
-        let tensor_inverse = select(is_zero, 0, bits::quotient(ONE.runtime(), divisor));
-        let finite = select(tensor_inverse >= INFINITY, ONE, tensor_inverse);
-        let inverse = bits::quotient(finite, block_scale);
-        (
-            bits::product(tensor_scale, block_scale),
-            select(tensor_inverse >= INFINITY, INFINITY, inverse),
-        )
-    } else {
-        let mut scale = block_scale;
-        if comptime!(format.sub_scales.is_some()) {
-            number = doubled(block_scale, choice, format.element);
-            scale = scale_of_sub_block(block_scale, number);
-        }
-        (scale, bits::quotient(ONE.runtime(), scale))
-    };
-    (
-        select(is_nan, NAN, scale),
-        select(is_nan, 0, inverse),
-        select(is_nan, 0, number),
-    )
-}
-
-/// Whether blocks share a scale t: the tensor scale, or an outer scale.
-fn has_scale_above(format: BlockFormat) -> bool {
-    format.tensor_scale || format.outer.is_some()
-}
-
-/// t and c, of finite magnitudes; t is used only where there is one.
-#[cube]
-pub(in crate::cube::quantize) fn float_scales(
-    amax: u32,
-    choice: u32,
-    tensor_amax: u32,
-    known: &Known,
-    #[comptime] format: BlockFormat,
-) -> (u32, u32) {
-    let table = table_number(choice, format.element);
-    let element_scale = bits::quotient(amax, largest_unit(table, known, format));
-    let (tensor_scale, wanted) = if comptime!(has_scale_above(format)) {
-        let tensor_scale = tensor_scale(tensor_amax, format);
-        let is_zero = tensor_scale == 0;
-        // Of a tensor scale of zero nothing but that is used.
-        let divisor = select(is_zero, ONE, tensor_scale);
-        let wanted = select(is_zero, 0, bits::quotient(element_scale, divisor));
-        (tensor_scale, wanted)
-    } else {
-        (ONE.runtime(), element_scale)
-    };
-    let block_scale = to_scale(
-        chosen(with_headroom(wanted, format), choice, format),
-        comptime!(format.scale_min()),
-        format.scale,
-    );
-    (tensor_scale, block_scale)
+    (scale, inverse, number)
 }
 
 /// t, of a finite magnitude.
 #[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
 pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: BlockFormat) -> u32 {
-    let max = comptime!(format.tensor_max().to_bits());
-    let scale = with_headroom(bits::quotient(tensor_amax, max.runtime()), format);
-    match comptime!(format.outer) {
-        Some(outer) => to_scale(scale, comptime!(outer.scale.min()), outer.scale),
-        None => scale,
-    }
+    intrinsic!(|scope| written(scope, || {
+        let amax = KernelValue::of(tensor_amax);
+        match ScaleAbove::of(&format) {
+            Some(rule) => rule.scale(amax).variable(),
+            None => ONE.into(),
+        }
+    }))
 }
 
 /// c, the scale of a block without the tensor's, where the grid has both; NaN where all of the block becomes NaN.
@@ -117,50 +123,8 @@ pub(in crate::cube) fn scale_of_block(
     known: &Known,
     #[comptime] format: BlockFormat,
 ) -> u32 {
-    let is_nan = grid.0 >= INFINITY;
-    let (_, scale) = float_scales(
-        select(is_nan, 0, amax),
-        choice,
-        select(is_nan, 0, tensor_amax(known)),
-        known,
-        format,
-    );
-    select(is_nan, NAN, scale)
-}
-
-/// A scale with headroom.
-#[cube]
-fn with_headroom(scale: u32, #[comptime] format: BlockFormat) -> u32 {
-    if comptime!(format.headroom.is_none()) {
-        scale
-    } else {
-        bits::product(
-            scale,
-            comptime!(format.headroom.value().to_bits()).runtime(),
-        )
-    }
-}
-
-/// The scale that the choice says, where there are two.
-#[cube]
-fn chosen(scale: u32, choice: u32, #[comptime] format: BlockFormat) -> u32 {
-    if comptime!(format.four_over_six) {
-        let factor = select(choice == FOUR, SIX_OVER_FOUR, ONE);
-        bits::product(scale, factor)
-    } else {
-        scale
-    }
-}
-
-/// A scale: limited, and rounded to the numbers of its format, half to even. No carry leads beyond the limits.
-#[cube]
-fn to_scale(scale: u32, #[comptime] least: f32, #[comptime] format: ScaleFormat) -> u32 {
-    let least = comptime!(least.to_bits()).runtime();
-    let most = comptime!(format.max().to_bits()).runtime();
-    let limited = min(max(scale, least), most);
-    let mantissa_bits = comptime!(format.mantissa_bits() as i32);
-    let emin = comptime!(format.emin()).runtime();
-    round_magnitude(limited, emin, 0, mantissa_bits, Rounding::NearestEven)
+    let scales = float_scales(amax, choice, known, format);
+    select(grid.0 >= INFINITY, NAN, scales.block_scale)
 }
 
 /// The code of a scale, which may be NaN.
@@ -266,24 +230,59 @@ pub(in crate::cube::quantize) fn round_unit(
     #[comptime] element: ElementFormat,
     #[comptime] rounding: Rounding,
 ) -> u32 {
-    let limited = min(
-        scaled(x, grid),
-        comptime!(element.max().to_bits()).runtime(),
-    );
-    let emin = comptime!(element.emin()).runtime();
-    let mantissa_bits = comptime!(element.mantissa_bits() as i32);
-    round_magnitude(limited, emin, draw, mantissa_bits, rounding)
+    let (scale, inverse, _) = grid;
+    let abs = select(scale >= INFINITY, 0, x & ABS);
+    round_scaled(abs, scale, inverse, draw, element, rounding)
+}
+
+#[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
+fn round_scaled(
+    abs: u32,
+    scale: u32,
+    inverse: u32,
+    draw: u32,
+    #[comptime] element: ElementFormat,
+    #[comptime] rounding: Rounding,
+) -> u32 {
+    intrinsic!(|scope| written(scope, || {
+        let [abs, scale, inverse, draw] = [abs, scale, inverse, draw].map(KernelValue::of);
+        let (pair, element) = (ScalePair { scale, inverse }, UnitElement::of(element));
+        with_rule!(rounding, R => element.round_scaled::<R, _>(pair, abs, draw)).variable()
+    }))
 }
 
 /// A magnitude in units of the scale; 0 in a block that becomes NaN.
 #[cube]
 pub(in crate::cube::quantize) fn scaled(x: u32, grid: Grid) -> u32 {
     let (scale, inverse, _) = grid;
-    let is_nan = scale >= INFINITY;
-    let abs = select(is_nan, 0, x & ABS);
-    let is_tiny = inverse >= INFINITY;
-    // Of both only one is used; the other gets what it can compute.
-    let quotient = bits::quotient(abs, select(is_tiny && scale != 0, scale, ONE));
-    let product = bits::product(abs, select(is_tiny, ONE, inverse));
-    select(scale == 0, 0, select(is_tiny, quotient, product))
+    scaled_finite(select(scale >= INFINITY, 0, x & ABS), scale, inverse)
+}
+
+#[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
+fn scaled_finite(abs: u32, scale: u32, inverse: u32) -> u32 {
+    intrinsic!(|scope| written(scope, || {
+        let [abs, scale, inverse] = [abs, scale, inverse].map(KernelValue::of);
+        ScalePair { scale, inverse }.scaled(abs).variable()
+    }))
+}
+
+/// The scale of a sub-block, from the block's scale and a bit for each level that doubles it; Inf if it is too large.
+#[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
+pub(in crate::cube) fn scale_of_sub_block(scale: u32, doubled: u32) -> u32 {
+    intrinsic!(|scope| written(scope, || {
+        let [scale, doubled] = [scale, doubled].map(KernelValue::of);
+        SubScaleRule::times_of_bits(scale, doubled).variable()
+    }))
+}
+
+/// What refines the grid of a sub-block of the second level: the largest magnitudes of the sub-blocks of both levels.
+#[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
+pub(in crate::cube) fn both_levels(first: u32, second: u32) -> u32 {
+    intrinsic!(|scope| written(scope, || {
+        SubScaleRule::refinement([first, second].map(KernelValue::of)).variable()
+    }))
 }

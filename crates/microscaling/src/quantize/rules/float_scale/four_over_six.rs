@@ -43,11 +43,12 @@ impl FloatScaleRule {
     pub(crate) fn candidates<const EXACT: bool>(&self, amax: u32) -> Candidates {
         // Of a block that becomes NaN, anything but that.
         let amax = if amax >= INFINITY { 0 } else { amax };
-        let [six, four] = [false, true].map(
+        let with_tensor_scale = self.with_results_in_float32();
+        let [six, four] = [0, FOUR_CHOICE].map(
             #[inline(always)]
-            |four| {
-                let scale = self.block_scale::<EXACT>(amax, four);
-                self.pair_with::<EXACT>(scale, self.tensor_scale)
+            |choice| {
+                let scale = self.block_scale::<EXACT>(amax, self.largest_unit, choice);
+                with_tensor_scale.pair::<EXACT>(scale)
             },
         );
         let unit = bits::exponent(amax) - 17;
@@ -76,7 +77,7 @@ impl FloatScaleRule {
     #[inline(always)]
     fn square_of_error<const EXACT: bool>(&self, pair: ScalePair, abs: u32, unit: i32) -> u32 {
         let q = if EXACT {
-            self.round_unit::<Even>(pair, abs, 0)
+            self.element.round_scaled::<Even, _>(pair, abs, 0)
         } else {
             let scaled = bits::product(abs, pair.inverse);
             round_normal::<Even>(scaled.min(self.element.max), 1, ONE)

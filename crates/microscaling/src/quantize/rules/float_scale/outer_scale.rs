@@ -1,10 +1,10 @@
 //! Outer scales: a part of a tensor is quantized as a tensor with a tensor scale, and its blocks are sub-blocks.
 
 use super::scale_row::ScaleRow;
-use super::{FloatScaleRule, LARGE, NARROW};
+use super::{FloatScaleRule, LARGE, NARROW, ScaleAbove};
 use crate::format::BlockFormat;
 use crate::quantize::rules::{Grid, ScalePair};
-use crate::round::bits::{self, INFINITY, NAN};
+use crate::round::bits;
 use core::ops::Range;
 
 /// A [`BlockFormat`] with an outer scale, as the loops hold it. The largest magnitude of a part gives its t, and the
@@ -15,41 +15,29 @@ pub(crate) struct OuterScaleRule {
     pub(crate) blocks: FloatScaleRule,
     /// Elements in a block.
     pub(crate) block: usize,
-    /// C · Q as a pattern.
-    tensor_max: u32,
-    pub(crate) outer: ScaleRow,
+    /// The rule of t.
+    pub(crate) above: ScaleAbove,
 }
 
 impl OuterScaleRule {
     pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
-        let outer = format.outer?;
+        format.outer?;
         Some(Self {
             blocks: FloatScaleRule::of(format, 1.0),
             block: format.block_size,
-            tensor_max: format.tensor_max().to_bits(),
-            outer: ScaleRow::of_all(outer.scale),
+            above: ScaleAbove::of(format)?,
         })
     }
 
-    /// t as a pattern; NaN if the part is not finite.
-    #[inline(always)]
-    pub(crate) fn scale(&self, amax: u32) -> u32 {
-        if amax >= INFINITY {
-            return NAN;
-        }
-        self.ordinary_scale(amax)
-    }
-
-    #[inline(always)]
-    fn ordinary_scale(&self, amax: u32) -> u32 {
-        let scale = bits::quotient(amax, self.tensor_max);
-        self.outer.round(bits::product(scale, self.blocks.headroom))
+    /// The scales t.
+    pub(crate) fn outer(&self) -> ScaleRow {
+        self.above.row.expect("an outer scale has a format")
     }
 
     /// The rule of the blocks of a part with this largest magnitude.
     #[inline(always)]
     pub(crate) fn within(&self, amax: u32) -> FloatScaleRule {
-        self.blocks.with_tensor_scale(self.scale(amax))
+        self.blocks.with_tensor_scale(self.above.scale(amax))
     }
 
     /// The grid of a block, from the largest magnitudes of its part and its own.
@@ -60,19 +48,21 @@ impl OuterScaleRule {
 
     /// The parts of which all blocks are ordinary.
     pub(crate) fn ordinary(&self) -> Range<u32> {
-        let is_narrow = self.blocks.scale.min < NARROW || self.outer.max < LARGE;
+        let is_narrow = self.blocks.scale.min < NARROW || self.outer().max < LARGE;
         if is_narrow {
             return 0..0;
         }
         // From here on t is at least 2^-80: a headroom is at least 1/2.
-        let start = -80 + bits::exponent(self.tensor_max) + 2;
+        let start = -80 + bits::exponent(self.above.max) + 2;
         bits::pow2(start)..bits::pow2(120)
     }
 
     /// The pair of a block of an ordinary part.
     #[inline(always)]
     pub(crate) fn ordinary_pair(&self, amax: u32, own: u32) -> ScalePair {
-        let rule = self.blocks.with_tensor_scale(self.ordinary_scale(amax));
-        rule.ordinary_pair(own, false)
+        let rule = self
+            .blocks
+            .with_tensor_scale(self.above.ordinary_scale(amax));
+        rule.ordinary_pair(own, 0)
     }
 }

@@ -2,24 +2,20 @@
 
 use crate::format::element::places::CodePlaces;
 use crate::format::{BlockFormat, ScaleFormat};
-use crate::round::bits::{self, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::bits::{self, INFINITY, NAN};
 use crate::round::mode::{Even, Stochastic};
-use crate::round::{RoundingRule, round_magnitude};
+use crate::round::round_magnitude;
+use crate::round::words::Word;
 
 /// The numbers that a block's scale can be.
 #[derive(Clone, Copy)]
 pub(crate) struct ScaleRow {
-    /// Bits of a float32's mantissa that a scale does not have.
-    dropped: u32,
+    mantissa_bits: i32,
+    emin: i32,
     /// The smallest and the largest scale, and the smallest normal one, as patterns.
     pub(super) min: u32,
     pub(super) max: u32,
     smallest_normal: u32,
-    /// The lowest kept bit of a pattern, if the lowest bit of the code is another. Without mantissa bits it is, where the smallest
-    /// normal scale, whose code is 1, has an even exponent field.
-    parity: u32,
-    /// Added and subtracted again, rounds a number to the multiples of the smallest subnormal scale.
-    to_subnormal: f32,
     /// The codes; `None` stands for float32's bit patterns.
     places: Option<CodePlaces>,
     /// The code of NaN.
@@ -40,18 +36,12 @@ impl ScaleRow {
     }
 
     fn from_least(scale: ScaleFormat, min: f32) -> Self {
-        let dropped = MANTISSA_BITS as u32 - scale.mantissa_bits();
-        let smallest_normal = bits::pow2(scale.emin());
         Self {
-            dropped,
+            mantissa_bits: scale.mantissa_bits() as i32,
+            emin: scale.emin(),
             min: min.to_bits(),
             max: scale.max().to_bits(),
-            smallest_normal,
-            parity: match scale.mantissa_bits() {
-                0 => !smallest_normal & IMPLICIT,
-                _ => 0,
-            },
-            to_subnormal: f32::from_bits(bits::pow2(scale.emin() + dropped as i32)),
+            smallest_normal: bits::pow2(scale.emin()),
             places: scale.float().map(CodePlaces::of_element),
             nan_code: match scale {
                 ScaleFormat::FLOAT32 => NAN,
@@ -63,26 +53,19 @@ impl ScaleRow {
 
     /// Limits a scale, and rounds it stochastically, each number of the format from 0 on.
     #[inline(always)]
-    pub(crate) fn round_stochastically(&self, scale: u32, draw: u32) -> u32 {
-        let mantissa_bits = (MANTISSA_BITS as u32 - self.dropped) as i32;
-        let emin = bits::exponent(self.smallest_normal);
-        let rounded =
-            round_magnitude::<Stochastic, _>(scale.min(self.max), mantissa_bits, emin, draw);
-        rounded.max(self.min)
+    pub(crate) fn round_stochastically<W: Word>(&self, scale: W, draw: W) -> W {
+        let limited = scale.smaller(self.max.into());
+        let emin = self.emin.into();
+        let rounded = round_magnitude::<Stochastic, _>(limited, self.mantissa_bits, emin, draw);
+        rounded.larger(self.min.into())
     }
 
     /// Limits a scale, and rounds it half to the even code; no carry leads beyond the limits.
     #[inline(always)]
-    pub(super) fn round(&self, scale: u32) -> u32 {
-        let scale = scale.clamp(self.min, self.max);
-        let addend = Even::addend(scale ^ self.parity, self.dropped, 0);
-        let normal = (scale + addend) & !((1 << self.dropped) - 1);
-        let subnormal = (f32::from_bits(scale) + self.to_subnormal) - self.to_subnormal;
-        if scale < self.smallest_normal {
-            subnormal.to_bits()
-        } else {
-            normal
-        }
+    pub(super) fn round<W: Word>(&self, scale: W) -> W {
+        let limited = scale.larger(self.min.into()).smaller(self.max.into());
+        let emin = self.emin.into();
+        round_magnitude::<Even, _>(limited, self.mantissa_bits, emin, 0.into())
     }
 
     /// The code of a scale.

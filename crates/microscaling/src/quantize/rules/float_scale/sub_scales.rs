@@ -2,14 +2,18 @@
 
 use crate::format::BlockFormat;
 use crate::quantize::rules::ScalePair;
-use crate::round::bits::{self, INFINITY, MANTISSA_BITS};
+use crate::round::bits::{INFINITY, MANTISSA_BITS, ONE};
+use crate::round::words::{Int, Word};
+
+/// The upper half of a pattern.
+const UPPER: u32 = 0xffff_0000;
 
 /// The sub-blocks of [`SubScales`](crate::SubScales) as the loops see them.
 ///
 /// A sub-block's refinement is the upper halves of the patterns of two magnitudes: above the largest one of its sub-block of
 /// the first level, below its own. Scales have so few bits that the lower halves don't matter to a comparison.
 #[derive(Clone, Copy)]
-pub(crate) struct SubScaleRule {
+pub struct SubScaleRule {
     /// Elements in a sub-block of the first level and of the second.
     pub(crate) blocks: [usize; 2],
     /// The exponent of the power of two above the largest element.
@@ -25,40 +29,42 @@ impl SubScaleRule {
 
     /// The refinement of a sub-block of the second level.
     #[inline(always)]
-    pub(crate) fn refinement([first, second]: [u32; 2]) -> u32 {
-        first & 0xffff_0000 | second >> 16
+    pub fn refinement<W: Word>([first, second]: [W; 2]) -> W {
+        first & UPPER.into() | second >> 16.into()
     }
 
-    /// Whether the sub-blocks of both levels double the block's scale.
+    /// Whether the sub-blocks of both levels double the block's scale, which is finite.
     #[inline(always)]
-    pub(crate) fn doubled(&self, scale: u32, refinement: u32) -> [bool; 2] {
-        let reaches = |magnitude: u32, exponent: i32| {
-            let limit = bits::product(scale, bits::pow2(exponent));
-            magnitude >= limit & 0xffff_0000
+    pub(crate) fn doubled<W: Word>(&self, scale: W, refinement: W) -> [W::Condition; 2] {
+        let reaches = |magnitude: W, exponent: W::Int| {
+            let limit = scale.product(W::from(ONE).scale(exponent));
+            !magnitude.is_below(limit & UPPER.into())
         };
-        let first = reaches(refinement & 0xffff_0000, self.exponent + 1);
-        let exponent = self.exponent + i32::from(first);
-        [first, reaches(refinement << 16, exponent)]
+        let exponent = W::Int::from(self.exponent);
+        let above = W::Int::from(self.exponent + 1);
+        let first = reaches(refinement & UPPER.into(), above);
+        let exponent = W::Int::select(first, above, exponent);
+        [first, reaches(refinement << 16.into(), exponent)]
     }
 
     /// The scale of a sub-block, from the block's scale.
     #[inline(always)]
-    pub(super) fn scale(&self, scale: u32, refinement: u32) -> u32 {
-        if scale >= INFINITY {
-            return scale;
-        }
-        let doubled = self.doubled(scale, refinement);
-        Self::times(scale, doubled)
+    pub(super) fn scale<W: Word>(&self, scale: W, refinement: W) -> W {
+        W::choose(
+            scale.is_below(INFINITY.into()),
+            || Self::times(scale, self.doubled(scale, refinement)),
+            || scale,
+        )
     }
 
     /// The pair of an ordinary sub-block, from its block's pair: all numbers are normal, so that exponents may be added as integers.
     #[inline(always)]
     pub(crate) fn ordinary_pair(&self, of_block: ScalePair, refinement: u32) -> ScalePair {
         let times = |scale: u32, exponent: i32| {
-            scale.wrapping_add((exponent as u32) << MANTISSA_BITS) & 0xffff_0000
+            scale.wrapping_add((exponent as u32) << MANTISSA_BITS) & UPPER
         };
         let limit = times(of_block.scale, self.exponent + 1);
-        let first = refinement & 0xffff_0000 >= limit;
+        let first = refinement & UPPER >= limit;
         let limit = times(of_block.scale, self.exponent + i32::from(first));
         let own = refinement << 16 >= limit;
         let doubled = (u32::from(first) + u32::from(own)) << MANTISSA_BITS;
@@ -68,10 +74,17 @@ impl SubScaleRule {
         }
     }
 
-    /// A scale as often doubled as bits are set.
+    /// A scale as often doubled as conditions hold; Inf if it is too large.
     #[inline(always)]
-    pub(crate) fn times(scale: u32, doubled: [bool; 2]) -> u32 {
-        let exponent = i32::from(doubled[0]) + i32::from(doubled[1]);
-        bits::product(scale, (127 + exponent as u32) << MANTISSA_BITS)
+    pub(crate) fn times<W: Word>(scale: W, doubled: [W::Condition; 2]) -> W {
+        let [first, second] = doubled.map(|doubled| W::select(doubled, 1.into(), 0.into()));
+        let times = first + second;
+        scale.product(W::from(ONE) + (times << (MANTISSA_BITS as u32).into()))
+    }
+
+    /// The same, with a bit for each level.
+    pub fn times_of_bits<W: Word>(scale: W, doubled: W) -> W {
+        let holds = |bit: u32| !(doubled & bit.into()).equals(0.into());
+        Self::times(scale, [holds(1), holds(2)])
     }
 }

@@ -4,7 +4,7 @@ use super::{EXACT, FloatScaleRule, PLAIN};
 use crate::format::element::table::{ShortTable, Table, Tables};
 use crate::quantize::rules::{Grid, ScalePair, TOGETHER as WINDOW};
 use crate::round::RoundingRule;
-use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
+use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
 use crate::round::mode::Even;
 use core::hint::black_box;
 use core::ops::Range;
@@ -14,12 +14,6 @@ const TOGETHER: usize = 64;
 
 /// Elements of tables. A second look gives the number of the block's table.
 impl FloatScaleRule {
-    /// c as a pattern, of a block with that table.
-    #[inline(always)]
-    pub(super) fn table_scale(&self, tables: Tables, amax: u32, table: u32) -> u32 {
-        self.scale_for::<EXACT>(amax, tables.0[table as usize].max(), ONE)
-    }
-
     /// The magnitude of what an element becomes in units of the scale, as a pattern, and its code. The element is given as a pattern,
     /// and must be finite.
     #[inline(always)]
@@ -29,7 +23,7 @@ impl FloatScaleRule {
         x: u32,
         draw: u32,
     ) -> [u32; 2] {
-        table.round::<R>(x & SIGN, Self::scaled(pair, x & ABS), draw)
+        table.round::<R>(x & SIGN, pair.scaled(x & ABS), draw)
     }
 
     /// Whether each table has [few](Table::few) numbers.
@@ -73,6 +67,7 @@ impl FloatScaleRule {
         }
         // Any error is less than the largest multiple.
         let unit = bits::exponent(amax) - 15;
+        let with_tensor_scale = self.with_results_in_float32();
         let mut sums = [0_u64; Tables::MOST];
         let mut some = [0.0; TOGETHER];
         loop {
@@ -85,15 +80,15 @@ impl FloatScaleRule {
                 break;
             }
             for ((table, number), sum) in tables.0.iter().zip(0..).zip(&mut sums) {
-                let scale = self.table_scale(tables, amax, number);
-                let pair = self.pair_with::<EXACT>(scale, self.tensor_scale);
+                let scale = self.block_scale::<EXACT>(amax, table.max(), number);
+                let pair = with_tensor_scale.pair::<EXACT>(scale);
                 *sum = sum.saturating_add(match table.short_table() {
                     _ if pair.is_nan() => u64::MAX,
                     Some(short) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
-                        short.round::<Even>(sign, Self::scaled(pair, abs), 0)
+                        short.round::<Even>(sign, pair.scaled(abs), 0)
                     }),
                     None => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
-                        table.round::<Even>(sign, Self::scaled(pair, abs), 0)[0]
+                        table.round::<Even>(sign, pair.scaled(abs), 0)[0]
                     }),
                 });
             }
@@ -108,7 +103,7 @@ impl FloatScaleRule {
     #[inline(always)]
     pub(crate) fn ordinary_range_of_few(&self) -> Range<u32> {
         let scales = bits::pow2(-20)..bits::pow2(20);
-        match self.has_short_tables() && scales.contains(&self.tensor_scale) {
+        match self.has_short_tables() && scales.contains(&self.tensor_scale()) {
             true => bits::pow2(-60)..bits::pow2(60),
             false => 0..0,
         }
@@ -125,6 +120,7 @@ impl FloatScaleRule {
     ) -> ([usize; WINDOW], [[u32; WINDOW]; 2]) {
         // By value: loops without branches need what they look at in registers.
         let (rule, least) = (*self, self.ordinary_range_of_few().start);
+        let with_tensor_scale = rule.with_results_in_float32();
         let mut chosen = [0; WINDOW];
         let mut chosen_scales = [0; WINDOW];
         let mut least_sums = [u64::MAX; WINDOW];
@@ -132,8 +128,8 @@ impl FloatScaleRule {
             let max = table.max();
             let (mut scales, mut products, mut inverses) = ([0; WINDOW], [0; WINDOW], [0; WINDOW]);
             for i in 0..WINDOW {
-                scales[i] = rule.scale_for::<PLAIN>(maxima[i].max(least), max, ONE);
-                let pair = rule.pair_with::<PLAIN>(scales[i], rule.tensor_scale);
+                scales[i] = rule.block_scale::<PLAIN>(maxima[i].max(least), max, 0);
+                let pair = with_tensor_scale.pair::<PLAIN>(scales[i]);
                 [products[i], inverses[i]] = pair.words();
             }
             if tables.0.len() == 1 {
