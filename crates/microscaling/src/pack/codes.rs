@@ -6,8 +6,8 @@ mod float_scale;
 mod outer_scale;
 pub(super) mod scale_codes;
 
-use crate::format::{BlockFormat, ElementFormat};
-use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, StepElement, Steps};
+use crate::format::{BlockFormat, ElementOverflow, NonFinite};
+use crate::quantize::rules::{BlockRule, Grid, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, BIAS, INFINITY, NAN, SIGN};
 pub(crate) use float_scale::{FloatScaleCodec, TensorFactor};
@@ -66,10 +66,15 @@ struct ElementCodes {
     /// The lowest magnitude code for NaN or Inf, and whether this code is Inf; all codes above are NaN.
     special: u32,
     infinity: bool,
+    /// The codes for elements that overflow to Inf and to NaN; `None` where no element does.
+    beyond: Option<[u32; 2]>,
+    /// Whether a block with NaN or Inf has the scale 2^128.
+    top_exponent: bool,
 }
 
 impl ElementCodes {
-    fn of(element: ElementFormat) -> Self {
+    fn of(format: &BlockFormat) -> Self {
+        let element = format.element;
         let sign = 1 << (element.bits() - 1);
         let integer = element.is_integer();
         let number = |code: &u32| element.decode(*code).is_finite();
@@ -87,6 +92,20 @@ impl ElementCodes {
             no_negative_zero: !integer && !element.has_negative_zero(),
             special,
             infinity: special < sign && element.decode(special).is_infinite(),
+            beyond: match (format.conversion.overflow, format.non_finite) {
+                (_, NonFinite::Elements)
+                | (ElementOverflow::Infinity | ElementOverflow::Nan, _) => {
+                    let nan = element.nan_code().unwrap_or(0);
+                    Some([element.infinity_code().unwrap_or(nan), nan])
+                }
+                (
+                    ElementOverflow::Saturate
+                    | ElementOverflow::Propagate
+                    | ElementOverflow::Renormalize,
+                    _,
+                ) => None,
+            },
+            top_exponent: format.non_finite == NonFinite::TopExponent,
         }
     }
 
@@ -95,6 +114,15 @@ impl ElementCodes {
     #[inline(always)]
     fn code(&self, x: u32, scale: i32) -> u32 {
         let abs = x & ABS;
+        if let Some([infinity, nan]) = self.beyond
+            && abs >= INFINITY
+        {
+            let negative = x & SIGN != 0 && abs == INFINITY;
+            let sign = if negative { self.sign } else { 0 };
+            return if abs > INFINITY { nan } else { infinity | sign };
+        }
+        // With the exponent of Inf each NaN has one code, beside the sign.
+        let abs = if abs > INFINITY { NAN } else { abs };
         let (significand, unit) = bits::parts(abs);
         let lowest = self.emin + scale;
         let exponent = (bits::log2(significand) + unit).max(lowest);
@@ -131,7 +159,8 @@ impl ElementCodes {
             self.emin - self.mantissa_bits + implicit + scale,
         );
         let sign = if negative { SIGN } else { 0 };
-        let nan = self.no_negative_zero && negative && magnitude == 0;
+        let is_beyond = self.top_exponent && scale > BIAS && magnitude > 1 << self.mantissa_bits;
+        let nan = is_beyond || self.no_negative_zero && negative && magnitude == 0;
         f32::from_bits(if nan {
             NAN
         } else if magnitude < self.special {
@@ -161,7 +190,7 @@ impl<const SHIFTS: bool> ExponentCodec<SHIFTS> {
         Self {
             rule,
             element: rule.step_element().expect("scales are powers of two"),
-            codes: ElementCodes::of(format.element),
+            codes: ElementCodes::of(format),
             shift_bits: format.shifts.map_or(0, |shifts| shifts.bits),
         }
     }
@@ -183,9 +212,7 @@ impl<const SHIFTS: bool> BlockCodec for ExponentCodec<SHIFTS> {
                 (_, true) => (None, 0),
                 (exponent, false) => (Some(exponent), 0),
             },
-            BlockRule::FixedPoint(rule) => {
-                (FixedPointRule::exponent(maxima[0]), rule.shift(maxima))
-            }
+            BlockRule::FixedPoint(rule) => (rule.exponent(maxima), rule.shift(maxima)),
             BlockRule::FloatScale(_) | BlockRule::OuterScale(_) => {
                 unreachable!("scales are powers of two")
             }
@@ -217,7 +244,8 @@ impl<const SHIFTS: bool> BlockCodec for ExponentCodec<SHIFTS> {
         } else {
             0
         };
-        (record[0] != NAN_EXPONENT).then_some(i32::from(record[0]) - BIAS - shift)
+        (record[0] != NAN_EXPONENT || self.codes.top_exponent)
+            .then_some(i32::from(record[0]) - BIAS - shift)
     }
 
     #[inline(always)]

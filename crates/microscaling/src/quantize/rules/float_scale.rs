@@ -6,12 +6,13 @@ mod scale_row;
 mod sub_scales;
 mod tables;
 
+use super::ConversionRule;
 use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::BlockFormat;
 use crate::format::element::table::Tables;
-use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
+use crate::format::{BlockFormat, NonFinite, ScaleMode, Subnormals};
+use crate::round::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use crate::round::{RoundingRule, round_magnitude};
 use core::ops::Range;
 pub(super) use four_over_six::{Candidates, FOUR_CHOICE};
@@ -56,6 +57,12 @@ pub(crate) struct FloatScaleRule {
     pub(crate) eden: bool,
     /// Whether a second look at a block compares its two scales.
     pub(super) four_over_six: bool,
+    /// The switches of hardware, if one differs from the library.
+    conversion: Option<ConversionRule>,
+    /// Whether elements are divided by their scale, so that nothing is rounded twice.
+    divides: bool,
+    /// Whether NaN and Inf are elements, and do not count for the scale.
+    pub(super) special_elements: bool,
     /// The numbers of elements that are none of [`element`](Self::element), of which only the largest one matters then.
     pub(crate) tables: Option<Tables>,
 }
@@ -71,13 +78,19 @@ impl FloatScaleRule {
                 mantissa_bits: format.element.mantissa_bits() as i32,
                 emin: format.element.emin(),
                 max: format.element.max().to_bits(),
-                flush_below: 0,
+                flush_below: match format.subnormals {
+                    Subnormals::FlushElements => IMPLICIT,
+                    Subnormals::Kept | Subnormals::FlushBlocks => 0,
+                },
             },
             largest_unit: format.largest_unit().to_bits(),
             scale: ScaleRow::of(format),
             sub_scales: SubScaleRule::of(format),
             eden: format.eden,
             four_over_six: format.four_over_six,
+            conversion: ConversionRule::of(format),
+            divides: format.scale_mode == ScaleMode::MaxAbsFinite,
+            special_elements: format.non_finite == NonFinite::Elements,
             tables: format.element.as_tables(),
         };
         ieee(|| rule.with_tensor_scale(tensor_scale.to_bits()))
@@ -128,10 +141,15 @@ impl FloatScaleRule {
         if EXACT && self.tensor_scale == 0 {
             return self.scale.min;
         }
+        let amax = if EXACT { self.counted(amax) } else { amax };
         let scale = bits::quotient(amax, max);
         let scale = bits::quotient(scale, self.tensor_scale);
         let scale = bits::product(scale, self.headroom);
-        self.scale.round(bits::product(scale, factor))
+        let scale = bits::product(scale, factor);
+        match EXACT {
+            true => self.scale.round_any(scale),
+            false => self.scale.round(scale),
+        }
     }
 
     /// c as a pattern, from what a second look says.
@@ -184,17 +202,36 @@ impl FloatScaleRule {
         }
     }
 
-    /// q as a pattern without a sign. `abs` must be finite.
+    /// Zero for a magnitude that is flushed.
     #[inline(always)]
-    pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, abs: u32, draw: u32) -> u32 {
-        let scaled = Self::scaled(pair, abs);
+    fn counted(&self, abs: u32) -> u32 {
+        if abs < self.element.flush_below {
+            0
+        } else {
+            abs
+        }
+    }
+
+    /// q as a pattern with the sign of the finite number x, of which `pair` says the scale. Q beyond the largest number may be Inf or NaN.
+    #[inline(always)]
+    pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, x: u32, draw: u32) -> u32 {
+        let (sign, abs) = (x & SIGN, x & ABS);
+        if let Some(rule) = self.conversion
+            && abs >= INFINITY
+        {
+            return rule.special(sign, abs, self.element.max);
+        }
+        let scaled = Self::scaled(pair, self.counted(abs));
         let UnitElement {
             mantissa_bits,
             emin,
             max,
             ..
         } = self.element;
-        round_magnitude::<R, _>(scaled.min(max), mantissa_bits, emin, draw)
+        match self.conversion {
+            Some(rule) => rule.element::<R, _>(sign, scaled, (emin, max), draw),
+            None => sign | round_magnitude::<R, _>(scaled.min(max), mantissa_bits, emin, draw),
+        }
     }
 
     #[inline(always)]
@@ -220,7 +257,7 @@ impl FloatScaleRule {
         }
         ScalePair {
             scale: bits::product(result_scale, scale),
-            inverse: if EXACT && self.inverse >= INFINITY {
+            inverse: if EXACT && (self.inverse >= INFINITY || self.divides) {
                 INFINITY
             } else {
                 bits::quotient(self.inverse, scale)
@@ -263,13 +300,18 @@ impl FloatScaleRule {
         if pair.is_nan() {
             return f32::from_bits(NAN);
         }
-        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-        let unit = match self.tables {
+        let signed = match self.tables {
             Some(tables) => {
-                Self::round_in::<R>(&tables.0[grid[1] as usize], pair, sign | abs, draw)[0]
+                let table = &tables.0[grid[1] as usize];
+                let sign = x.to_bits() & SIGN;
+                sign | Self::round_in::<R>(table, pair, x.to_bits(), draw)[0]
             }
-            None => self.round_unit::<R>(pair, abs, draw),
+            None => self.round_unit::<R>(pair, x.to_bits(), draw),
         };
+        let (sign, unit) = (signed & SIGN, signed & ABS);
+        if unit > INFINITY {
+            return f32::from_bits(NAN);
+        }
         f32::from_bits(sign | bits::product(unit, pair.scale))
     }
 
@@ -304,7 +346,8 @@ impl FloatScaleRule {
                 false => 0..0,
             };
         match self.scale.min >= NARROW {
-            _ if self.tables.is_some() => 0..0,
+            _ if self.tables.is_some() || self.conversion.is_some() => 0..0,
+            _ if self.element.flush_below > 0 || self.special_elements || self.divides => 0..0,
             // A scale of more than float32 makes its block NaN.
             true => range(0, bits::pow2(120), LARGE..INFINITY),
             // Neither a scale nor its reciprocal is very small or very large.

@@ -1,8 +1,8 @@
 //! The scales of blocks that are floats.
 
 use crate::format::element::places::CodePlaces;
-use crate::format::{BlockFormat, ScaleFormat};
-use crate::round::bits::{self, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::format::{BlockFormat, ElementFormat, ScaleFormat, ScaleMode};
+use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::mode::{Even, Stochastic};
 use crate::round::{RoundingRule, round_magnitude};
 
@@ -22,6 +22,9 @@ pub(crate) struct ScaleRow {
     to_subnormal: f32,
     /// The codes; `None` stands for float32's bit patterns.
     places: Option<CodePlaces>,
+    /// The float whose smallest normal number is a subnormal float32. Then [`smallest_normal`](Self::smallest_normal) is 0, as if float32 had
+    /// one more normal binade, and only larger scales are rounded as patterns.
+    exact: Option<ElementFormat>,
     /// The code of NaN.
     nan_code: u32,
     /// Bits of a code.
@@ -31,7 +34,16 @@ pub(crate) struct ScaleRow {
 impl ScaleRow {
     /// The scales of a format's blocks.
     pub(super) fn of(format: &BlockFormat) -> Self {
-        Self::from_least(format.scale, format.scale_min())
+        let min = match format.scale_mode {
+            // A scale may be 0.
+            ScaleMode::MaxAbsFinite => 0.0,
+            ScaleMode::Floor
+            | ScaleMode::Ceil
+            | ScaleMode::Even
+            | ScaleMode::Rceil
+            | ScaleMode::Rms => format.scale_min(),
+        };
+        Self::from_least(format.scale, min)
     }
 
     /// All numbers of a scale's format.
@@ -41,7 +53,11 @@ impl ScaleRow {
 
     fn from_least(scale: ScaleFormat, min: f32) -> Self {
         let dropped = MANTISSA_BITS as u32 - scale.mantissa_bits();
-        let smallest_normal = bits::pow2(scale.emin());
+        let exact = scale.float().filter(|float| float.emin() < 1 - BIAS);
+        let smallest_normal = match exact {
+            Some(_) => 0,
+            None => bits::pow2(scale.emin()),
+        };
         Self {
             dropped,
             min: min.to_bits(),
@@ -53,6 +69,7 @@ impl ScaleRow {
             },
             to_subnormal: f32::from_bits(bits::pow2(scale.emin() + dropped as i32)),
             places: scale.float().map(CodePlaces::of_element),
+            exact,
             nan_code: match scale {
                 ScaleFormat::FLOAT32 => NAN,
                 _ => (1 << scale.bits()) - 1,
@@ -65,10 +82,26 @@ impl ScaleRow {
     #[inline(always)]
     pub(crate) fn round_stochastically(&self, scale: u32, draw: u32) -> u32 {
         let mantissa_bits = (MANTISSA_BITS as u32 - self.dropped) as i32;
-        let emin = bits::exponent(self.smallest_normal);
+        let emin = match self.exact {
+            Some(float) => float.emin(),
+            None => bits::exponent(self.smallest_normal),
+        };
         let rounded =
             round_magnitude::<Stochastic, _>(scale.min(self.max), mantissa_bits, emin, draw);
         rounded.max(self.min)
+    }
+
+    /// [`round`](Self::round), of any scale.
+    #[inline(always)]
+    pub(super) fn round_any(&self, scale: u32) -> u32 {
+        match self.exact {
+            Some(float) => {
+                let scale = scale.clamp(self.min, self.max);
+                let mantissa_bits = float.mantissa_bits() as i32;
+                round_magnitude::<Even, _>(scale, mantissa_bits, float.emin(), 0)
+            }
+            None => self.round(scale),
+        }
     }
 
     /// Limits a scale, and rounds it half to the even code; no carry leads beyond the limits.
@@ -90,9 +123,21 @@ impl ScaleRow {
     pub(crate) fn code(&self, scale: u32) -> u32 {
         match self.places {
             _ if scale >= INFINITY => self.nan_code,
+            _ if scale < 2 * IMPLICIT && self.exact.is_some() => self.exact_code(scale),
             Some(places) => places.code(self.smallest_normal, scale),
             None => scale,
         }
+    }
+
+    /// [`code`](Self::code) of a scale that is a subnormal float32, or nearly.
+    fn exact_code(&self, scale: u32) -> u32 {
+        let Some(float) = self.exact else {
+            return 0;
+        };
+        let unit = float.emin() - float.mantissa_bits() as i32;
+        let (significand, own) = bits::parts(scale);
+        // The codes of the first two binades count units.
+        significand << (own - unit).clamp(0, 31) >> (unit - own).clamp(0, 31)
     }
 
     /// The code of the scale of a block of zeros.
@@ -105,6 +150,7 @@ impl ScaleRow {
     #[inline(always)]
     pub(crate) fn decode(&self, code: u32) -> u32 {
         match self.places {
+            _ if self.exact.is_some() => self.exact.map_or(0, |float| float.decode(code).to_bits()),
             Some(places) => places.number(self.smallest_normal, code),
             None => code,
         }
