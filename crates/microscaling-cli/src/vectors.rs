@@ -1,9 +1,12 @@
 //! `microscaling vectors`, and the sets of vectors that `microscaling check` compares with.
 
+mod array;
+
 use crate::done::{Done, Form};
 use crate::error::Error;
 use crate::files::check_targets;
 use crate::formats::table;
+pub(crate) use array::array_of;
 use burn_mx_files::{NewFile, put_all};
 use comfy_table::Table;
 use microscaling::BlockFormat;
@@ -292,9 +295,23 @@ impl VectorsArgs {
         self.output.as_ref().filter(|path| path.as_os_str() != "-")
     }
 
-    fn form(&self) -> VectorForm {
-        let of_ending = || self.output()?.extension()?.to_str()?.parse().ok();
-        self.form.or_else(of_ending).unwrap_or(VectorForm::Hex)
+    /// The form that is given, or that the ending of the output says.
+    fn form(&self) -> Result<VectorForm, Error> {
+        let ending = self.output().and_then(|path| path.extension());
+        match (self.form, ending) {
+            (Some(form), _) => Ok(form),
+            (None, None) => Ok(VectorForm::Hex),
+            (None, Some(ending)) => {
+                let form = ending.to_string_lossy().parse::<VectorForm>();
+                form.map_err(|_| {
+                    let text = format!(
+                        "output: the ending `.{}` says no form; allowed: .hex, .csv, .jsonl, .npy, or `--form`",
+                        ending.display()
+                    );
+                    Error::Arguments(text)
+                })
+            }
+        }
     }
 }
 
@@ -312,12 +329,13 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
         done.fact("steps", steps);
         return Ok(done);
     }
+    let vector_form = args.form()?;
     let to_stdout = args.output().is_none() && !args.cover;
     if to_stdout && form.is_given() {
         let text = "--json and --csv are for the report of --cover or --output; the form of vectors is `--form`";
         return Err(Error::Arguments(text.to_owned()));
     }
-    let beside = args.output().filter(|_| args.form() == VectorForm::Hex);
+    let beside = args.output().filter(|_| vector_form == VectorForm::Hex);
     let layout = args
         .layout
         .clone()
@@ -328,19 +346,19 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
     if let Some(path) = &layout {
         files.push(crate::files::json_file(
             path,
-            &layout_json(set, args.form()),
+            &layout_json(set, vector_form),
         )?);
     }
     let mut cover = args.cover.then(Cover::default);
     match args.output() {
         Some(path) => {
-            files.push(file_of(set, args.form(), path, cover.as_mut())?);
+            files.push(file_of(set, vector_form, path, cover.as_mut())?);
         }
         None if args.cover => {
             each_case(set, cover.as_mut(), |_| Ok(()))
                 .map_err(|source| Error::io(Path::new("the cases"), source))?;
         }
-        None => stream(set, args.form())?,
+        None => stream(set, vector_form)?,
     }
     let written = put_all(files, args.force).map_err(Error::put)?;
     if to_stdout {
