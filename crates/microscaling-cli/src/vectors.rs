@@ -13,8 +13,8 @@ use microscaling::BlockFormat;
 use microscaling_product::Accumulation;
 use microscaling_vectors::{
     BlockSet, CodeFormat, CodeSet, Cover, DotOperand, DotSet, ElementOverflow, ElementRounding,
-    ElementRule, ElementSet, InputType, SmallResults, VectorForm, VectorSet, VectorWriter,
-    VectorsError,
+    ElementRule, ElementSet, InputType, SmallResults, TileSet, TileShape, VectorForm, VectorSet,
+    VectorWriter, VectorsError,
 };
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
@@ -131,6 +131,9 @@ pub(crate) struct DotArgs {
     /// Products of a dot product [default: enough for several additions and promotions]
     #[arg(long)]
     length: Option<usize>,
+    /// Tiles of this many rows and columns, `4x8`, in place of single dot products
+    #[arg(long, value_name = "MxN", conflicts_with_all = ["tell_apart", "trace"])]
+    tile: Option<TileShape>,
     /// Only the smallest dot product on which this other unit gives another sum
     #[arg(long, value_name = "ACCUMULATOR")]
     tell_apart: Option<Accumulation>,
@@ -223,7 +226,10 @@ impl SetCommand {
                     BlockSet::new(*format, input, conversion.rule()?, !no_values, seed, limit);
                 Box::new(set.map_err(error)?)
             }
-            Self::Dot(args) => Box::new(args.set()?),
+            Self::Dot(args) => match args.tile {
+                Some(shape) => Box::new(TileSet::new(args.set()?, shape)),
+                None => Box::new(args.set()?),
+            },
         })
     }
 

@@ -452,3 +452,33 @@ fn sums_of_another_unit_are_named() {
         assert!(said.contains(words), "{device}: {said}");
     }
 }
+
+#[test]
+fn tiles_of_a_matrix_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = "accumulator(order=joint,terms=8,fraction_bits=13,output=f32_rz)";
+    let (status, said) = piped(
+        folder.path(),
+        &format!("vectors dot {unit} --lhs fp8_e4m3 --length 16 --tile 4x8"),
+        &format!("check dot {unit} --lhs fp8_e4m3 --length 16 --tile 4x8"),
+    );
+    assert_eq!(status, 0, "{said}");
+    let narrow = unit.replace("13", "12");
+    let (status, said) = piped(
+        folder.path(),
+        &format!("vectors dot {narrow} --lhs fp8_e4m3 --length 16 --tile 4x8"),
+        &format!("check dot {unit} --lhs fp8_e4m3 --length 16 --tile 4x8 --own-inputs"),
+    );
+    assert_eq!(status, 1, "{said}");
+    assert!(
+        said.contains("follows another rule: one fraction bit narrower\n"),
+        "{said}"
+    );
+    assert!(said.contains("row 0, column"), "{said}");
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors dot hopper --lhs fp8_e4m3 --tile 4x4 --trace 0",
+    );
+    assert_eq!(status, 2, "{said}");
+}
