@@ -93,7 +93,8 @@ Every block format with a name. `microscaling formats NAME` prints the datasheet
   45 nm. Both are [models](cost.md).
 * `subnormal_scales=false` makes the smallest normal number of a float scale its smallest one. `specials` of a `float(…)` names the codes
   without a number. `none` has no such code. `nan` is NaN where all bits but the sign are set. `ieee` is NaN or Inf where all exponent bits are
-  set. `fnuz` is NaN in place of −0. A scale needs `nan` or `ieee`.
+  set. `fnuz` is NaN in place of −0. `extended` is `fnuz`, with Inf for the largest magnitude. `nan_inf` is `nan`, with Inf in the code before.
+  A scale needs `nan`, `nan_inf` or `ieee`.
 * `eden=true` makes stochastic rounding MS-EDEN (arXiv 2601.22813): elements round half to even. Then the scales of 128 elements are
   corrected, and rounded stochastically.
 

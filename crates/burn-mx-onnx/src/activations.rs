@@ -52,6 +52,14 @@ impl Activations {
             });
         }
         match self.format {
+            format
+                if !format.conversion.is_of_library()
+                    || format.is_mx() && format.subnormals == Subnormals::FlushElements =>
+            {
+                refuse(
+                    "allowed: no rounding, random_bits, overflow, flush_inputs, flush_outputs or negative_zero of the format's own",
+                )
+            }
             format if format.square => refuse("allowed: blocks along one axis"),
             format if format.is_mx() && format.element.bits() > 8 => {
                 refuse("its elements have more than 8 bits; allowed: up to 8")

@@ -18,6 +18,17 @@ pub(crate) fn set(
             allowed: "a float or fixed point: a table of numbers is not written down",
         });
     }
+    if matches!(
+        element.special_codes(),
+        Some(SpecialCodes::Extended | SpecialCodes::NanInf)
+    ) {
+        return Err(ReferenceError::Part {
+            format: format.to_owned(),
+            part: "element",
+            got: element.to_string(),
+            allowed: "other special codes in blocks; the elements alone, as a format of P3109, are written down",
+        });
+    }
     let sign = 1_u32 << (element.bits() - 1);
     let largest = match element.is_integer() {
         true => sign - 1,

@@ -4,7 +4,10 @@ use crate::elements::{self, specials_name};
 use crate::error::ReferenceError;
 use crate::reference::Reference;
 use crate::template::Values;
-use microscaling::{BlockFormat, NonFinite, ScaleFormat, Subnormals};
+use microscaling::{
+    BlockFormat, ElementConversion, ElementFormat, ElementOverflow, NonFinite, ScaleFormat,
+    ScaleMode, SpecialCodes, Subnormals,
+};
 
 /// Sets what templates say of blocks.
 pub(crate) fn set(values: &mut Values, format: &BlockFormat) -> Result<(), ReferenceError> {
@@ -61,6 +64,7 @@ fn check(format: &BlockFormat, text: &str) -> Result<(), ReferenceError> {
         format.sub_scales.map(|sub_scales| sub_scales.to_string()),
         "none",
     )?;
+    check_conversion(format, part)?;
     part("eden", format.eden.then(|| "true".into()), "false")?;
     part(
         "four_over_six",
@@ -72,6 +76,71 @@ fn check(format: &BlockFormat, text: &str) -> Result<(), ReferenceError> {
         "block_size",
         long.then(|| format.block_size.to_string()),
         "at most 65536, or 0 for the whole axis",
+    )
+}
+
+/// That no number is converted in a way that the templates do not have.
+fn check_conversion(
+    format: &BlockFormat,
+    part: impl Fn(&'static str, Option<String>, &'static str) -> Result<(), ReferenceError>,
+) -> Result<(), ReferenceError> {
+    let ElementConversion {
+        rounding,
+        random_bits,
+        overflow,
+        flush_outputs,
+        negative_zero,
+    } = format.conversion;
+    let specials = format.scale.float().and_then(ElementFormat::special_codes);
+    let is_of_p3109 = specials == Some(SpecialCodes::NanInf)
+        || format.scale.emin() < -127
+        || (!format.has_exponent() && format.scale.emin() < -126);
+    let non_finite = match format.non_finite {
+        NonFinite::OfBlock | NonFinite::Kept => None,
+        NonFinite::TopExponent => Some("those of bfp16ebs8"),
+        _ => Some("elements"),
+    };
+    let flush_inputs = format.subnormals == Subnormals::FlushElements && format.shifts.is_none();
+    let is_max = format.scale_mode == ScaleMode::MaxAbsFinite;
+    part(
+        "non_finite",
+        non_finite.map(str::to_owned),
+        "NaN and Inf of MX, NVFP4 or bfp",
+    )?;
+    part(
+        "rounding",
+        rounding.map(|own| own.to_string()),
+        "no rounding of the format's own",
+    )?;
+    part(
+        "random_bits",
+        (random_bits != 31).then(|| random_bits.to_string()),
+        "31",
+    )?;
+    let overflow = (overflow != ElementOverflow::Saturate).then(|| overflow.to_string());
+    part("overflow", overflow, "saturate")?;
+    part(
+        "flush_inputs",
+        flush_inputs.then(|| "true".to_owned()),
+        "false",
+    )?;
+    part(
+        "flush_outputs",
+        flush_outputs.then(|| "true".to_owned()),
+        "false",
+    )?;
+    part(
+        "negative_zero",
+        (!negative_zero).then(|| "false".to_owned()),
+        "true",
+    )?;
+    let mode = is_max.then(|| format.scale_mode.to_string());
+    part("scale_mode", mode, "floor, ceil, even, rceil or rms")?;
+    let scale = is_of_p3109.then(|| format.scale.to_string());
+    part(
+        "scale",
+        scale,
+        "a scale without Inf, whose smallest normal number is at least 2^-126",
     )
 }
 

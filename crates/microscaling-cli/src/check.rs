@@ -40,6 +40,23 @@ fn open(path: &Path, set: &dyn VectorSet, parts: &[DumpPart]) -> Result<DumpRead
     reader.map_err(error)
 }
 
+/// The report on a dump in memory, which has the outputs alone or the inputs, too.
+pub(crate) fn report_on(args: &CheckArgs, dump: Vec<u8>) -> Result<Done, Error> {
+    if args.inputs.is_some() || args.dump.as_os_str() != "-" || args.set.trace().is_some() {
+        let text = "allowed: the options of the set and own_inputs, without dump, inputs and trace";
+        return Err(Error::Arguments(text.to_owned()));
+    }
+    let set = args.set.set()?;
+    let parts = [DumpPart::Whole, DumpPart::Outputs];
+    let dump = DumpReader::new("the array", io::Cursor::new(dump), set.layout(), &parts);
+    let inputs = match args.own_inputs {
+        true => DumpInputs::OfDump,
+        false => DumpInputs::OfSet,
+    };
+    let report = check(&*set, &mut dump.map_err(error)?, inputs).map_err(error)?;
+    Ok(done(&*set, &report))
+}
+
 pub(crate) fn run(args: &CheckArgs) -> Result<Done, Error> {
     if args.set.trace().is_some() {
         return Err(Error::Arguments(

@@ -17,6 +17,12 @@ pub(crate) struct Form {
 }
 
 impl Form {
+    /// JSON.
+    pub(crate) const JSON: Self = Self {
+        json: true,
+        csv: false,
+    };
+
     /// Whether the result is not printed as text.
     pub(crate) const fn is_given(&self) -> bool {
         self.json || self.csv

@@ -37,6 +37,8 @@ pub(crate) enum Error {
     Input { path: PathBuf, input: PathBuf },
     #[error("{} exists; `--force` replaces it", .path.display())]
     Exists { path: PathBuf },
+    #[error("{} is a pipe or a device, which `--force` does not replace; allowed: a file", .path.display())]
+    NotAFile { path: PathBuf },
     #[error("{}: two tensors would have the name `{name}`; allowed: names that differ", .path.display())]
     SameName { path: PathBuf, name: String },
     #[error(

@@ -23,6 +23,15 @@ pub(crate) fn check_targets(
         if target.is_dir() {
             return Err(Error::io(target, io::ErrorKind::IsADirectory.into()));
         }
+        // A pipe or a device, which has no place in a rename.
+        if target
+            .metadata()
+            .is_ok_and(|target| !target.is_file() && !target.is_dir())
+        {
+            return Err(Error::NotAFile {
+                path: target.clone(),
+            });
+        }
         // A link that leads nowhere is there, too.
         if !force && target.symlink_metadata().is_ok() {
             return Err(Error::Exists {

@@ -68,6 +68,38 @@ fn completions(shell: clap_complete::Shell) -> Done {
     done
 }
 
+/// The set of `microscaling vectors` with these arguments, as the bytes of an array of NumPy.
+///
+/// # Errors
+/// The text of the program's error.
+pub fn vectors(args: &[String]) -> Result<Vec<u8>, String> {
+    match parse("vectors", args)? {
+        Command::Vectors(args) => vectors::array_of(&args).map_err(|error| error.to_string()),
+        _ => Err("allowed: the arguments of `vectors`".to_owned()),
+    }
+}
+
+/// The report of `microscaling check` with these arguments on a dump, the bytes of a file in any form of vectors, as JSON.
+///
+/// # Errors
+/// The text of the program's error.
+pub fn check(args: &[String], dump: Vec<u8>) -> Result<String, String> {
+    let done = match parse("check", args)? {
+        Command::Check(args) => check::report_on(&args, dump),
+        _ => return Err("allowed: the arguments of `check`".to_owned()),
+    };
+    let printed = done.and_then(|done| done.print(&Form::JSON));
+    printed.map_err(|error| error.to_string())
+}
+
+/// A command with its arguments.
+fn parse(command: &str, args: &[String]) -> Result<Command, String> {
+    let words = ["microscaling", command].into_iter().map(str::to_owned);
+    let args = Args::try_parse_from(words.chain(args.iter().cloned()));
+    args.map(|args| args.command)
+        .map_err(|error| error.to_string())
+}
+
 /// Runs the program with these arguments; the first argument is the program's name. Results go to the standard output,
 /// errors to the standard error. Returns the exit status: 0 for success, 1 if `diff` or `check` found a difference, 2 after an error.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {

@@ -1,17 +1,20 @@
 //! `microscaling vectors`, and the sets of vectors that `microscaling check` compares with.
 
+mod array;
+
 use crate::done::{Done, Form};
 use crate::error::Error;
 use crate::files::check_targets;
 use crate::formats::table;
+pub(crate) use array::array_of;
 use burn_mx_files::{NewFile, put_all};
 use comfy_table::Table;
 use microscaling::BlockFormat;
 use microscaling_product::Accumulation;
 use microscaling_vectors::{
     BlockSet, CodeFormat, CodeSet, Cover, DotOperand, DotSet, ElementOverflow, ElementRounding,
-    ElementRule, ElementSet, InputType, SmallResults, VectorForm, VectorSet, VectorWriter,
-    VectorsError,
+    ElementRule, ElementSet, InputType, SmallResults, TileSet, TileShape, VectorForm, VectorSet,
+    VectorWriter, VectorsError,
 };
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
@@ -128,6 +131,9 @@ pub(crate) struct DotArgs {
     /// Products of a dot product [default: enough for several additions and promotions]
     #[arg(long)]
     length: Option<usize>,
+    /// Tiles of this many rows and columns, `4x8`, in place of single dot products
+    #[arg(long, value_name = "MxN", conflicts_with_all = ["tell_apart", "trace"])]
+    tile: Option<TileShape>,
     /// Only the smallest dot product on which this other unit gives another sum
     #[arg(long, value_name = "ACCUMULATOR")]
     tell_apart: Option<Accumulation>,
@@ -220,7 +226,10 @@ impl SetCommand {
                     BlockSet::new(*format, input, conversion.rule()?, !no_values, seed, limit);
                 Box::new(set.map_err(error)?)
             }
-            Self::Dot(args) => Box::new(args.set()?),
+            Self::Dot(args) => match args.tile {
+                Some(shape) => Box::new(TileSet::new(args.set()?, shape)),
+                None => Box::new(args.set()?),
+            },
         })
     }
 
@@ -292,9 +301,23 @@ impl VectorsArgs {
         self.output.as_ref().filter(|path| path.as_os_str() != "-")
     }
 
-    fn form(&self) -> VectorForm {
-        let of_ending = || self.output()?.extension()?.to_str()?.parse().ok();
-        self.form.or_else(of_ending).unwrap_or(VectorForm::Hex)
+    /// The form that is given, or that the ending of the output says.
+    fn form(&self) -> Result<VectorForm, Error> {
+        let ending = self.output().and_then(|path| path.extension());
+        match (self.form, ending) {
+            (Some(form), _) => Ok(form),
+            (None, None) => Ok(VectorForm::Hex),
+            (None, Some(ending)) => {
+                let form = ending.to_string_lossy().parse::<VectorForm>();
+                form.map_err(|_| {
+                    let text = format!(
+                        "output: the ending `.{}` says no form; allowed: .hex, .csv, .jsonl, .npy, or `--form`",
+                        ending.display()
+                    );
+                    Error::Arguments(text)
+                })
+            }
+        }
     }
 }
 
@@ -312,12 +335,13 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
         done.fact("steps", steps);
         return Ok(done);
     }
+    let vector_form = args.form()?;
     let to_stdout = args.output().is_none() && !args.cover;
     if to_stdout && form.is_given() {
         let text = "--json and --csv are for the report of --cover or --output; the form of vectors is `--form`";
         return Err(Error::Arguments(text.to_owned()));
     }
-    let beside = args.output().filter(|_| args.form() == VectorForm::Hex);
+    let beside = args.output().filter(|_| vector_form == VectorForm::Hex);
     let layout = args
         .layout
         .clone()
@@ -328,19 +352,19 @@ pub(crate) fn run(args: &VectorsArgs, form: &Form) -> Result<Done, Error> {
     if let Some(path) = &layout {
         files.push(crate::files::json_file(
             path,
-            &layout_json(set, args.form()),
+            &layout_json(set, vector_form),
         )?);
     }
     let mut cover = args.cover.then(Cover::default);
     match args.output() {
         Some(path) => {
-            files.push(file_of(set, args.form(), path, cover.as_mut())?);
+            files.push(file_of(set, vector_form, path, cover.as_mut())?);
         }
         None if args.cover => {
             each_case(set, cover.as_mut(), |_| Ok(()))
                 .map_err(|source| Error::io(Path::new("the cases"), source))?;
         }
-        None => stream(set, args.form())?,
+        None => stream(set, vector_form)?,
     }
     let written = put_all(files, args.force).map_err(Error::put)?;
     if to_stdout {

@@ -167,7 +167,7 @@ fn wrong_options_are_refused_by_name() {
         ("vectors elements binary8p9se", vec!["precision"]),
         (
             "vectors elements fp8_e4m3 --rounding sideways",
-            vec!["rounding is sideways", "ties-to-zero"],
+            vec!["rounding of elements `sideways`", "ties-to-zero"],
         ),
         (
             "vectors elements fp8_e4m3 --random-bits 4",
@@ -225,6 +225,9 @@ fn blocks_of_every_kind_have_ties() {
         "nvfp4(outer_size=0)",
         "block(element=e2m1,scale=ue5m3,block_size=16,outer_size=128)",
         "mx(element=fp8_e4m3,block_size=1)",
+        "nvfp4(four_over_six=true)",
+        "block(element=fp8_e4m3,scale=ue4m3,block_size=1)",
+        "block(element=binary8p4se,scale=binary8p1uf,block_size=16)",
     ] {
         let (status, said) = piped(
             folder.path(),
@@ -301,4 +304,181 @@ fn the_form_follows_the_ending() {
         "{said}"
     );
     assert!(!folder.path().join("-").exists());
+}
+
+/// The rule of a chip, described once: vectors take it from the description.
+#[test]
+fn a_described_chip_is_its_own_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in [
+        "bfp16ebs8",
+        "bfp16ebs8(rounding=even)",
+        "mx(element=e4m3,rounding=down,overflow=nan,negative_zero=false)",
+        "block(element=e2m1,scale=ue5m3,rounding=ties-to-odd,block_size=16)",
+        "nvfp4(tensor_scale=true)",
+        "block(element=binary6p3se,scale=binary8p4ue,scale_mode=max_abs_finite,non_finite=elements,block_size=8)",
+        "mx(element=e4m3,random_bits=4,rounding=stochastic-b,block_size=16)",
+    ] {
+        let (status, said) = piped(
+            folder.path(),
+            &format!("vectors blocks {format}"),
+            &format!("check blocks {format}"),
+        );
+        assert_eq!(status, 0, "{format}: {said}");
+    }
+    // The library's default mode in place of the chip's is found.
+    let (status, said) = piped(
+        folder.path(),
+        "vectors blocks bfp16ebs8(rounding=even)",
+        "check blocks bfp16ebs8 --own-inputs",
+    );
+    assert_eq!(status, 1, "{said}");
+    assert!(
+        said.contains("follows another rule: ties to even\n"),
+        "{said}"
+    );
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors blocks mx(element=e4m3,rounding=down) --rounding up",
+    );
+    assert_eq!(status, 2, "{said}");
+    assert!(
+        said.contains("no options beside the format's own rule"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_unsigned_format_without_infinities_may_follow_sat_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, said) = piped(
+        folder.path(),
+        "vectors elements binary8p4uf --overflow SatNone",
+        "check elements binary8p4uf",
+    );
+    assert_eq!(status, 1, "{said}");
+    assert!(
+        said.contains("follows another rule: overflow becomes Inf"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_unknown_ending_is_an_error_with_the_known_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors elements fp4_e2m1 --output four.txt",
+    );
+    assert_eq!(status, 2, "{said}");
+    assert!(
+        said.contains("`.txt` says no form; allowed: .hex, .csv, .jsonl, .npy"),
+        "{said}"
+    );
+    assert!(!folder.path().join("four.txt").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.hex");
+    let made = std::process::Command::new("mkfifo")
+        .arg(&pipe)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors elements fp4_e2m1 --output pipe.hex --force",
+    );
+    assert_eq!(status, 2, "{said}");
+    assert!(said.contains("is a pipe or a device"), "{said}");
+    assert!(!pipe.metadata().unwrap().is_file());
+}
+
+#[test]
+fn bytes_behind_an_array_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors elements fp4_e2m1 --output four.npy",
+    );
+    assert_eq!(status, 0, "{said}");
+    let file = folder.path().join("four.npy");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes.push(0);
+    fs::write(&file, bytes).unwrap();
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "check elements fp4_e2m1 --dump four.npy",
+    );
+    assert_eq!(status, 2, "{said}");
+    assert!(said.contains("bytes come after the last record"), "{said}");
+}
+
+/// Sums that are wider, and rounded in another way; and promotions where there are none.
+#[test]
+fn sums_of_another_unit_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit =
+        |rest: &str| format!("accumulator(order=joint,terms=16,fraction_bits=14,output={rest})");
+    for (device, expected, words) in [
+        (
+            "f32_rne",
+            "e8m13_rz",
+            "sums in float32, rounded half to even",
+        ),
+        (
+            "f32_rz,promote_every=64",
+            "f32_rz",
+            "promotion every 64 elements, where there is none",
+        ),
+    ] {
+        let (status, said) = piped(
+            folder.path(),
+            &format!("vectors dot {} --lhs fp8_e4m3 --length 256", unit(device)),
+            &format!(
+                "check dot {} --lhs fp8_e4m3 --length 256 --own-inputs",
+                unit(expected)
+            ),
+        );
+        assert_eq!(status, 1, "{said}");
+        assert!(said.contains(words), "{device}: {said}");
+    }
+}
+
+#[test]
+fn tiles_of_a_matrix_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = "accumulator(order=joint,terms=8,fraction_bits=13,output=f32_rz)";
+    let (status, said) = piped(
+        folder.path(),
+        &format!("vectors dot {unit} --lhs fp8_e4m3 --length 16 --tile 4x8"),
+        &format!("check dot {unit} --lhs fp8_e4m3 --length 16 --tile 4x8"),
+    );
+    assert_eq!(status, 0, "{said}");
+    let narrow = unit.replace("13", "12");
+    let (status, said) = piped(
+        folder.path(),
+        &format!("vectors dot {narrow} --lhs fp8_e4m3 --length 16 --tile 4x8"),
+        &format!("check dot {unit} --lhs fp8_e4m3 --length 16 --tile 4x8 --own-inputs"),
+    );
+    assert_eq!(status, 1, "{said}");
+    assert!(
+        said.contains("follows another rule: one fraction bit narrower\n"),
+        "{said}"
+    );
+    assert!(said.contains("row 0, column"), "{said}");
+    let (status, said) = piped(
+        folder.path(),
+        "vectors codes fp4_e2m1",
+        "vectors dot hopper --lhs fp8_e4m3 --tile 4x4 --trace 0",
+    );
+    assert_eq!(status, 2, "{said}");
 }

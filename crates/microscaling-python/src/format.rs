@@ -1,6 +1,7 @@
 //! Formats as Python sees them.
 
 use crate::arguments::value_error;
+use microscaling::p3109::P3109Format;
 use microscaling::{BlockFormat, ElementFormat, ScaleFormat};
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -35,6 +36,12 @@ pub(crate) struct Format(pub(crate) BlockFormat);
 impl Format {
     #[new]
     fn new(text: &str) -> PyResult<Self> {
+        if text.parse::<P3109Format>().is_ok() {
+            return Err(value_error(format!(
+                "format is {text}, elements without a scale; expected P3109Format('{text}'), or a block format such as \
+                 'mx(element={text})'"
+            )));
+        }
         text.parse().map(Self).map_err(value_error)
     }
 

@@ -30,6 +30,20 @@ mod _native {
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    /// The set of `microscaling vectors` with these arguments, as the bytes of a `.npy` file.
+    #[pyfunction]
+    fn vectors(py: Python<'_>, args: Vec<String>) -> PyResult<Vec<u8>> {
+        py.detach(|| crate::pool::run(|| microscaling_cli::vectors(&args)))
+            .map_err(crate::arguments::value_error)
+    }
+
+    /// The report of `microscaling check` with these arguments on the bytes of a `.npy` file, as JSON.
+    #[pyfunction]
+    fn check(py: Python<'_>, args: Vec<String>, dump: Vec<u8>) -> PyResult<String> {
+        py.detach(|| crate::pool::run(|| microscaling_cli::check(&args, dump)))
+            .map_err(crate::arguments::value_error)
+    }
+
     /// Runs the command line. `args` begin with the program's name; the result is the process's exit status.
     #[pyfunction]
     fn main(py: Python<'_>, args: Vec<std::ffi::OsString>) -> u8 {

@@ -59,3 +59,16 @@ def test_errors():
             call()
     with pytest.raises(TypeError, match="x is an array of <U1, expected numbers"):
         format.project("a")
+
+
+def test_elements_and_scales_of_blocks():
+    format = ms.Format("block(element=binary8p4se,scale=binary8p1uf,block_size=4)")
+    assert format.element == "binary8p4se"
+    packed = ms.pack(np.array([1.0, -224.0, 0.3, 448.0], np.float32), format)
+    codes = ms.P3109Format("binary8p4se").project(np.array([0.5, -112.0, 0.15, 224.0]))
+    np.testing.assert_array_equal(packed.codes(), codes)
+    assert ms.P3109Format("binary8p1uf").values()[packed.scales] == 2.0
+    with pytest.raises(ValueError, match=r"expected P3109Format\('binary8p4se'\)"):
+        ms.Format("binary8p4se")
+    with pytest.raises(ValueError, match="element format binary8p4ue of P3109"):
+        ms.Format("mx(element=binary8p4ue)")

@@ -14,7 +14,7 @@ mod set;
 pub use block::BlockSet;
 pub use check::{Cause, CheckReport, DumpInputs, check};
 pub use cover::Cover;
-pub use dot::{DotOperand, DotSet};
+pub use dot::{DotOperand, DotSet, TileSet, TileShape};
 pub use element::{
     CodeFormat, CodeSet, ElementOverflow, ElementRounding, ElementRule, ElementSet, InputType,
     SmallResults,

@@ -8,6 +8,7 @@ mod float;
 pub(crate) mod text;
 
 pub use block::BlockFormat;
+pub use block::conversion::{ElementConversion, ElementOverflow, ElementRounding};
 pub use block::headroom::Headroom;
 pub use block::outer_scale::OuterScale;
 pub use block::scale::{ScaleMode, SharedExpMethod};

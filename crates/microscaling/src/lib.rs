@@ -17,9 +17,9 @@ mod round;
 mod statistics;
 
 pub use format::{
-    BlockFormat, ElementFormat, FloatFormat, FormatError, Headroom, NonFinite, OuterScale,
-    ParseFormatError, ScaleFormat, ScaleMode, SharedExpMethod, Shifts, SpecialCodes, SubScales,
-    Subnormals,
+    BlockFormat, ElementConversion, ElementFormat, ElementOverflow, ElementRounding, FloatFormat,
+    FormatError, Headroom, NonFinite, OuterScale, ParseFormatError, ScaleFormat, ScaleMode,
+    SharedExpMethod, Shifts, SpecialCodes, SubScales, Subnormals,
 };
 #[doc(hidden)]
 pub use microscaling_processor::keep_freed_memory;

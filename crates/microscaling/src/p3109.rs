@@ -1,7 +1,8 @@
 //! Formats of IEEE P3109, "Arithmetic formats for machine learning", by the working group's interim report 4.0 of 28 June 2026.
 //!
 //! The report is a draft: it may not be used for claims of conformance, and later versions may differ. This module has the formats
-//! (sections 3.1, 3.2 and 4.7.6 of the report) and the projection of a number onto a format (sections 4.7.3 to 4.7.5). Every number
+//! (sections 3.1, 3.2 and 4.7.6 of the report), the projection of a number onto a format (sections 4.7.3 to 4.7.5), and blocks
+//! (`ConvertToBlockMaxAbsFinite` and `BlockDotProduct` of section 5). Every number
 //! is exact: the formats of up to 16 bits have exponents that no float type of Rust has.
 //!
 //! ```
@@ -15,10 +16,12 @@
 //! # Ok::<(), microscaling::p3109::ParseP3109Error>(())
 //! ```
 
+mod block;
 mod error;
 mod format;
 mod project;
 
+pub use block::P3109Block;
 pub use error::{P3109Error, ParseP3109Error};
 pub use format::{CodeValue, P3109Format};
 pub use project::{P3109Rounding, Projection, RandomBits, Saturation, StochasticVariant};

@@ -199,7 +199,7 @@ specs_table! {
     /// …), or a unit with your own parameters (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`). The
     /// unit sums elements and block scales apart. Default: none, which is the backend's own float32.
     accumulator: Option<Accumulation> = None,
-        value("ACCUMULATOR", "Matrix unit that sums up every product: volta … blackwell, cdna1 … cdna3, hopper_promote128 or accumulator(…)"), beyond("accumulator {}");
+        value("ACCUMULATOR", "Matrix unit that sums up every product: volta … blackwell, cdna1 … cdna3, xdna2, hopper_promote128 or accumulator(…)"), beyond("accumulator {}");
     /// The accumulator of forward products. Default: `accumulator`.
     accumulator_forward: Option<Accumulation> = None,
         value("ACCUMULATOR", "Matrix unit of forward products [default: accumulator]"), beyond("forward accumulator {}");

@@ -4,6 +4,7 @@ mod literature;
 pub(super) mod recipe;
 
 use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
+use microscaling_product::Chip;
 
 use super::suggestion;
 use super::{ElementwiseScope, MxSpecs, ResolvedSpecs, SpecsError};
@@ -22,7 +23,7 @@ impl ResolvedSpecs {
 }
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 29] = [
+const PRESETS: [Preset; 31] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -44,6 +45,8 @@ const PRESETS: [Preset; 29] = [
     ("if4", MxSpecs::if4),
     ("razer", MxSpecs::razer),
     ("hif4", MxSpecs::hif4),
+    ("bfp16ebs8", MxSpecs::bfp16ebs8),
+    ("xdna2", MxSpecs::xdna2),
     ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
     ("mxfp8_pretraining", MxSpecs::mxfp8_pretraining),
     ("mxfp6_training", MxSpecs::mxfp6_training),
@@ -218,6 +221,21 @@ impl MxSpecs {
     /// HiF4 ([`BlockFormat::HIF4`]), else as [`mx4`](Self::mx4).
     pub fn hif4() -> Self {
         Self::of(BlockFormat::HIF4)
+    }
+
+    /// The block floating point of AMD's XDNA2 ([`BlockFormat::BFP16EBS8`]), else as [`mx4`](Self::mx4). Numbers are rounded toward −∞, with
+    /// any rounding of the specs.
+    pub fn bfp16ebs8() -> Self {
+        Self::of(BlockFormat::BFP16EBS8)
+    }
+
+    /// [`bfp16ebs8`](Self::bfp16ebs8) with the sums of the chip ([`Chip::Xdna2`]): exact sums of 8 products, which are added up in
+    /// float32.
+    pub fn xdna2() -> Self {
+        Self {
+            accumulator: Some(Chip::Xdna2.into()),
+            ..Self::bfp16ebs8()
+        }
     }
 
     /// [`mxfp4`](Self::mxfp4) with stochastic rounding and a random Hadamard transform in blocks of 64 in gradient products.

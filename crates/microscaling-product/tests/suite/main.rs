@@ -10,6 +10,7 @@ mod accumulator_files;
 mod accumulators;
 #[path = "../../../microscaling/tests/suite/float_state.rs"]
 mod float_state;
+mod npu;
 mod product;
 #[cfg(feature = "rayon")]
 mod threads;

@@ -19,6 +19,8 @@ allowed values. Several threads share the work on large arrays (`RAYON_NUM_THREA
 lock.
 """
 
+import io
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -34,6 +36,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "bfloat",
+    "check",
     "dot",
     "fp",
     "hadamard",
@@ -43,6 +46,7 @@ __all__ = [
     "quantize_",
     "statistics",
     "unpack",
+    "vectors",
 ]
 
 
@@ -207,3 +211,43 @@ def hadamard(
     by their index along the axis (`seed`), the same ones for every block (bit i of `signs` is set for a minus of element i), or none.
     """
     return _arrays.changed(x, lambda copy: _native.hadamard_(copy, block_size, axis, seed, signs, inverse))
+
+
+def vectors(kind: str, format: str, **options: Any) -> np.ndarray:
+    """Test vectors for hardware: the array of a set, with a field for each input and output.
+
+    `kind` is `"codes"`, `"elements"`, `"blocks"` or `"dot"`; for `"dot"`, `format` is an accumulator. The options are those of
+    `microscaling vectors`: `rounding="down"`, `flush_outputs=True`, `lhs="fp8_e4m3"`, `limit=100`.
+
+    >>> vectors("elements", "fp4_e2m1", rounding="odd", limit=2)["code"].tolist()
+    [0, 8]
+    """
+    return np.load(io.BytesIO(bytes(_native.vectors(_arguments(kind, format, options)))))
+
+
+def check(kind: str, format: str, dump: np.ndarray, **options: Any) -> dict[str, Any]:
+    """Compares a device's outputs with a set of vectors, and names the rule that the device follows: the report of `microscaling check` as a
+    dict.
+
+    `dump` is an array like that of `vectors`, with all fields or with the outputs alone. The options say the rule that the device should
+    follow; with `own_inputs=True` the inputs are the dump's.
+
+    >>> report = check("elements", "fp8_e4m3", vectors("elements", "fp8_e4m3", rounding="nearest"))
+    >>> report["rules"]
+    ['ties away from zero']
+    """
+    file = io.BytesIO()
+    np.save(file, np.ascontiguousarray(dump))
+    return json.loads(_native.check(_arguments(kind, format, options), file.getvalue()))
+
+
+def _arguments(kind: str, format: str, options: Mapping[str, Any]) -> list[str]:
+    """The words of a command line."""
+    words = [kind, str(format)]
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(flag)
+        elif value is not False and value is not None:
+            words += [flag, str(value)]
+    return words

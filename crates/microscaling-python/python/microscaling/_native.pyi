@@ -7,6 +7,9 @@ import numpy as np
 
 __version__: str
 
+def vectors(args: Sequence[str]) -> bytes: ...
+def check(args: Sequence[str], dump: bytes) -> str: ...
+
 class Format:
     def __new__(cls, text: str) -> Format: ...
     @staticmethod

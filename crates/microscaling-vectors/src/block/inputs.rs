@@ -2,6 +2,7 @@
 
 use super::model::BlockModel;
 use crate::choice::Dice;
+use crate::element::format::CodePlan;
 use crate::element::input::ExactInput;
 use crate::element::modes::ElementRounding;
 use microscaling::NonFinite;
@@ -126,7 +127,7 @@ impl BlockMaker<'_> {
         let ordinary = self.random(0);
         self.push(ordinary.iter().map(|pattern| pattern & !sign).collect());
         self.push(ordinary.iter().map(|pattern| pattern | sign).collect());
-        if self.model.format.non_finite == NonFinite::OfBlock {
+        if self.model.format.non_finite != NonFinite::Kept {
             for abs in [infinity, infinity | (normal / 2), infinity | 1] {
                 for pattern in [abs, abs | sign] {
                     for at in [0, length - 1] {
@@ -219,6 +220,13 @@ impl BlockMaker<'_> {
 
     /// Elements half-way between two codes, under a scale that the largest code of the first element fixes.
     fn ties(&mut self) {
+        if let (Some(plan), 1, false) = (
+            self.model.element,
+            self.length,
+            self.model.format.has_exponent(),
+        ) {
+            self.ties_of_single_elements(plan);
+        }
         let Some(plan) = self.model.element.filter(|_| self.length > 1) else {
             return self.found_ties();
         };
@@ -235,6 +243,40 @@ impl BlockMaker<'_> {
                 block.push(self.pattern(tie));
             }
             self.push(block);
+        }
+        // The better one of two scales may be the other one.
+        if self.model.format.four_over_six {
+            self.found_ties();
+        }
+    }
+
+    /// [`ties`](Self::ties) of blocks of one element, whose scale is a float: its numbers are near the largest one.
+    fn ties_of_single_elements(&mut self, plan: CodePlan) {
+        let value = |code: u64| {
+            let (significand, exponent) = plan.number(code);
+            significand as f64 * 2.0_f64.powi(exponent)
+        };
+        let Some(scale) = self.model.format.scale.float() else {
+            return;
+        };
+        let codes = 1_u32 << scale.bits().min(9).saturating_sub(1);
+        let mut found = Vec::new();
+        for scale in (1..codes).map(|code| f64::from(scale.decode(code))) {
+            for code in plan.largest.saturating_sub(8)..plan.largest {
+                let tie = self.pattern((value(code) + value(code + 1)) / 2.0 * scale);
+                let x = [self.model.input.to_f32(tie)];
+                let of = |rounding| {
+                    let packed = self.model.packed(&self.model.format, &x, rounding);
+                    packed.map_or(Vec::new(), |packed| packed.elements().to_vec())
+                };
+                if of(ElementRounding::TiesToEven) != of(ElementRounding::TiesToAway) {
+                    found.push(tie);
+                }
+            }
+        }
+        let step = (found.len() / OF_TIES).max(1);
+        for tie in found.into_iter().step_by(step) {
+            self.push(vec![tie]);
         }
     }
 

@@ -6,7 +6,10 @@ use crate::element::input::{ExactInput, InputType};
 use crate::element::modes::ElementRounding;
 use crate::element::rule::ElementRule;
 use crate::error::VectorsError;
-use microscaling::{BlockFormat, PackError, Packed, QuantizeError, Rounder, ScaleMode, Subnormals};
+use microscaling::{
+    BlockFormat, ElementConversion, PackError, Packed, QuantizeError, Rounder, ScaleMode,
+    Subnormals,
+};
 
 /// A change of scales by a neighbouring rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +59,10 @@ impl BlockModel {
         format
             .validate()
             .map_err(|error| PackError::from(QuantizeError::from(error)))?;
-        let is_modelled = format.is_element_times_scale() && !format.tensor_scale && !format.eden;
+        let is_modelled = format.is_element_times_scale()
+            && !format.has_fixed_steps()
+            && !format.tensor_scale
+            && !format.eden;
         let plan = CodeFormat::Element(format.element)
             .plan()
             .ok()
@@ -121,14 +127,14 @@ impl BlockModel {
         Packed::encode(*format, x, &shape, axis, rounder)
     }
 
-    /// Whether the library has the rule of elements.
-    pub(super) fn is_of_library(rule: &ElementRule) -> bool {
+    /// The format with this rule of elements, if the library has it.
+    pub(super) fn of_library(&self, rule: &ElementRule) -> Option<BlockFormat> {
         let rounding = [
             ElementRounding::TiesToEven,
             ElementRounding::TiesToAway,
             ElementRounding::TowardZero,
         ];
-        rounding.iter().any(|rounding| {
+        let is_of_caller = rounding.iter().any(|rounding| {
             let library = ElementRule {
                 rounding: *rounding,
                 flush_inputs: rule.flush_inputs,
@@ -136,7 +142,17 @@ impl BlockModel {
                 ..ElementRule::default()
             };
             *rule == library
-        })
+        });
+        let format = BlockFormat {
+            conversion: match is_of_caller {
+                true => ElementConversion::LIBRARY,
+                false => rule.conversion()?,
+            },
+            ..self.format
+        };
+        let flushes = self.format.subnormals == Subnormals::FlushElements;
+        let is_flushed = !flushes || rule.flush_inputs || self.format.shifts.is_some();
+        (is_flushed && format.validate().is_ok()).then_some(format)
     }
 
     /// The outputs for a block.
@@ -161,8 +177,16 @@ impl BlockModel {
                 .collect(),
             _ => x.clone(),
         };
+        let of_library = self.of_library(&rule.element);
+        let format = BlockFormat {
+            conversion: of_library.map_or(ElementConversion::LIBRARY, |own| own.conversion),
+            ..format
+        };
         let packed = self.packed(&format, &numbers, rule.element.rounding)?;
         let Some(plan) = &self.element else {
+            if of_library.is_some() {
+                return Ok(Self::codes(packed));
+            }
             let lose = rule.element.lose_negative_zero;
             let sign = 1 << (self.format.element_bits() - 1);
             return Ok(Self::codes(
@@ -170,7 +194,7 @@ impl BlockModel {
             ));
         };
         let changed = !matches!(rule.scale, ScaleChange::None | ScaleChange::Mode(_));
-        if Self::is_of_library(&rule.element) && !changed {
+        if of_library.is_some() && !changed {
             return Ok(Self::codes(packed));
         }
         let mut scales = packed.scales().to_vec();
@@ -301,7 +325,11 @@ impl BlockModel {
             None => f32::from_bits(code),
         };
         let reciprocal = 1.0 / scale;
-        let scaled = if reciprocal.is_finite() {
+        let divides = self.format.scale_mode == ScaleMode::MaxAbsFinite;
+        if scale == 0.0 {
+            return Some(InputType::Float32.number(0.0_f32.copysign(x).to_bits()));
+        }
+        let scaled = if reciprocal.is_finite() && !divides {
             x * reciprocal
         } else {
             x / scale

@@ -17,7 +17,7 @@ pub(super) fn neighbours(
         .or_else(|| CodeFormat::Element(model.format.element).plan().ok());
     let elements = neighbouring_rules(&rule.element, plan.as_ref());
     let elements = elements.into_iter().filter(|(neighbour, element)| {
-        let of_library = BlockModel::is_of_library(element) || neighbour.field == "negative zero";
+        let of_library = model.of_library(element).is_some() || neighbour.field == "negative zero";
         model.element.is_some() || of_library
     });
     let mut found: Vec<(NeighbouringRule, BlockConversion)> = elements

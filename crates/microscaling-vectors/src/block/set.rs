@@ -57,7 +57,18 @@ impl BlockSet {
     ) -> Result<Self, VectorsError> {
         rule.validate()?;
         let model = BlockModel::new(format, input)?;
-        if model.element.is_none() && !BlockModel::is_of_library(&rule) {
+        let own = ElementRule::of(&format);
+        // Microexponents flush inputs by themselves.
+        let has_own = own != ElementRule::default() && format.shifts.is_none();
+        if has_own && rule != ElementRule::default() {
+            let allowed = format!(
+                "no options beside the format's own rule, {}",
+                own.describe()
+            );
+            return Err(VectorsError::option("rule", rule.describe(), allowed));
+        }
+        let rule = if has_own { own } else { rule };
+        if model.element.is_none() && model.of_library(&rule).is_none() {
             let got = rule.describe();
             let allowed = "rounding even, nearest or floor, and no other switch than flushed inputs: the elements of this format have more \
                            than one scale, or a table";

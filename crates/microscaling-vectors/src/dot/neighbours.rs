@@ -92,11 +92,18 @@ pub(super) fn neighbours(
         .collect()
 }
 
+/// Promotions that are tried where a rule has none.
+const ADDED: [usize; 6] = [16, 32, 64, 128, 256, 512];
+
 /// Promotions at other places.
 fn promotions(rule: &DotRule, operands: [DotOperand; 2]) -> Vec<Neighbour> {
     let mut found = Vec::new();
     let every = rule.accumulator.promote_every;
     if every == 0 {
+        for every in ADDED {
+            let name = format!("promotion every {every} elements, where there is none");
+            found.push(("promotion", name, DotChange::PromoteEvery(every)));
+        }
         return found;
     }
     let mut add = |name: String, change| found.push(("promotion", name, change));
@@ -153,6 +160,18 @@ fn sums(order: Order) -> Vec<Neighbour> {
         ("sums one mantissa bit wider", m + 1, output.rounding()),
     ] {
         if let Ok(to) = SumFormat::new(e, m, rounding) {
+            found.push(("sums", name.to_owned(), DotChange::Output(to)));
+        }
+    }
+    for (name, to) in [
+        ("sums in float32, rounded half to even", SumFormat::F32_RNE),
+        ("sums in float32, rounded toward zero", SumFormat::F32_RZ),
+    ] {
+        // One of the other neighbours may be the same rule.
+        let is_new = !found
+            .iter()
+            .any(|(.., change)| *change == DotChange::Output(to));
+        if is_new {
             found.push(("sums", name.to_owned(), DotChange::Output(to)));
         }
     }

@@ -1,7 +1,7 @@
 //! The codes of operands.
 
 use crate::error::VectorsError;
-use microscaling::{BlockFormat, ElementFormat};
+use microscaling::{BlockFormat, ElementFormat, NonFinite};
 use microscaling_product::{OperandKind, OperandType, ScaleType};
 use std::fmt;
 use std::str::FromStr;
@@ -115,9 +115,11 @@ impl DotOperand {
         }
     }
 
-    /// Whether an element code may be an operand: the most negative integer may not.
+    /// Whether an element code may be an operand: the most negative integer may not, but in a format that gives it to elements.
     pub(super) fn allows(self, code: u64) -> bool {
         let element = self.element();
-        !(element.is_integer() && code == 1 << (element.bits() - 1))
+        let gives_all =
+            matches!(self, Self::Blocks(format) if format.non_finite == NonFinite::TopExponent);
+        gives_all || !(element.is_integer() && code == 1 << (element.bits() - 1))
     }
 }

@@ -1,8 +1,8 @@
 //! Codes of a format of any family.
 
 use crate::error::VectorsError;
+use microscaling::ElementFormat;
 use microscaling::p3109::{CodeValue, P3109Format};
-use microscaling::{ElementFormat, SpecialCodes};
 use std::fmt;
 use std::str::FromStr;
 
@@ -159,18 +159,6 @@ fn element_plan(format: ElementFormat) -> CodePlan {
     let half = 1_u32 << (bits - 1);
     let is_number = |code: &u32| format.decode(*code).is_finite();
     let largest = (0..half).rev().find(is_number).unwrap_or(0);
-    // Formats of many bits have no special codes, and nothing to look for.
-    let codes = if matches!(format.special_codes(), None | Some(SpecialCodes::None)) {
-        0
-    } else {
-        2 * half
-    };
-    let infinity = (0..codes).find(|code| format.decode(*code).is_infinite());
-    // A quiet NaN where there is one: the highest bit of the mantissa is set.
-    let quiet = infinity
-        .filter(|_| mantissa_bits > 0)
-        .map(|infinity| infinity | 1 << (mantissa_bits - 1));
-    let nan = quiet.or_else(|| (0..codes).find(|code| format.decode(*code).is_nan()));
     let integer = format.is_integer();
     let top = match integer {
         true => 1 << mantissa_bits,
@@ -188,8 +176,8 @@ fn element_plan(format: ElementFormat) -> CodePlan {
             SignKind::Magnitude
         },
         negative_zero: format.has_negative_zero(),
-        nan,
-        infinity: infinity.map(u64::from),
+        nan: format.nan_code(),
+        infinity: format.infinity_code().map(u64::from),
         subnormals: !integer,
         is_p3109: false,
     }

@@ -1,7 +1,7 @@
 //! The neighbours of a rule.
 
-use super::format::CodePlan;
-use super::modes::{ElementOverflow, ElementRounding};
+use super::format::{CodePlan, SignKind};
+use super::modes::{ElementOverflow, ElementRounding, InWords, OVERFLOWS};
 use super::rule::{ElementRule, SmallResults};
 use crate::set::NeighbouringRule;
 use microscaling::p3109::{CodeValue, StochasticVariant};
@@ -69,9 +69,14 @@ fn of_codes(
     plan: &CodePlan,
     found: &mut Vec<(&'static str, String, ElementRule)>,
 ) {
-    for overflow in ElementOverflow::ALL {
+    let overflows = OVERFLOWS
+        .into_iter()
+        .filter(|_| rule.overflow != ElementOverflow::Renormalize);
+    for overflow in overflows {
+        // Without Inf there is NaN, which is a rule of its own. An unsigned format of P3109 has NaN for negative numbers alone.
         let without_infinity = overflow == ElementOverflow::Infinity && plan.infinity.is_none();
-        if !(without_infinity && plan.nan.is_some()) {
+        let is_own = plan.is_p3109 && plan.sign == SignKind::Unsigned;
+        if !(without_infinity && plan.nan.is_some()) || is_own {
             found.push((
                 "overflow",
                 overflow.words().to_owned(),

@@ -5,6 +5,7 @@ use super::input::ExactInput;
 use super::modes::{ElementOverflow, ElementRounding};
 use crate::error::VectorsError;
 use microscaling::p3109::StochasticVariant;
+use microscaling::{BlockFormat, ElementConversion, Subnormals};
 
 /// The treatment of results below the smallest normal number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,50 @@ impl Default for ElementRule {
 }
 
 impl ElementRule {
+    /// The rule of a block format's elements.
+    pub fn of(format: &BlockFormat) -> Self {
+        let ElementConversion {
+            rounding,
+            random_bits,
+            overflow,
+            flush_outputs,
+            negative_zero,
+        } = format.conversion;
+        Self {
+            rounding: rounding.unwrap_or(ElementRounding::TiesToEven),
+            random_bits,
+            overflow,
+            flush_inputs: format.subnormals == Subnormals::FlushElements,
+            small: match flush_outputs {
+                true => SmallResults::FlushedAfterRounding,
+                false => SmallResults::Kept,
+            },
+            lose_negative_zero: !negative_zero,
+            top_binade_saturates: false,
+        }
+    }
+
+    /// The conversion of a block format; `None` for a rule that no format has, and for random words that are inputs.
+    pub(crate) fn conversion(&self) -> Option<ElementConversion> {
+        let Self {
+            rounding,
+            random_bits: _,
+            overflow,
+            flush_inputs: _,
+            small,
+            lose_negative_zero,
+            top_binade_saturates,
+        } = *self;
+        let is_known = small != SmallResults::FlushedBeforeRounding && !top_binade_saturates;
+        (is_known && !rounding.is_stochastic()).then_some(ElementConversion {
+            rounding: Some(rounding),
+            overflow,
+            flush_outputs: small == SmallResults::FlushedAfterRounding,
+            negative_zero: !lose_negative_zero,
+            ..ElementConversion::LIBRARY
+        })
+    }
+
     /// The fields as a text.
     pub(crate) fn describe(&self) -> String {
         let Self {
@@ -92,6 +137,13 @@ impl ElementRule {
 
     /// Whether numbers beyond the largest one have another code than that.
     pub(crate) fn check_overflow(&self, plan: &CodePlan) -> Result<(), VectorsError> {
+        if self.overflow == ElementOverflow::Renormalize {
+            return Err(VectorsError::option(
+                "overflow",
+                self.overflow,
+                ElementOverflow::NAMES.join(", "),
+            ));
+        }
         let has_special = plan.nan.is_some() || plan.infinity.is_some();
         match has_special || self.overflow == ElementOverflow::Saturate {
             true => Ok(()),
@@ -175,7 +227,9 @@ impl ElementRule {
 
     fn of_infinity(&self, plan: &CodePlan, negative: bool) -> u32 {
         match self.overflow {
-            ElementOverflow::Saturate => Self::extreme(plan, negative),
+            ElementOverflow::Saturate | ElementOverflow::Renormalize => {
+                Self::extreme(plan, negative)
+            }
             ElementOverflow::Propagate if plan.infinity.is_none() && plan.is_p3109 => {
                 Self::extreme(plan, negative)
             }
@@ -189,19 +243,17 @@ impl ElementRule {
 
     fn of_overflow(&self, plan: &CodePlan, negative: bool) -> u32 {
         match self.overflow {
-            ElementOverflow::Saturate | ElementOverflow::Propagate => Self::extreme(plan, negative),
+            ElementOverflow::Saturate
+            | ElementOverflow::Propagate
+            | ElementOverflow::Renormalize => Self::extreme(plan, negative),
             ElementOverflow::Nan => plan.nan.unwrap_or_else(|| Self::extreme(plan, negative)),
             ElementOverflow::Infinity => {
-                let stays = match (self.rounding, negative) {
-                    (ElementRounding::TowardZero, _) => true,
-                    (ElementRounding::TowardNegative, false)
-                    | (ElementRounding::TowardPositive, true) => true,
-                    // P3109 has this exception.
-                    (ElementRounding::ToOdd, false) => {
-                        plan.sign == SignKind::Unsigned && plan.infinity.is_some()
-                    }
-                    _ => false,
-                };
+                // P3109 has this exception.
+                let is_exception = self.rounding == ElementRounding::ToOdd
+                    && !negative
+                    && plan.sign == SignKind::Unsigned
+                    && plan.infinity.is_some();
+                let stays = self.rounding.stays_finite(negative) || is_exception;
                 if stays {
                     Self::extreme(plan, negative)
                 } else {
@@ -284,6 +336,14 @@ impl Place {
             ElementRounding::TiesToEven => self.half().is_gt() || (self.half().is_eq() && is_odd),
             ElementRounding::TiesToAway => self.half().is_ge(),
             ElementRounding::TiesToZero => self.half().is_gt(),
+            ElementRounding::TiesToOdd => self.half().is_gt() || (self.half().is_eq() && !is_odd),
+            ElementRounding::TiesTowardPositive => {
+                self.half().is_gt() || (self.half().is_eq() && !negative)
+            }
+            ElementRounding::TiesTowardNegative => {
+                self.half().is_gt() || (self.half().is_eq() && negative)
+            }
+            ElementRounding::AwayFromZero => true,
             ElementRounding::TowardZero => false,
             ElementRounding::TowardPositive => !negative,
             ElementRounding::TowardNegative => negative,

@@ -7,6 +7,7 @@ mod forms;
 mod golden;
 mod independent;
 mod sums;
+mod tiles;
 
 use microscaling_vectors::{
     CheckReport, DumpInputs, DumpPart, DumpReader, VectorForm, VectorSet, VectorWriter, check,

@@ -1,6 +1,7 @@
 //! Block formats: one description of them all.
 
 mod constants;
+pub(super) mod conversion;
 pub(super) mod headroom;
 pub(super) mod outer_scale;
 pub(super) mod scale;
@@ -10,8 +11,8 @@ pub(super) mod sub_scales;
 mod validate;
 
 use crate::format::{
-    ElementFormat, Headroom, NonFinite, OuterScale, ScaleFormat, ScaleMode, SharedExpMethod,
-    Shifts, SubScales, Subnormals,
+    ElementConversion, ElementFormat, Headroom, NonFinite, OuterScale, ScaleFormat, ScaleMode,
+    SharedExpMethod, Shifts, SubScales, Subnormals,
 };
 use crate::round::bits;
 
@@ -60,14 +61,20 @@ use crate::round::bits;
 /// `BFP16`, …), or a family with parameters:
 /// * `mx(element=int4,block_size=16,scale_mode=rceil)`, where all but the element may be left out: `block_size`
 ///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`;
+/// * `bfp16ebs8(rounding=even)`, where omitted parameters are as in [`BFP16EBS8`](Self::BFP16EBS8): `bit_width`, `block_size`,
+///   `rounding`;
 /// * `bfp(bit_width=12,block_size=16)`, where omitted parameters are as in `bfp16`;
 /// * `microexponent(bit_width=13,block_size=32,sub_block_size=4,shift_bits=2)`, else as in `mx9`;
 /// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`; a field that is left out has the value
 ///   of `nvfp4`. With `block_size` or `scale` it is a `block` without subnormal scales: `nvfp4(block_size=32,scale=ue5m3)`;
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
 ///   [`ScaleFormat`]. Optional parameters are `block_size` (32), `square` and `headroom`. With
-///   `e8m0`, `scale_mode` is optional, too; with a float, `tensor_scale`, `subnormal_scales` (true), `four_over_six`,
+///   `e8m0`, `scale_mode` is optional, too; with a float, `scale_mode=max_abs_finite`, `non_finite=elements`, `tensor_scale`, `subnormal_scales` (true), `four_over_six`,
 ///   `sub_scales`, `eden`, `outer_size` and `outer_scale` (float32) are.
+///
+/// `mx` and `block` have the switches of hardware, too, see [`ElementConversion`]: `rounding`, `random_bits`, `overflow` (saturate,
+/// infinity, nan), `flush_inputs`, `flush_outputs`, `negative_zero` (true). Elements and scales may be formats of P3109, such as
+/// `binary8p4se` and `binary8p1uf`.
 ///
 /// `block` and `sub_block` are understood too.
 ///
@@ -98,7 +105,8 @@ pub struct BlockFormat {
     pub square: bool,
     /// Format of a block's scale.
     pub scale: ScaleFormat,
-    /// How a scale that is a power of two follows from the magnitudes.
+    /// How a scale that is a power of two follows from the magnitudes; [`MaxAbsFinite`](ScaleMode::MaxAbsFinite) is of scales that are
+    /// floats.
     pub scale_mode: ScaleMode,
     /// Whether the elements of a block share a scale at all.
     pub shared_exp_method: SharedExpMethod,
@@ -134,6 +142,8 @@ pub struct BlockFormat {
     pub subnormals: Subnormals,
     /// The effect of NaN and Inf on their block.
     pub non_finite: NonFinite,
+    /// Switches of hardware: rounding modes, overflow, subnormal elements and −0.
+    pub conversion: ElementConversion,
 }
 
 impl BlockFormat {
@@ -185,6 +195,7 @@ impl BlockFormat {
             outer: None,
             subnormals: Subnormals::Kept,
             non_finite: NonFinite::OfBlock,
+            conversion: ElementConversion::LIBRARY,
         }
     }
 
@@ -196,15 +207,17 @@ impl BlockFormat {
     /// Whether elements are a sign and a magnitude in steps that the block's exponent fixes, as in microexponents and block floating
     /// point.
     pub const fn has_fixed_steps(&self) -> bool {
-        self.shifts.is_some() || matches!(self.non_finite, NonFinite::Kept)
+        self.shifts.is_some() || matches!(self.non_finite, NonFinite::Kept | NonFinite::TopExponent)
     }
 
     /// Whether every number is an element times the scale of its block, beside a tensor scale. Sub-scales, shifts, outer scales, a
-    /// scale for each element, and elements by tables are not such formats.
+    /// scale for each element, block floating point, and elements by tables are not such formats. `bfp16ebs8` is one, but for blocks with
+    /// NaN or Inf.
     pub fn is_element_times_scale(&self) -> bool {
         let is_shared = self.shared_exp_method == SharedExpMethod::Max;
         let is_alone = self.sub_scales.is_none() && self.outer.is_none();
-        is_shared && is_alone && !self.has_fixed_steps() && !self.element.is_table()
+        let is_product = !self.has_fixed_steps() || self.non_finite == NonFinite::TopExponent;
+        is_shared && is_alone && is_product && !self.element.is_table()
     }
 
     /// Whether this is an [MX format](Self::mx), with any parameters: powers of two for scales, and elements of any format.
@@ -307,11 +320,12 @@ impl BlockFormat {
         f64::from(self.element_bits()) + scale_bits + outer_bits
     }
 
-    /// Q: the largest magnitude of a block in units of its scale.
+    /// Q: the largest magnitude of a block in units of its scale; 1 in scale mode `max_abs_finite`.
     pub const fn largest_unit(&self) -> f32 {
-        match self.sub_scales {
-            Some(_) => 4.0 * self.element.max(),
-            None => self.element.max(),
+        match (self.sub_scales, self.scale_mode) {
+            (Some(_), _) => 4.0 * self.element.max(),
+            (None, ScaleMode::MaxAbsFinite) => 1.0,
+            (None, _) => self.element.max(),
         }
     }
 

@@ -1,6 +1,9 @@
 //! Datasheets: block formats in words and numbers.
 
-use super::{BlockFormat, ElementFormat, NonFinite, SharedExpMethod, Shifts, Subnormals};
+use super::{
+    BlockFormat, ElementConversion, ElementFormat, ElementOverflow, NonFinite, SharedExpMethod,
+    Shifts, Subnormals,
+};
 use crate::round::bits;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -35,6 +38,13 @@ impl BlockFormat {
         rows.push(("bits of an element", bits));
         match self.has_fixed_steps() {
             false => self.element.rows(&mut rows),
+            true if self.non_finite == NonFinite::TopExponent => rows.push((
+                "element",
+                format!(
+                    "two's complement of {} bits, in steps that the scale fixes",
+                    self.element_bits()
+                ),
+            )),
             true => rows.push((
                 "element",
                 format!(
@@ -54,7 +64,38 @@ impl BlockFormat {
             (false, true) => self.rows_of_exponent(&mut rows),
             (false, false) => self.rows_of_float_scale(&mut rows),
         }
+        self.rows_of_conversion(&mut rows);
         rows
+    }
+
+    /// The switches of hardware that differ from the library.
+    fn rows_of_conversion(&self, rows: &mut Vec<(&'static str, String)>) {
+        let ElementConversion {
+            rounding,
+            random_bits,
+            overflow,
+            flush_outputs,
+            negative_zero,
+        } = self.conversion;
+        if let Some(rounding) = rounding {
+            rows.push(("rounding", rounding.to_string()));
+        }
+        if random_bits != ElementConversion::LIBRARY.random_bits {
+            rows.push(("random bits", random_bits.to_string()));
+        }
+        if overflow != ElementOverflow::Saturate {
+            rows.push(("overflow", overflow.to_string()));
+        }
+        let flush_inputs = self.subnormals == Subnormals::FlushElements;
+        if flush_inputs && !self.has_fixed_steps() {
+            rows.push(("float32 subnormals", "count as zero".to_string()));
+        }
+        if flush_outputs {
+            rows.push(("subnormal elements", "become zero".to_string()));
+        }
+        if !negative_zero {
+            rows.push(("−0", "becomes 0".to_string()));
+        }
     }
 
     fn rows_of_exponent(&self, rows: &mut Vec<(&'static str, String)>) {
@@ -112,7 +153,10 @@ impl BlockFormat {
             (Some(_), _) => {
                 "the exponent of amax; a shift is the distance to the exponent of the sub-block's amax"
             }
-            (None, NonFinite::OfBlock) => "the exponent of amax",
+            (None, NonFinite::OfBlock | NonFinite::Elements) => "the exponent of amax",
+            (None, NonFinite::TopExponent) => {
+                "the exponent of amax; one more where an element would be above the largest number, and all elements are rounded again"
+            }
             (None, NonFinite::Kept) => "the exponent of the largest finite magnitude",
         };
         rows.push(("scale rule", rule.to_string()));
@@ -120,7 +164,11 @@ impl BlockFormat {
             rows.push(("float32 subnormals", "count as zero".to_string()));
         }
         rows.push(match self.non_finite {
-            NonFinite::OfBlock => nan_blocks(),
+            NonFinite::OfBlock | NonFinite::Elements => nan_blocks(),
+            NonFinite::TopExponent => (
+                "NaN and Inf",
+                "the block has the exponent 255: ±Inf is ±2^128, NaN ±1.5 · 2^128".to_string(),
+            ),
             NonFinite::Kept => (
                 "NaN and Inf",
                 "pass unchanged; there is no code for them".to_string(),
@@ -204,6 +252,11 @@ impl BlockFormat {
         if self.eden {
             let text = "stochastic rounding is MS-EDEN: elements half to even, corrected scales stochastically";
             rows.push(("stochastic rounding", text.to_string()));
+        }
+        if self.non_finite == NonFinite::Elements {
+            let text = "are elements, which the scale does not count";
+            rows.push(("NaN and Inf", text.to_string()));
+            return;
         }
         rows.push(match (self.tensor_scale, self.outer) {
             (true, _) => {

@@ -2,6 +2,7 @@
 
 mod kind;
 mod named;
+mod p3109;
 pub(crate) mod places;
 mod special_codes;
 pub(crate) mod table;
@@ -79,8 +80,9 @@ impl ElementFormat {
     ///
     /// # Errors
     /// [`FormatError::Element`] names the argument that is out of range:
-    /// * `exponent_bits`: 1 to 8, with [`Ieee`](SpecialCodes::Ieee) at least 2;
-    /// * `mantissa_bits`: 0 to 10, with [`Nan`](SpecialCodes::Nan) at least 1, and at most 16 bits together with sign
+    /// * `exponent_bits`: 1 to 8, with [`Ieee`](SpecialCodes::Ieee), [`Extended`](SpecialCodes::Extended) and
+    ///   [`NanInf`](SpecialCodes::NanInf) at least 2;
+    /// * `mantissa_bits`: 0 to 10, with [`Nan`](SpecialCodes::Nan) and [`NanInf`](SpecialCodes::NanInf) at least 1, and at most 16 bits together with sign
     ///   and exponent;
     /// * `bias`: the smallest normal number is 2^−126 to 1, the largest number at least 1 and less than 2^128.
     pub const fn float(
@@ -92,6 +94,8 @@ impl ElementFormat {
         let (least_exponent, least_mantissa) = match specials {
             SpecialCodes::Ieee => (2, 0),
             SpecialCodes::Nan => (1, 1),
+            SpecialCodes::NanInf => (2, 1),
+            SpecialCodes::Extended => (2, 0),
             SpecialCodes::None | SpecialCodes::Fnuz => (1, 0),
         };
         if exponent_bits < least_exponent || exponent_bits > 8 {
@@ -119,7 +123,10 @@ impl ElementFormat {
         }
         // The largest exponent field of a number.
         let top = (1 << exponent_bits)
-            - if matches!(specials, SpecialCodes::Ieee) {
+            - if matches!(specials, SpecialCodes::Ieee)
+                || matches!(specials, SpecialCodes::Extended) && mantissa_bits == 0
+                || matches!(specials, SpecialCodes::NanInf) && mantissa_bits == 1
+            {
                 2
             } else {
                 1
@@ -248,17 +255,7 @@ impl ElementFormat {
         match self.kind() {
             Kind::Fixed => self.emin as i32,
             Kind::Table(tables) => bits::exponent(tables.0[0].max()),
-            Kind::Float {
-                exponent_bits,
-                specials,
-            } => {
-                let top = if matches!(specials, SpecialCodes::Ieee) {
-                    2
-                } else {
-                    1
-                };
-                (1 << exponent_bits) - top - self.bias()
-            }
+            Kind::Float { .. } => (self.largest_code() >> self.mantissa_bits) as i32 - self.bias(),
         }
     }
 
@@ -278,14 +275,8 @@ impl ElementFormat {
             return f32::from_bits(tables.0[0].max());
         }
         // The significand counts units of 2^-mantissa_bits.
-        let top = match self.kind() {
-            Kind::Float {
-                specials: SpecialCodes::Nan,
-                ..
-            } => 2,
-            _ => 1,
-        };
-        let significand: u32 = (2 << self.mantissa_bits) - top;
+        let implicit = 1 << self.mantissa_bits;
+        let significand: u32 = implicit | (self.largest_code() & (implicit - 1));
         let significand = (significand as f32).to_bits();
         f32::from_bits(bits::scale(
             significand,
@@ -307,7 +298,9 @@ impl ElementFormat {
         match self.kind() {
             Kind::Fixed => false,
             Kind::Table(tables) => tables.have_negative_zeros(),
-            Kind::Float { specials, .. } => !matches!(specials, SpecialCodes::Fnuz),
+            Kind::Float { specials, .. } => {
+                !matches!(specials, SpecialCodes::Fnuz | SpecialCodes::Extended)
+            }
         }
     }
 
@@ -330,11 +323,7 @@ impl ElementFormat {
             return f32::from_bits(tables.0[0].number(code & mask));
         }
         let mantissa_bits = self.mantissa_bits as i32;
-        let Kind::Float {
-            exponent_bits,
-            specials,
-        } = self.kind()
-        else {
+        let Kind::Float { exponent_bits, .. } = self.kind() else {
             let unused = 32 - self.bits();
             let steps = ((code << unused) as i32) >> unused;
             // At most 16 bits and a power of two: exact, and never subnormal.
@@ -344,20 +333,17 @@ impl ElementFormat {
         let sign = if negative { bits::SIGN } else { 0 };
         let field = (code >> mantissa_bits) & ((1 << exponent_bits) - 1);
         let mantissa = code & ((1 << mantissa_bits) - 1);
-        let top = field == (1 << exponent_bits) - 1;
-        let special = match specials {
-            SpecialCodes::None => false,
-            SpecialCodes::Ieee => top,
-            SpecialCodes::Nan => top && mantissa == (1 << mantissa_bits) - 1,
-            SpecialCodes::Fnuz => negative && field == 0 && mantissa == 0,
+        let magnitude = code & ((1 << (self.bits() - 1)) - 1);
+        let is_infinite = match self.infinity_code() {
+            Some(infinity) => magnitude == infinity,
+            None => false,
         };
-        if special {
-            let inf = matches!(specials, SpecialCodes::Ieee) && mantissa == 0;
-            return f32::from_bits(if inf {
-                sign | bits::INFINITY
-            } else {
-                bits::NAN
-            });
+        if is_infinite {
+            return f32::from_bits(sign | bits::INFINITY);
+        }
+        let is_negative_zero = negative && magnitude == 0;
+        if magnitude > self.largest_code() || is_negative_zero && !self.has_negative_zero() {
+            return f32::from_bits(bits::NAN);
         }
         let (significand, exponent) = if field == 0 {
             (mantissa, self.emin())
@@ -375,7 +361,7 @@ impl ElementFormat {
     pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
         Self::NAMES
             .into_iter()
-            .chain(["float(…)", "fixed(…)", "table(…)"])
+            .chain(["float(…)", "fixed(…)", "table(…)", "binary8p4se (P3109)"])
     }
 }
 

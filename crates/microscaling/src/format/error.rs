@@ -2,6 +2,7 @@
 
 use crate::format::{ElementFormat, Headroom, OuterScale, ScaleMode, SubScales};
 use crate::names::NameError;
+use crate::p3109::{P3109Format, ParseP3109Error};
 use alloc::format;
 use alloc::string::String;
 use thiserror::Error;
@@ -158,6 +159,26 @@ pub enum FormatError {
         /// The allowed values.
         allowed: &'static str,
     },
+    /// A format of P3109 that blocks cannot have.
+    #[error("{role} format {got} of P3109: expected {allowed}")]
+    P3109 {
+        /// "element" or "scale".
+        role: &'static str,
+        /// The given format.
+        got: P3109Format,
+        /// The formats that are allowed.
+        allowed: &'static str,
+    },
+    /// A switch of the elements' conversion that the format cannot have.
+    #[error("block format: {field} is {got}, expected {allowed}")]
+    Conversion {
+        /// The switch, for example "overflow".
+        field: &'static str,
+        /// The given value.
+        got: &'static str,
+        /// The allowed values.
+        allowed: &'static str,
+    },
     /// A float format cannot have this many bits.
     #[error("{family}{got}: the number of bits is {got}, expected {min} to {max}")]
     FloatBits {
@@ -249,6 +270,9 @@ pub enum ParseFormatError {
     /// A parameter is out of range.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// A name that begins as P3109's names do, and is none.
+    #[error(transparent)]
+    P3109(#[from] ParseP3109Error),
 }
 
 /// A parameter's value in an error.

@@ -15,7 +15,7 @@ use fields::{FAMILIES, Family};
 use parameters::Parameters;
 
 /// The formats with a name: name, Quark's name if it has one, format.
-const NAMED: [(&str, Option<&str>, BlockFormat); 20] = {
+const NAMED: [(&str, Option<&str>, BlockFormat); 21] = {
     type E = ElementFormat;
     type B = BlockFormat;
     let rceil = BlockFormat {
@@ -43,6 +43,7 @@ const NAMED: [(&str, Option<&str>, BlockFormat); 20] = {
         ("if4", None, B::IF4),
         ("razer", None, B::RAZER),
         ("hif4", None, B::HIF4),
+        ("bfp16ebs8", None, B::BFP16EBS8),
     ]
 };
 
@@ -72,6 +73,10 @@ impl BlockFormat {
             Self {
                 shifts: Some(_), ..
             } => "microexponent",
+            Self {
+                non_finite: NonFinite::TopExponent,
+                ..
+            } => "bfp16ebs8",
             Self {
                 non_finite: NonFinite::Kept,
                 ..

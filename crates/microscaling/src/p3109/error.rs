@@ -20,6 +20,14 @@ pub enum P3109Error {
         /// The given value.
         got: u32,
     },
+    /// Two blocks have different numbers of elements.
+    #[error("P3109: the blocks have {expected} and {got} elements, expected the same number")]
+    Length {
+        /// Elements of the first block.
+        expected: usize,
+        /// Elements of the second block.
+        got: usize,
+    },
     /// A random number has more bits than are drawn.
     #[error("P3109: random is {got}, expected less than 2^{random_bits}")]
     Random {

@@ -194,6 +194,11 @@ impl P3109Format {
         }
     }
 
+    /// Whether a text begins as the names of these formats do.
+    pub fn has_name(text: &str) -> bool {
+        text.starts_with("binary") || text.starts_with("Binary")
+    }
+
     /// Whether float32 holds every number of the format.
     pub const fn fits_float32(self) -> bool {
         let CodeValue::Finite { exponent, .. } = self.min_positive() else {

@@ -156,18 +156,30 @@ impl P3109Format {
     /// The code of a number: rounded, saturated, encoded. Float32 and float16 numbers are float64 numbers, too. NaN has the code of
     /// NaN, and ±0 the code 0.
     pub fn project(self, x: f64, projection: Projection) -> u32 {
-        let Projection {
-            rounding,
-            saturation,
-        } = projection;
         if x.is_nan() {
             return self.nan();
         }
         let negative = x.is_sign_negative();
         if x.is_infinite() {
-            return self.saturate_infinity(negative, saturation);
+            return self.saturate_infinity(negative, projection.saturation);
         }
-        let magnitude = self.rounded(x, rounding);
+        let (significand, exponent) = parts(x);
+        self.project_finite(negative, significand, exponent, projection)
+    }
+
+    /// The code of ±significand · 2^exponent. The last bit of a significand with 62 bits may stand for all bits below.
+    pub(super) fn project_finite(
+        self,
+        negative: bool,
+        significand: u64,
+        exponent: i32,
+        projection: Projection,
+    ) -> u32 {
+        let Projection {
+            rounding,
+            saturation,
+        } = projection;
+        let magnitude = self.rounded(negative, (significand, exponent), rounding);
         let is_beyond = match negative && !self.is_signed() {
             true => magnitude > 0,
             false => magnitude > u64::from(self.largest()),
@@ -180,8 +192,12 @@ impl P3109Format {
     }
 
     /// The code of the magnitude of a finite number, if the exponent field had no end.
-    fn rounded(self, x: f64, rounding: P3109Rounding) -> u64 {
-        let (significand, exponent) = parts(x);
+    fn rounded(
+        self,
+        negative: bool,
+        (significand, exponent): (u64, i32),
+        rounding: P3109Rounding,
+    ) -> u64 {
         if significand == 0 {
             return 0;
         }
@@ -209,7 +225,6 @@ impl P3109Format {
             _ => whole & 1 == 1,
         };
         let is_inexact = fraction.numerator != 0;
-        let negative = x.is_sign_negative();
         let up = is_inexact
             && match rounding {
                 P3109Rounding::TowardZero => false,
@@ -250,7 +265,7 @@ impl P3109Format {
     }
 
     /// The code for an infinity.
-    fn saturate_infinity(self, negative: bool, saturation: Saturation) -> u32 {
+    pub(super) fn saturate_infinity(self, negative: bool, saturation: Saturation) -> u32 {
         let extreme = self.extreme(negative);
         match (saturation, self.infinity(negative)) {
             (Saturation::SatFinite, _) | (Saturation::SatPropagate, None) => extreme,
@@ -270,7 +285,7 @@ impl P3109Format {
 }
 
 /// Significand and exponent of the magnitude of a finite number.
-fn parts(x: f64) -> (u64, i32) {
+pub(super) fn parts(x: f64) -> (u64, i32) {
     let bits = x.to_bits();
     let (field, trailing) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));
     match field {

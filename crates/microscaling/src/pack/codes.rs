@@ -8,7 +8,7 @@ mod outer_scale;
 pub(super) mod scale_codes;
 
 use crate::format::BlockFormat;
-use crate::quantize::rules::{BlockRule, FixedPointRule, Grid, StepElement, Steps};
+use crate::quantize::rules::{BlockRule, Grid, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{BIAS, INFINITY};
 pub use element_codes::ElementCodes;
@@ -60,7 +60,7 @@ impl<const SHIFTS: bool> ExponentCodec<SHIFTS> {
         Self {
             rule,
             element: rule.step_element().expect("scales are powers of two"),
-            codes: ElementCodes::of(format.element),
+            codes: ElementCodes::of(format),
             shift_bits: format.shifts.map_or(0, |shifts| shifts.bits),
         }
     }
@@ -82,9 +82,7 @@ impl<const SHIFTS: bool> BlockCodec for ExponentCodec<SHIFTS> {
                 (_, true) => (None, 0),
                 (exponent, false) => (Some(exponent), 0),
             },
-            BlockRule::FixedPoint(rule) => {
-                (FixedPointRule::exponent(maxima[0]), rule.shift(maxima))
-            }
+            BlockRule::FixedPoint(rule) => (rule.exponent(maxima), rule.shift(maxima)),
             BlockRule::FloatScale(_) | BlockRule::OuterScale(_) => {
                 unreachable!("scales are powers of two")
             }
@@ -116,7 +114,8 @@ impl<const SHIFTS: bool> BlockCodec for ExponentCodec<SHIFTS> {
         } else {
             0
         };
-        (record[0] != NAN_EXPONENT).then_some(i32::from(record[0]) - BIAS - shift)
+        (record[0] != NAN_EXPONENT || self.codes.top_exponent)
+            .then_some(i32::from(record[0]) - BIAS - shift)
     }
 
     #[inline(always)]

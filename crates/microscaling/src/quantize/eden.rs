@@ -175,9 +175,7 @@ fn round_units(rule: &FloatScaleRule, scale: u32, elements: &[f32], units: &mut 
     let places = units.iter_mut().zip(&mut multiples);
     for (x, (unit_of_x, multiples)) in elements.iter().zip(places) {
         let scaled = pair.scaled(x.to_bits() & ABS).min(largest);
-        *unit_of_x = rule
-            .element
-            .round_scaled::<Even, _>(pair, x.to_bits() & ABS, 0);
+        *unit_of_x = rule.round_unit::<Even>(pair, x.to_bits() & ABS, 0);
         *multiples = [scaled, *unit_of_x].map(|x| (f32::from_bits(x) * per_unit) as i32 as u32);
     }
     let mut sums = [0; 2];

@@ -22,7 +22,7 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
         select(ElementFormat::NAMED.to_vec()),
         prop_oneof![Just(0_usize), block_size.clone()],
         1..=8_u32,
-        select(ScaleMode::ALL.to_vec()),
+        select(ScaleMode::POWERS.to_vec()),
         headrooms(),
     );
     let mx = mx.prop_map(|(element, block_size, scale_bits, scale_mode, headroom)| {
@@ -122,7 +122,7 @@ fn square_formats() -> impl Strategy<Value = BlockFormat> {
         prop_oneof![Just(16_usize), Just(32), 2..=70_usize],
         1..=8_u32,
         // Those of the largest magnitude, by which the blocks here are rounded.
-        select(ScaleMode::ALL.to_vec()).prop_filter("amax", |mode| *mode != ScaleMode::Rms),
+        select(ScaleMode::POWERS.to_vec()).prop_filter("amax", |mode| *mode != ScaleMode::Rms),
     );
     let mx = mx.prop_map(
         |(element, block_size, scale_bits, scale_mode)| BlockFormat {
@@ -189,7 +189,9 @@ fn scalar(
             let magnitudes = (from..to).map(|other| abs(i + other * inner - at * inner));
             match format.non_finite {
                 NonFinite::Kept => magnitudes.filter(|x| *x < 0x7f80_0000).max(),
-                NonFinite::OfBlock => magnitudes.max(),
+                NonFinite::OfBlock | NonFinite::Elements | NonFinite::TopExponent => {
+                    magnitudes.max()
+                }
             }
             .unwrap_or(0)
         };
@@ -197,7 +199,7 @@ fn scalar(
         let (x, draw) = (data[i], stream.draw(i as u64));
         let elements = (first..end).map(|other| data[i + other * inner - at * inner]);
         if format.has_exponent() {
-            if format.scale_mode == ScaleMode::Rms {
+            if format.scale_mode == ScaleMode::Rms || format.non_finite == NonFinite::TopExponent {
                 let rule = BlockRule::of(&format, None);
                 return rule.round_element(x, rule.maxima(elements), rounding, draw);
             }

@@ -3,6 +3,7 @@
 //! The rules of any block are the specification, written with integers. [Ordinary blocks](BlockRule::ordinary)
 //! have a shorter way with the same result: the elements of every format are rounded alike, in units of a scale.
 
+mod conversion;
 mod element_row;
 mod element_rule;
 mod fixed_point;
@@ -18,6 +19,7 @@ mod scale;
 mod scale_pair;
 mod unit;
 
+pub(crate) use conversion::ConversionRule;
 pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
 pub(crate) use float_scale::{EXACT, OuterScaleRule};
@@ -33,7 +35,7 @@ pub use unit::UnitElement;
 
 use crate::format::BlockFormat;
 use crate::format::element::table::ShortTable;
-use crate::round::bits::{ABS, NAN};
+use crate::round::bits::{ABS, INFINITY, NAN};
 use crate::round::mode::Rounding;
 use crate::round::words::Word;
 use crate::round::{RoundingRule, with_rule};
@@ -129,8 +131,9 @@ impl BlockRule {
     pub(crate) fn looks_twice(&self) -> bool {
         match self {
             Self::Mx(rule) => rule.is_rms(),
+            Self::FixedPoint(rule) => rule.renormalizes(),
             Self::FloatScale(rule) => rule.looks_twice(),
-            _ => false,
+            Self::OuterScale(_) => false,
         }
     }
 }
@@ -142,13 +145,20 @@ impl BlockRule {
     fn counted(&self, abs: u32) -> u32 {
         match self {
             Self::FixedPoint(rule) => rule.counted(abs),
-            _ => abs,
+            Self::FloatScale(rule) if rule.special_elements && abs >= INFINITY => 0,
+            Self::Mx(_) | Self::FloatScale(_) | Self::OuterScale(_) => abs,
         }
     }
 
     /// The largest of the counted magnitudes of some elements.
     pub(crate) fn counted_max(&self, elements: impl Iterator<Item = f32>) -> u32 {
-        elements.fold(0, |amax, x| amax.max(self.counted(x.to_bits() & ABS)))
+        let mut is_nan = matches!(self, Self::FloatScale(rule) if rule.special_elements);
+        let amax = elements.fold(0, |amax, x| {
+            is_nan &= x.is_nan();
+            amax.max(self.counted(x.to_bits() & ABS))
+        });
+        // A block of NaN alone has the scale NaN in any case.
+        if is_nan { NAN } else { amax }
     }
 
     /// The largest magnitude of a block of some elements, and what a second look at them says.
@@ -183,6 +193,7 @@ impl BlockRule {
     fn look<const EXACT: bool>(&self, amax: u32) -> SecondLook {
         match self {
             Self::Mx(_) => [MxRule::unit_of_mean(amax) as u32, 0, 0, 0, 0],
+            Self::FixedPoint(_) => [amax, 0, 0, 0, 0],
             Self::FloatScale(rule) => rule.candidates::<EXACT>(amax).words(),
             _ => SecondLook::default(),
         }
@@ -193,8 +204,9 @@ impl BlockRule {
     fn weight<const EXACT: bool>(&self, look: SecondLook, x: f32) -> i64 {
         match self {
             Self::Mx(_) => MxRule::square(look[0] as i32, x),
+            Self::FixedPoint(rule) => rule.overflows(look[0], x),
             Self::FloatScale(rule) => rule.difference::<EXACT>(Candidates::of(look), x),
-            _ => 0,
+            Self::OuterScale(_) => 0,
         }
     }
 

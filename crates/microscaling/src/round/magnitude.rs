@@ -27,16 +27,19 @@ pub fn round_magnitude<R: RoundingRule, W: Word>(
         // A step too large for the shift: the significand is made smaller instead.
         let excess = (wanted - R::MAX_SHIFT.into()).within(0, 31);
         significand >> excess.to_word()
+    } else if R::LIFTS {
+        // Of a step that is much longer than the significand, all that counts is that the magnitude is not 0.
+        let is_short = W::Int::from(R::MAX_SHIFT).is_below(wanted);
+        W::select(is_short, significand.smaller(1.into()), significand)
     } else {
         significand
     };
 
     let one = W::from(1);
     let dropped = (one << shift) - one;
-    let code = if matches!(R::UPPER, Upper::HalfToEven) {
+    let code = if R::BY_PARITY && mantissa_bits == 0 {
         // Without mantissa bits all kept digits are odd. The codes of powers of two go on alternately from emin's, which is 1.
-        let binades = (wanted - finest + mantissa_bits.into()) << mantissa_bits.into();
-        kept ^ ((binades.to_word() & one) << shift)
+        kept ^ (((wanted - finest).to_word() & one) << shift)
     } else {
         kept
     };
@@ -44,7 +47,7 @@ pub fn round_magnitude<R: RoundingRule, W: Word>(
 
     // A carry goes where it belongs: into the exponent field.
     let mut carried = rounded + base;
-    if R::USES_DRAWS {
+    if R::USES_DRAWS || R::LIFTS {
         // One step, which is longer than a significand: 2^(-149 + field + wanted), a normal number.
         let step = (field + wanted - (MANTISSA_BITS - 1).into()).to_word();
         let step = step << (MANTISSA_BITS as u32).into();

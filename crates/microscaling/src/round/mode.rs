@@ -105,6 +105,12 @@ pub trait RoundingRule: Copy + Send + Sync {
     /// Largest number of dropped bits that is told from a larger one. At least 25, so that a 24-bit
     /// significand is less than half a step.
     const MAX_SHIFT: i32 = 25;
+    /// Whether a result depends on which neighbour is even.
+    const BY_PARITY: bool = false;
+    /// Whether results are never larger than the number.
+    const TRUNCATES: bool = false;
+    /// Whether the smallest magnitude, too, may become a whole step.
+    const LIFTS: bool = false;
     /// From where on a magnitude between two neighbours becomes the upper one. Never looked at if the rule wants draws.
     const UPPER: Upper;
 
@@ -139,6 +145,7 @@ impl RoundingRule for Nearest {
 #[derive(Clone, Copy)]
 pub struct Even;
 impl RoundingRule for Even {
+    const BY_PARITY: bool = true;
     const UPPER: Upper = Upper::HalfToEven;
 
     #[inline(always)]
@@ -160,6 +167,7 @@ impl RoundingRule for Even {
 #[derive(Clone, Copy)]
 pub struct Floor;
 impl RoundingRule for Floor {
+    const TRUNCATES: bool = true;
     const UPPER: Upper = Upper::Whole;
 
     #[inline(always)]
@@ -193,6 +201,55 @@ impl RoundingRule for Stochastic {
         unreachable!("the draws are added as integers")
     }
 }
+
+/// The rounding rules of hardware for magnitudes, beside the rules of [`Rounding`]. Only the exact way of rounding has them.
+macro_rules! exact_rule {
+    ($(#[$doc:meta])* $name:ident, $($constant:ident)*, |$significand:ident, $shift:ident, $dropped:ident| $addend:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name;
+        impl RoundingRule for $name {
+            $(const $constant: bool = true;)*
+            const UPPER: Upper = Upper::Half;
+
+            #[inline(always)]
+            fn addend<W: Word>($significand: W, $shift: W, _: W) -> W {
+                let $dropped = (W::from(1) << $shift) - 1.into();
+                $addend
+            }
+
+            fn from_even(_: f32, _: f32, _: f32) -> f32 {
+                unreachable!("hardware's modes take the exact way")
+            }
+        }
+    };
+}
+
+exact_rule!(
+    /// To nearest, ties toward zero.
+    TiesToZero,,
+    |_significand, shift, dropped| dropped >> 1.into()
+);
+exact_rule!(
+    /// To nearest, ties to the odd code.
+    TiesToOdd, BY_PARITY,
+    |significand, shift, dropped| {
+        (dropped >> 1.into()) + (!(significand >> shift) & dropped & 1.into())
+    }
+);
+exact_rule!(
+    /// Away from zero.
+    AwayFromZero, LIFTS,
+    |_significand, shift, dropped| dropped
+);
+exact_rule!(
+    /// An inexact number becomes the neighbour with the odd code.
+    ToOdd, BY_PARITY LIFTS,
+    |significand, shift, dropped| {
+        let is_even = ((significand >> shift) & 1.into()).equals(0.into());
+        W::select(is_even, dropped, 0.into())
+    }
+);
 
 /// Runs `$body` with `$rule` naming the [`RoundingRule`] of a [`Rounding`].
 #[doc(hidden)]

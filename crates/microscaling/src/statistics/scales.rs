@@ -52,6 +52,11 @@ impl Scales {
                 Steps { max, .. } if max > INFINITY => NAN,
                 Steps { emin, .. } => bits::pow2(emin - rule.row.emin),
             },
+            BlockRule::FixedPoint(rule) if rule.renormalizes() => match Steps::of(grid).emin {
+                // The exponent of Inf.
+                128.. => NAN,
+                emin => bits::pow2(emin),
+            },
             BlockRule::FixedPoint(_) => shared_exponent(amax),
             BlockRule::FloatScale(rule) if rule.sub_scales.is_some() => {
                 rule.pair_of([rule.block_scale_with(amax, 0), 0]).scale

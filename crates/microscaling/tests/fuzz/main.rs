@@ -75,7 +75,9 @@ fn quantizing(random: &mut Random) {
     if let Some(packed) = packed {
         // Two's complements have no −0, nor has FNUZ, nor have tables but that of IF4.
         let text = format.to_string();
-        let none = ["int", "fixed", "fnuz", "table", "nf4", "razer"];
+        let none = [
+            "int", "fixed", "fnuz", "binary", "extended", "table", "nf4", "razer",
+        ];
         let has_none = none.iter().any(|name| text.contains(name)) && !text.contains("if4");
         let decoded = place.call(|| packed.decode());
         // A number of a table that is not 0 becomes −0 where its product with the scale is too small.

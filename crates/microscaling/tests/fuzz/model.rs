@@ -30,10 +30,16 @@ fn element(format: ElementFormat) -> (i32, i32, i32, f64) {
     // From what the text says, not from what the format says of itself.
     let text = format.to_string();
     let float = |exponent_bits: i32, mantissa_bits: i32, bias: i32, specials: &str| {
-        let top = (1 << exponent_bits) - if specials == "ieee" { 2 } else { 1 };
-        let last = if specials == "nan" { 2 } else { 1 };
-        let significand = f64::from((2 << mantissa_bits) - last);
-        let max = significand * pow2(top - bias - mantissa_bits);
+        let implicit = 1 << mantissa_bits;
+        let without_number = match specials {
+            "ieee" => implicit,
+            "nan" | "extended" => 1,
+            "nan_inf" => 2,
+            _ => 0,
+        };
+        let largest = (1 << (exponent_bits + mantissa_bits)) - 1 - without_number;
+        let (top, mantissa) = (largest >> mantissa_bits, largest % implicit);
+        let max = f64::from(implicit + mantissa) * pow2(top - bias - mantissa_bits);
         (mantissa_bits, 1 - bias, top - bias, max)
     };
     match text.as_str() {
@@ -58,6 +64,23 @@ fn element(format: ElementFormat) -> (i32, i32, i32, f64) {
         "fp4_e3m0" => float(3, 0, 3, "none"),
         "fp4_e1m2" => float(1, 2, 1, "none"),
         "fp3_e2m0" => float(2, 0, 1, "none"),
+        p3109 if p3109.starts_with("binary") => {
+            let digits = |text: &str| text.trim_matches(char::is_alphabetic).parse::<i32>();
+            let (bits, precision) = p3109.split_once('p').unwrap();
+            let [bits, precision] = [bits, precision].map(|text| digits(text).unwrap());
+            let exponent_bits = bits - precision;
+            let specials = if p3109.ends_with('e') {
+                "extended"
+            } else {
+                "fnuz"
+            };
+            float(
+                exponent_bits,
+                precision - 1,
+                1 << (exponent_bits - 1),
+                specials,
+            )
+        }
         other => {
             let inside = other.split_once('(').unwrap().1.trim_end_matches(')');
             let values: Vec<&str> = inside

@@ -222,7 +222,7 @@ fn names() {
     );
     check_names(
         &ScaleMode::ALL,
-        &["floor", "ceil", "even", "rceil", "rms"],
+        &["floor", "ceil", "even", "rceil", "rms", "max_abs_finite"],
         &[],
         "scale mode",
     );

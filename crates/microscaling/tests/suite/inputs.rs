@@ -16,7 +16,7 @@ pub(crate) fn formats() -> impl Strategy<Value = BlockFormat> {
     );
     let rest = (
         1..=8_u32,
-        select(ScaleMode::ALL.to_vec()),
+        select(ScaleMode::POWERS.to_vec()),
         select(SharedExpMethod::ALL.to_vec()),
         any::<bool>(),
         select(headrooms()),

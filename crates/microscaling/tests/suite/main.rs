@@ -7,6 +7,7 @@
 #![allow(clippy::too_many_lines, reason = "tests list their cases")]
 
 mod block_rules;
+mod conversion;
 #[cfg(feature = "serde")]
 mod dialects;
 mod eden;
@@ -40,6 +41,8 @@ mod oracle;
 mod outer_scales;
 #[cfg(feature = "std")]
 mod p3109;
+#[cfg(feature = "std")]
+mod p3109_blocks;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;

@@ -100,6 +100,7 @@ fn every_name() {
     };
     assert_eq!("hif4".parse::<BlockFormat>(), Ok(hif4));
     names.push("hif4");
+    names.push("bfp16ebs8");
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
 }
 
@@ -156,11 +157,11 @@ fn blocks() {
             "block(scale=ue5m3)",
             "block: element is missing, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, int4, int2, \
              float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, fp5_e2m2, \
-             fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…)",
+             fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…), binary8p4se (P3109)",
         ),
         (
             "block(element=e2m1,scale=e9m0)",
-            "block: scale is `e9m0`, expected one of e8m0, ue4m3, ue5m3, ue5m2, ue3m3, ue6m2, bfloat16, float32, float(…)",
+            "block: scale is `e9m0`, expected one of e8m0, ue4m3, ue5m3, ue5m2, ue3m3, ue6m2, bfloat16, float32, float(…), binary8p1uf (P3109)",
         ),
         (
             "block(element=float(exponent_bits=9,mantissa_bits=1),scale=e8m0)",
@@ -352,7 +353,7 @@ fn errors() {
     assert_eq!(
         error("mx5"),
         "unknown block format `mx5`: expected one of mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, \
-         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, nf4, if4, razer, hif4, mx(…), bfp(…), \
+         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, nf4, if4, razer, hif4, bfp16ebs8, mx(…), bfp16ebs8(…), bfp(…), \
          microexponent(…), nvfp4(…), block(…)"
     );
     let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";
@@ -436,7 +437,7 @@ fn errors() {
         error("mx(block_size=32)"),
         "mx: element is missing, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, \
          int4, int2, float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, \
-         fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…)"
+         fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…), binary8p4se (P3109)"
     );
     assert_eq!(
         error("mx(element=int8,scale_mode=up)"),

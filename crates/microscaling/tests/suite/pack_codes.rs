@@ -125,7 +125,7 @@ fn every_code_of_nvfp4() {
 /// In ceil-like modes an element near the top of float32 would be 2^128: it has the code of the largest number below.
 #[test]
 fn no_code_beyond_float32() {
-    for scale_mode in ScaleMode::ALL {
+    for scale_mode in ScaleMode::POWERS {
         for element in ElementFormat::NAMED {
             let format = BlockFormat {
                 scale_mode,

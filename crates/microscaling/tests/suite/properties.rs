@@ -45,7 +45,7 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
     let scale_bits = prop_oneof![3 => Just(8_u32), 1 => 1..=8_u32];
     let methods = prop_oneof![4 => Just(SharedExpMethod::Max), 1 => Just(SharedExpMethod::None)];
     let modes = (
-        select(ScaleMode::ALL.to_vec()),
+        select(ScaleMode::POWERS.to_vec()),
         methods,
         select(headrooms()),
     );

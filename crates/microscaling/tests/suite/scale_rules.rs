@@ -179,6 +179,10 @@ fn limits(format: &BlockFormat, tensor: &[f32], block: &[f32]) -> Vec<Option<f64
         };
         return block.chunks(shifts.block_size).flat_map(limit).collect();
     }
+    if format.non_finite == NonFinite::TopExponent {
+        // Nothing saturates.
+        return vec![None; block.len()];
+    }
     if format.non_finite == NonFinite::Kept {
         let finite: Vec<f32> = block.iter().copied().filter(|x| x.is_finite()).collect();
         return vec![Some(fixed(mantissa_bits, biased(&finite))); block.len()];

@@ -15,7 +15,7 @@ pub(in crate::cube) fn element_code(
 ) -> u32 {
     intrinsic!(|scope| written(scope, || {
         let (x, exponent) = (KernelValue::of(x), KernelValue::of(exponent));
-        ElementCodes::of(element).code(x, exponent).variable()
+        ElementCodes::of_element(element).code(x, exponent).variable()
     }))
 }
 
@@ -29,6 +29,6 @@ pub(in crate::cube) fn element_value(
 ) -> u32 {
     intrinsic!(|scope| written(scope, || {
         let (code, exponent) = (KernelValue::of(code), KernelValue::of(exponent));
-        ElementCodes::of(element).value(code, exponent).variable()
+        ElementCodes::of_element(element).value(code, exponent).variable()
     }))
 }

@@ -2,7 +2,9 @@
 //! magnitude alone. The sums are of squares of 16-bit whole numbers, with upper and lower halves added up apart.
 
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
+use microscaling::{
+    BlockFormat, ElementFormat, NonFinite, Rounding, ScaleMode, SpecialCodes, Subnormals,
+};
 
 use super::known::Known;
 use super::rules::{self, Format, Grid};
@@ -21,8 +23,34 @@ pub(in crate::cube) fn words(format: Format) -> usize {
 /// twice as many. Mesa's driver for processors ends all loops of a unit after 2^16 turns.
 const LONGEST: usize = 1 << 14;
 
-/// Whether blocks of a format are short enough.
+/// Whether kernels have all switches of a format. The switches of hardware, and the special codes and scales of P3109, are the
+/// host's.
+fn has_kernels(format: &BlockFormat) -> bool {
+    let has_inf = |element: ElementFormat| {
+        matches!(
+            element.special_codes(),
+            Some(SpecialCodes::Extended | SpecialCodes::NanInf)
+        )
+    };
+    let is_subnormal = |emin: i32| emin < -126;
+    let flushes = format.subnormals == Subnormals::FlushElements && format.shifts.is_none();
+    let own_special = !matches!(format.non_finite, NonFinite::OfBlock | NonFinite::Kept);
+    let scale = format.scale.float();
+    let is_of_p3109 = has_inf(format.element)
+        || is_subnormal(format.element.emin())
+        || scale.is_some_and(|scale| has_inf(scale) || is_subnormal(scale.emin()));
+    format.conversion.is_of_library()
+        && format.scale_mode != ScaleMode::MaxAbsFinite
+        && !flushes
+        && !own_special
+        && !is_of_p3109
+}
+
+/// Whether there are kernels for a format, whose blocks are short enough.
 pub(in crate::cube) fn is_short_enough(format: &BlockFormat) -> bool {
+    if !has_kernels(format) {
+        return false;
+    }
     let size = format.group_size();
     let columns = if format.square { size } else { 1 };
     !Format::of(*format).looks_twice() || (size > 0 && size.saturating_mul(columns) < LONGEST)

@@ -4,7 +4,7 @@ use crate::accumulate::operand::kind::{OperandKind, OperandType, ScaleType};
 use crate::accumulate::{AccumulateError, Accumulator, Order, SumFormat};
 use alloc::string::ToString;
 use microscaling::internal::impl_by_name;
-use microscaling::{ElementFormat, ScaleFormat, SpecialCodes};
+use microscaling::{BlockFormat, ElementFormat, ScaleFormat, SpecialCodes};
 
 /// A family of chips with matrix units.
 ///
@@ -31,6 +31,9 @@ pub enum Chip {
     Cdna2,
     /// `cdna3`: AMD MI300.
     Cdna3,
+    /// `xdna2`: the NPU of AMD's XDNA2, for [`bfp16ebs8`](microscaling::BlockFormat::BFP16EBS8): an exact sum of 8 products, which is added to
+    /// a float32 with one rounding, in ascending k. Outputs of the chip are bit-identical (64 of 64 sums of 512 products).
+    Xdna2,
 }
 
 impl_by_name! {
@@ -44,6 +47,7 @@ impl_by_name! {
     Cdna1: "cdna1",
     Cdna2: "cdna2",
     Cdna3: "cdna3",
+    Xdna2: "xdna2",
 }
 
 /// AMD's FP8 before OCP's.
@@ -71,6 +75,8 @@ enum Class {
     Narrow,
     /// FP4 with the same scales on both sides, of MXFP4 or NVFP4.
     ScaledFp4,
+    /// Two's complements of 8 bits in blocks of 8, with powers of two for scales.
+    Bfp16,
 }
 
 impl Class {
@@ -83,6 +89,7 @@ impl Class {
             Self::Fp8Fnuz => "fp8_e4m3fnuz and fp8_e5m2fnuz",
             Self::Narrow => "fp8_e4m3, fp8_e5m2, fp6_e3m2, fp6_e2m3 and fp4_e2m1",
             Self::ScaledFp4 => "fp4_e2m1 with scales e8m0 or ue4m3",
+            Self::Bfp16 => "int8 with scales e8m0 of 8 (bfp16ebs8)",
         }
     }
 
@@ -92,6 +99,10 @@ impl Class {
             |types: &[OperandType]| types.contains(&lhs.element) && types.contains(&rhs.element);
         let of = |format: E| OperandType::Element(format);
         match self {
+            Self::Bfp16 => {
+                let scaled = OperandKind::of_format(&BlockFormat::BFP16EBS8);
+                scaled == Some(lhs) && scaled == Some(rhs)
+            }
             Self::Fp16 => both(&[of(E::FLOAT16)]),
             Self::Bf16 => both(&[of(E::BFLOAT16)]),
             Self::Tf32 => both(&[OperandType::Tf32]),
@@ -209,6 +220,7 @@ impl Chip {
             }
             Self::Cdna1 => const { &[(Fp16, exact(4)), (Bf16, exact(2))] },
             Self::Cdna2 => const { &[(Fp16, PAIRS), (Bf16, PAIRS)] },
+            Self::Xdna2 => const { &[(Bfp16, exact(8))] },
             Self::Cdna3 => {
                 const {
                     &[

@@ -43,9 +43,10 @@ impl OperandType {
         }
     }
 
-    /// The largest number.
+    /// The largest magnitude. A two's complement has one more negative number than positive ones.
     pub const fn max(self) -> f32 {
         match self {
+            Self::Element(format) if format.is_integer() => format.max() + format.min_subnormal(),
             Self::Element(format) => format.max(),
             Self::Tf32 => f32::from_bits(0x7f7f_e000),
             Self::Float32 => f32::MAX,

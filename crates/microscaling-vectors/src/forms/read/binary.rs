@@ -108,7 +108,19 @@ impl Records {
         words: &mut Vec<u64>,
     ) -> Result<Option<u64>, VectorsError> {
         if self.left == 0 {
-            return Ok(None);
+            let rest = self.from.fill_buf().map_err(|source| VectorsError::Io {
+                name: name.to_owned(),
+                source,
+            })?;
+            return match rest.is_empty() {
+                true => Ok(None),
+                false => Err(VectorsError::Line {
+                    name: name.to_owned(),
+                    line: self.cases,
+                    reason: "bytes come after the last record of the array; expected the end"
+                        .to_owned(),
+                }),
+            };
         }
         self.left -= 1;
         self.cases += 1;

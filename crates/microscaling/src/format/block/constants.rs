@@ -2,7 +2,8 @@
 
 use super::BlockFormat;
 use crate::format::{
-    ElementFormat, FormatError, NonFinite, ScaleFormat, Shifts, SubScales, Subnormals,
+    ElementConversion, ElementFormat, ElementOverflow, ElementRounding, FormatError, NonFinite,
+    ScaleFormat, Shifts, SubScales, Subnormals,
 };
 
 impl BlockFormat {
@@ -18,6 +19,20 @@ impl BlockFormat {
     pub const BFP16: Self = Self {
         non_finite: NonFinite::Kept,
         ..Self::mx(ElementFormat::sign_magnitude(7), 8)
+    };
+    /// `bfp16ebs8`, of AMD's XDNA2: two's complements of 8 bits in blocks of 8 that share the exponent field e of a float32, each m ·
+    /// 2^(e − 133). Rounding goes toward −∞, the default of the chip; [`ElementRounding`] has its other modes. An m above 127 makes e grow by
+    /// one, and the whole block is rounded again; −128 stays. Subnormal inputs are zero, and −0 is 0.
+    pub const BFP16EBS8: Self = Self {
+        non_finite: NonFinite::TopExponent,
+        subnormals: Subnormals::FlushElements,
+        conversion: ElementConversion {
+            rounding: Some(ElementRounding::TowardNegative),
+            overflow: ElementOverflow::Renormalize,
+            negative_zero: false,
+            ..ElementConversion::LIBRARY
+        },
+        ..Self::mx(ElementFormat::INT8, 8)
     };
     /// `nvfp4`: [NVFP4](Self::nvfp4) without a tensor scale.
     pub const NVFP4: Self = Self::nvfp4(false);
@@ -108,7 +123,17 @@ impl BlockFormat {
         if let Err(error) = FormatError::check(self.fixed_family(), "bit_width", got, allowed) {
             return Err(error);
         }
-        self.element = ElementFormat::sign_magnitude(bit_width - 9);
+        self.element = match self.non_finite {
+            NonFinite::TopExponent => {
+                match ElementFormat::fixed(bit_width - 8, bit_width as i32 - 10) {
+                    Ok(element) => element,
+                    Err(error) => return Err(error),
+                }
+            }
+            NonFinite::OfBlock | NonFinite::Kept | NonFinite::Elements => {
+                ElementFormat::sign_magnitude(bit_width - 9)
+            }
+        };
         match self.validate_fixed_steps() {
             Ok(()) => Ok(self),
             Err(error) => Err(error),
@@ -119,6 +144,7 @@ impl BlockFormat {
     pub(super) const fn fixed_family(&self) -> &'static str {
         match self.shifts {
             Some(_) => "microexponent",
+            None if matches!(self.non_finite, NonFinite::TopExponent) => "bfp16ebs8",
             None => "bfp",
         }
     }

@@ -32,9 +32,16 @@ pub enum ScaleMode {
     /// [`BlockFormat::scale_exponent_of`](crate::BlockFormat::scale_exponent_of). Quartet's code takes the standard deviation
     /// of the block, which is less than r where the mean is not 0, and adds 10^−8, which limits s to at least −27.
     Rms,
+    /// `max_abs_finite`, for scales that are floats: the scale is `amax` itself, rounded half to even to the numbers of its format, 0
+    /// included. The elements are at most about 1, so that most of their range is not used. A scale of 0 makes every element 0.
+    /// `ConvertToBlockMaxAbsFinite` of P3109 (interim report 4.0) is this mode with [`NonFinite::Elements`](crate::NonFinite::Elements).
+    MaxAbsFinite,
 }
 
 impl ScaleMode {
+    /// The modes of scales that are powers of two.
+    pub const POWERS: [Self; 5] = [Self::Floor, Self::Ceil, Self::Even, Self::Rceil, Self::Rms];
+
     /// The exponent of the scale as a formula. `h` is the headroom as a factor, `emax` the subtrahend of the element's largest exponent,
     /// and `max` its largest number; each is empty where there is none.
     pub(crate) fn formula(self, h: &str, emax: &str, max: &str, mantissa_bits: u32) -> String {
@@ -47,6 +54,7 @@ impl ScaleMode {
                 "s = floor(log2(amax')){emax} (`even`), where amax' is {h}amax, rounded half up to {mantissa_bits} mantissa bits"
             ),
             Self::Rceil => format!("s = ceil(log2({h}amax / {max})) (`rceil`)"),
+            Self::MaxAbsFinite => format!("{h}amax (`max_abs_finite`, P3109)"),
             Self::Rms => format!(
                 "s = floor(log2({h}0.487 · root mean square)) (`rms`, Quartet); larger elements saturate"
             ),
@@ -61,6 +69,7 @@ impl_by_name! {
     Even: "even",
     Rceil: "rceil",
     Rms: "rms",
+    MaxAbsFinite: "max_abs_finite",
 }
 
 /// How many elements share a scale.

@@ -2,6 +2,7 @@
 
 use crate::format::{ElementFormat, FormatError, ParseFormatError, SpecialCodes};
 use crate::names::{NameError, impl_serde_by_text};
+use crate::p3109::P3109Format;
 use crate::round::bits;
 use alloc::format;
 use alloc::string::ToString;
@@ -79,9 +80,21 @@ impl ScaleFormat {
     pub fn of_magnitudes(float: ElementFormat) -> Option<Self> {
         let has_nan = matches!(
             float.special_codes()?,
-            SpecialCodes::Nan | SpecialCodes::Ieee
+            SpecialCodes::Nan | SpecialCodes::NanInf | SpecialCodes::Ieee
         );
         has_nan.then_some(Self::of(float))
+    }
+
+    /// An unsigned format of P3109 of at most 15 bits, all of whose numbers float32 holds: [bits](P3109Format::bits) −
+    /// [precision](P3109Format::precision) is at most 7. `binary8p1uf` is E8M0 with a 0, and with powers from 2^−127 to 2^126.
+    ///
+    /// # Errors
+    /// [`FormatError::P3109`], for any other format.
+    pub const fn of_p3109(format: P3109Format) -> Result<Self, FormatError> {
+        match ElementFormat::magnitudes_of_p3109(format) {
+            Ok(float) => Ok(Self::of(float)),
+            Err(error) => Err(error),
+        }
     }
 
     /// A power of two of 1 to 8 bits: one of 2^−E … 2^E with E = 2^(bits − 1) − 1, or NaN.
@@ -164,7 +177,9 @@ impl ScaleFormat {
 
     /// The allowed values that an error lists.
     pub(crate) fn expected() -> impl Iterator<Item = &'static str> {
-        Self::NAMES.into_iter().chain(["float(…)"])
+        Self::NAMES
+            .into_iter()
+            .chain(["float(…)", "binary8p1uf (P3109)"])
     }
 }
 
@@ -182,6 +197,9 @@ impl FromStr for ScaleFormat {
                 Self::expected().collect(),
             ))
         };
+        if P3109Format::has_name(text) {
+            return Ok(Self::of_p3109(text.parse()?)?);
+        }
         if text.starts_with("float(") {
             return Self::of_magnitudes(text.parse()?).ok_or_else(unknown);
         }
@@ -201,7 +219,10 @@ impl fmt::Display for ScaleFormat {
         }
         match self.0 {
             Kind::Exponent(bits) => f.pad(&format!("e{bits}m0")),
-            Kind::Float(float) => f.pad(&float.parameters()),
+            Kind::Float(float) => match float.to_p3109(true) {
+                Some(format) => f.pad(&format.to_string()),
+                None => f.pad(&float.parameters()),
+            },
             Kind::Float32 => f.pad("float32"),
         }
     }

@@ -1,5 +1,7 @@
 //! Which parameters make up a block format.
 
+mod conversion;
+
 use super::BlockFormat;
 use crate::format::{
     ElementFormat, FormatError, NonFinite, OuterScale, ScaleFormat, ScaleMode, SharedExpMethod,
@@ -40,7 +42,8 @@ impl BlockFormat {
         } else {
             self.validate_float_scale()?;
         }
-        self.validate_effects()
+        self.validate_effects()?;
+        self.validate_conversion()
     }
 
     /// The fields that only some formats have are as in the formats that lack them.
@@ -51,18 +54,31 @@ impl BlockFormat {
             (false, true) => "a scale that is a power of two",
             (false, false) => "a scale that is a float",
         };
-        let is_elements = self.element == ElementFormat::sign_magnitude(self.element.bits() - 1);
-        let flushed = match self.shifts {
-            Some(_) => Subnormals::FlushElements,
-            None => Subnormals::Kept,
+        let is_top = self.non_finite == NonFinite::TopExponent;
+        let bits = self.element.bits();
+        let is_elements = match is_top {
+            true => ElementFormat::fixed(bits, bits as i32 - 2) == Ok(self.element),
+            false => self.element == ElementFormat::sign_magnitude(bits - 1),
+        };
+        let flushed = match self.shifts.is_some() || is_top {
+            true => Subnormals::FlushElements,
+            false => Subnormals::Kept,
+        };
+        let is_mode_of_scale = match (fixed, exponent) {
+            (true, _) => self.scale_mode == ScaleMode::Floor,
+            (false, true) => self.scale_mode != ScaleMode::MaxAbsFinite,
+            (false, false) => {
+                matches!(self.scale_mode, ScaleMode::Floor | ScaleMode::MaxAbsFinite)
+            }
         };
         let shared = self.shared_exp_method == SharedExpMethod::Max;
         for (field, is_usual) in [
             ("element", !fixed || is_elements),
             ("scale", !fixed || self.scale == ScaleFormat::E8M0),
+            ("scale_mode", is_mode_of_scale),
             (
-                "scale_mode",
-                exponent && !fixed || self.scale_mode == ScaleMode::Floor,
+                "non_finite",
+                !exponent || self.non_finite != NonFinite::Elements,
             ),
             ("shared_exp_method", exponent && !fixed || shared),
             ("square", !fixed || !self.square),
@@ -76,8 +92,9 @@ impl BlockFormat {
             (
                 "subnormals",
                 match (fixed, exponent) {
-                    (false, true) => self.subnormals != Subnormals::FlushElements,
-                    _ => self.subnormals == flushed,
+                    (false, true) => true,
+                    (false, false) => self.subnormals != Subnormals::FlushBlocks,
+                    (true, _) => self.subnormals == flushed,
                 },
             ),
             (

@@ -37,7 +37,15 @@ impl CodePlaces {
                 places.lowest_special = INFINITY;
             }
             Some(SpecialCodes::Nan) => places.special = places.all() >> 1,
-            _ => {}
+            Some(SpecialCodes::Extended) => {
+                places.special = places.all() >> 1;
+                places.lowest_special = INFINITY;
+            }
+            Some(SpecialCodes::NanInf) => {
+                places.special = (places.all() >> 1) - 1;
+                places.lowest_special = INFINITY;
+            }
+            Some(SpecialCodes::None | SpecialCodes::Fnuz) | None => {}
         }
         places
     }

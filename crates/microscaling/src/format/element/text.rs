@@ -6,6 +6,7 @@ use crate::format::ParseFormatError;
 use crate::format::text::one_of;
 use crate::format::text::parameters::Parameters;
 use crate::names::{NameError, impl_serde_by_text};
+use crate::p3109::P3109Format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -25,6 +26,9 @@ impl FromStr for ElementFormat {
         {
             return Ok(*format);
         }
+        if P3109Format::has_name(text) {
+            return Ok(Self::of_p3109(text.parse()?)?);
+        }
         if text == "fp4" {
             return Ok(Self::FP4_E2M1);
         }
@@ -39,7 +43,7 @@ impl FromStr for ElementFormat {
             };
             let bias = parameters.take("bias", usual, number)?;
             let specials = parameters.take("specials", SpecialCodes::None, || {
-                "one of none, ieee, nan, fnuz".to_string()
+                "one of none, ieee, nan, fnuz, extended, nan_inf".to_string()
             })?;
             parameters.finish()?;
             return Ok(Self::float(exponent_bits, mantissa_bits, bias, specials)?);
@@ -125,10 +129,13 @@ impl ElementFormat {
             Kind::Float {
                 exponent_bits,
                 specials,
-            } => alloc::format!(
-                "float(exponent_bits={exponent_bits},mantissa_bits={mantissa_bits},bias={},specials={specials})",
-                self.bias()
-            ),
+            } => match self.to_p3109(false) {
+                Some(format) => format.to_string(),
+                None => alloc::format!(
+                    "float(exponent_bits={exponent_bits},mantissa_bits={mantissa_bits},bias={},specials={specials})",
+                    self.bias()
+                ),
+            },
         }
     }
 }

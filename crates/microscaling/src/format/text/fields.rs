@@ -1,5 +1,7 @@
 //! The parameters of block formats in text, each once, and the families that have them.
 
+mod switches;
+
 use super::one_of;
 use super::parameters::Parameters;
 use crate::format::{
@@ -9,6 +11,9 @@ use crate::format::{
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::str::FromStr;
+use switches::{
+    FLUSH_INPUTS, FLUSH_OUTPUTS, NEGATIVE_ZERO, NON_FINITE, OVERFLOW, RANDOM_BITS, ROUNDING,
+};
 
 /// A parameter.
 pub(super) struct Field {
@@ -150,6 +155,10 @@ const SCALE_MODE: Field = Field {
     allowed: || one_of(ScaleMode::ALL.map(ScaleMode::name)),
     get: |format| format.scale_mode.to_string(),
     set: |format, text| read(&mut format.scale_mode, text),
+};
+const POWER_SCALE_MODE: Field = Field {
+    allowed: || one_of(ScaleMode::POWERS.map(ScaleMode::name)),
+    ..SCALE_MODE
 };
 const SHARED_EXP_METHOD: Field = Field {
     name: "shared_exp_method",
@@ -309,10 +318,14 @@ macro_rules! family {
     }};
 }
 
-pub(super) static FAMILIES: [Family; 5] = [
+pub(super) static FAMILIES: [Family; 6] = [
     family!("mx", BlockFormat::mx(ElementFormat::FP8_E4M3, 32), required: 1, always: 2, [
-        ELEMENT, BLOCK_SIZE, SCALE_BITS, SCALE_MODE, SHARED_EXP_METHOD, FLUSH_FP32_SUBNORMS,
-        flag!(square), HEADROOM,
+        ELEMENT, BLOCK_SIZE, SCALE_BITS, POWER_SCALE_MODE, SHARED_EXP_METHOD, FLUSH_FP32_SUBNORMS,
+        flag!(square), HEADROOM, ROUNDING, RANDOM_BITS, OVERFLOW, FLUSH_INPUTS,
+        FLUSH_OUTPUTS, NEGATIVE_ZERO,
+    ]),
+    family!("bfp16ebs8", BlockFormat::BFP16EBS8, required: 0, always: 1, [
+        ROUNDING, BIT_WIDTH, WHOLE_BLOCK_SIZE,
     ]),
     family!("bfp", BlockFormat::BFP16, required: 0, always: 2, [BIT_WIDTH, WHOLE_BLOCK_SIZE]),
     family!("microexponent", BlockFormat::MX9, required: 0, always: 4, [
@@ -330,7 +343,8 @@ pub(super) static FAMILIES: [Family; 5] = [
         [
             ELEMENT, SCALE, BLOCK_SIZE, flag!(tensor_scale), flag!(square), flag!(four_over_six),
             flag!(eden), OUTER_SIZE, OUTER_SCALE, SUB_SCALES, flag!(subnormal_scales), HEADROOM,
-            SCALE_MODE,
+            SCALE_MODE, NON_FINITE, ROUNDING, RANDOM_BITS, OVERFLOW, FLUSH_INPUTS,
+            FLUSH_OUTPUTS, NEGATIVE_ZERO,
         ]
     ),
 ];

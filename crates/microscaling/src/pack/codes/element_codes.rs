@@ -1,7 +1,7 @@
 //! The codes of elements: bits and the numbers that they mean, for any block.
 
-use crate::format::ElementFormat;
-use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
+use crate::format::{BlockFormat, ElementFormat, ElementOverflow, NonFinite};
+use crate::round::bits::{ABS, BIAS, INFINITY, NAN, SIGN};
 use crate::round::words::{Int, Word};
 
 /// The codes of an element format, for numbers and for the words of a device's kernel.
@@ -17,11 +17,37 @@ pub struct ElementCodes {
     no_negative_zero: bool,
     /// The lowest magnitude code for NaN or Inf, and its pattern; all codes above are NaN. `None` if every code is a number.
     special: Option<(u32, u32)>,
+    /// The codes for elements that overflow to Inf and to NaN; `None` where no element does.
+    beyond: Option<[u32; 2]>,
+    /// Whether a block with NaN or Inf has the scale 2^128.
+    pub(super) top_exponent: bool,
 }
 
 impl ElementCodes {
     /// The codes of a format whose elements are not of tables.
-    pub fn of(element: ElementFormat) -> Self {
+    pub(crate) fn of(format: &BlockFormat) -> Self {
+        let element = format.element;
+        Self {
+            beyond: match (format.conversion.overflow, format.non_finite) {
+                (_, NonFinite::Elements)
+                | (ElementOverflow::Infinity | ElementOverflow::Nan, _) => {
+                    let nan = element.nan_code().unwrap_or(0);
+                    Some([element.infinity_code().unwrap_or(nan), nan])
+                }
+                (
+                    ElementOverflow::Saturate
+                    | ElementOverflow::Propagate
+                    | ElementOverflow::Renormalize,
+                    _,
+                ) => None,
+            },
+            top_exponent: format.non_finite == NonFinite::TopExponent,
+            ..Self::of_element(element)
+        }
+    }
+
+    /// The codes of numbers of an element format without tables.
+    pub fn of_element(element: ElementFormat) -> Self {
         let sign = 1 << (element.bits() - 1);
         let integer = element.is_integer();
         let number = |code: &u32| element.decode(*code).is_finite();
@@ -36,6 +62,8 @@ impl ElementCodes {
             integer,
             no_negative_zero: !integer && !element.has_negative_zero(),
             special: is_code.then(|| (special, element.decode(special).to_bits())),
+            beyond: None,
+            top_exponent: false,
         }
     }
 
@@ -43,7 +71,13 @@ impl ElementCodes {
     /// The inverse of [`value`](Self::value).
     #[inline(always)]
     pub fn code<W: Word>(&self, x: W, scale: W::Int) -> W {
-        let (significand, unit) = (x & ABS.into()).parts();
+        let abs = x & ABS.into();
+        // With the exponent of Inf each NaN has one code, beside the sign.
+        let counted = match self.top_exponent {
+            true => W::select(abs.is_nan(), NAN.into(), abs),
+            false => abs,
+        };
+        let (significand, unit) = counted.parts();
         let lowest = W::Int::from(self.emin) + scale;
         let exponent = (significand.log2() + unit).larger(lowest);
         let up = unit + self.mantissa_bits.into() - exponent;
@@ -60,7 +94,15 @@ impl ElementCodes {
         } else {
             magnitude | self.sign.into()
         };
-        W::select(x.is_below(SIGN.into()), magnitude, negative)
+        let is_positive = x.is_below(SIGN.into());
+        let code = W::select(is_positive, magnitude, negative);
+        let Some([infinity, nan]) = self.beyond else {
+            return code;
+        };
+        let of_infinity = W::from(infinity);
+        let signed = W::select(is_positive, of_infinity, of_infinity | self.sign.into());
+        let beyond = W::select(x.is_nan(), nan.into(), signed);
+        W::select(abs.is_below(INFINITY.into()), code, beyond)
     }
 
     /// The number of a code times 2^scale, as a pattern, toward zero where that is too fine for float32.
@@ -72,7 +114,13 @@ impl ElementCodes {
         let signed = |number: W| W::select(is_positive, number, number | SIGN.into());
         if self.integer {
             let magnitude = W::select(is_positive, code, self.complement(code));
-            return signed(magnitude.fixed(lowest));
+            let number = signed(magnitude.fixed(lowest));
+            if !self.top_exponent {
+                return number;
+            }
+            let is_top = !scale.is_below((BIAS + 1).into());
+            let is_nan = is_top & W::from(1 << self.mantissa_bits).is_below(magnitude);
+            return W::select(is_nan, NAN.into(), number);
         }
         let magnitude = code & (self.sign - 1).into();
         let mantissa_bits = W::from(self.mantissa_bits as u32);

@@ -64,7 +64,7 @@ impl FloatScaleCodec {
             rule: BlockRule::FloatScale(scaled),
             scaled,
             tensor,
-            codes: ElementCodes::of(format.element),
+            codes: ElementCodes::of(format),
             tables: format.element.as_tables(),
             scale_bytes: format.scale_bits().div_ceil(8) as usize,
             first_bits: format
@@ -136,11 +136,8 @@ impl BlockCodec for FloatScaleCodec {
             let table = &tables.0[grid[1] as usize];
             return FloatScaleRule::round_in::<R>(table, pair, x.to_bits(), draw)[1];
         }
-        let unit = self
-            .scaled
-            .element
-            .round_scaled::<R, _>(pair, x.to_bits() & ABS, draw);
-        self.codes.code((x.to_bits() & SIGN) | unit, 0)
+        let unit = self.scaled.round_unit::<R>(pair, x.to_bits(), draw);
+        self.codes.code(unit, 0)
     }
 
     #[inline(always)]

@@ -1,10 +1,12 @@
 //! The scalar rules of microexponents and block floating point.
 
+use super::ConversionRule;
 use super::grid::{StepElement, Steps};
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::format::{BlockFormat, NonFinite, Subnormals};
-use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::mode::Even;
 use crate::round::words::{Int, Word};
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
@@ -20,25 +22,34 @@ pub(crate) struct FixedPointRule {
     max: u32,
     /// Magnitudes below this pattern count as zero.
     flush_below: u32,
-    /// Whether NaN and Inf stay as they are and do not take part in the largest magnitude; otherwise the whole block becomes
-    /// NaN.
+    /// Whether NaN and Inf stay as they are; otherwise the whole block becomes NaN.
     keeps_special: bool,
+    /// Whether they take part in the largest magnitude, and give the block the exponent of Inf.
+    pub(crate) counts_special: bool,
+    conversion: Option<ConversionRule>,
 }
 
 impl FixedPointRule {
     pub(crate) fn of(format: &BlockFormat) -> Self {
         let fraction_bits = format.element.mantissa_bits() as i32;
         let shifts = format.shifts;
+        let conversion = ConversionRule::of(format);
         Self {
             sub_block: shifts.map_or(format.block_size, |shifts| shifts.block_size),
             largest_shift: shifts.map_or(0, |shifts| shifts.largest() as i32),
             fraction_bits,
-            max: bits::fixed((2 << fraction_bits) - 1, -fraction_bits),
+            // A block that is rounded again has room for all of its numbers, and for the most negative code.
+            max: match conversion.is_some_and(ConversionRule::renormalizes) {
+                true => bits::pow2(1),
+                false => bits::fixed((2 << fraction_bits) - 1, -fraction_bits),
+            },
             flush_below: match format.subnormals {
                 Subnormals::FlushElements => IMPLICIT,
                 Subnormals::Kept | Subnormals::FlushBlocks => 0,
             },
-            keeps_special: format.non_finite == NonFinite::Kept,
+            keeps_special: format.non_finite != NonFinite::OfBlock,
+            counts_special: format.non_finite == NonFinite::TopExponent,
+            conversion,
         }
     }
 
@@ -56,22 +67,48 @@ impl FixedPointRule {
             mantissa_bits: self.fraction_bits,
             flush_below: self.flush_below,
             keeps_special: self.keeps_special,
+            conversion: self.conversion,
         }
     }
 
     /// The part of a magnitude that counts for the largest one.
     #[inline(always)]
     pub(super) fn counted(&self, abs: u32) -> u32 {
-        if self.keeps_special && abs >= INFINITY {
+        if self.keeps_special && !self.counts_special && abs >= INFINITY {
             0
         } else {
             abs
         }
     }
 
-    /// The exponent of a block with this largest magnitude; `None` if that is a NaN or Inf.
-    pub(crate) fn exponent(amax: u32) -> Option<i32> {
-        (amax < INFINITY).then_some((amax >> MANTISSA_BITS) as i32 - BIAS)
+    /// Whether a block is rounded again where a number overflows.
+    #[inline(always)]
+    pub(crate) fn renormalizes(&self) -> bool {
+        self.conversion.is_some_and(ConversionRule::renormalizes)
+    }
+
+    /// 1 if an element overflows with the exponent of its block's largest magnitude, else 0. A two's complement has a code for the
+    /// negative number that is as large as the step beyond the largest number.
+    #[inline(always)]
+    pub(super) fn overflows(&self, amax: u32, x: f32) -> i64 {
+        if amax >= INFINITY || x.to_bits() >= INFINITY {
+            return 0;
+        }
+        let steps = self.grid_of(Self::field(amax) - BIAS);
+        // The mode of such formats is their own.
+        let rounded = self
+            .step_element()
+            .round_word::<Even, _>(steps, x.to_bits(), 0);
+        i64::from(rounded & ABS == steps.max)
+    }
+
+    /// The exponent of a block with this largest magnitude and the choice of a second look; `None` if the scale is NaN.
+    pub(crate) fn exponent(&self, [amax, choice]: [u32; 2]) -> Option<i32> {
+        let exponent = (amax >> MANTISSA_BITS) as i32 - BIAS;
+        match self.renormalizes() {
+            true => Some(exponent + choice as i32),
+            false => (amax < INFINITY || self.counts_special).then_some(exponent),
+        }
     }
 
     /// The shift d of a sub-block.
@@ -93,8 +130,13 @@ impl FixedPointRule {
         if self.largest_shift > 0 {
             exponent = exponent - self.shift([amax, sub_amax]);
         }
-        let Steps { emin, max } = self.grid_of(exponent);
-        let max = W::select(amax.is_below(INFINITY.into()), max, NAN.into());
+        if self.renormalizes() {
+            exponent = exponent + sub_amax.to_int();
+        }
+        let Steps { emin, mut max } = self.grid_of(exponent);
+        if !self.counts_special {
+            max = W::select(amax.is_below(INFINITY.into()), max, NAN.into());
+        }
         Steps { emin, max }
     }
 
@@ -108,6 +150,9 @@ impl FixedPointRule {
     }
 
     pub(super) fn ordinary(&self) -> Range<u32> {
+        if self.conversion.is_some() || self.counts_special {
+            return 0..0;
+        }
         normal(NORMAL.start() + self.largest_shift, NORMAL.end() + 1)
     }
 

@@ -6,13 +6,14 @@ mod scale_row;
 mod sub_scales;
 mod tables;
 
+use super::ConversionRule;
 use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::BlockFormat;
 use crate::format::element::table::Tables;
+use crate::format::{BlockFormat, NonFinite, ScaleMode, Subnormals};
 use crate::round::RoundingRule;
-use crate::round::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
+use crate::round::bits::{self, ABS, IMPLICIT, INFINITY, NAN, ONE, SIGN};
 use crate::round::words::Word;
 use core::ops::Range;
 pub(super) use four_over_six::{Candidates, FOUR_CHOICE};
@@ -81,6 +82,12 @@ pub struct FloatScaleRule<W: Word = u32> {
     pub(crate) eden: bool,
     /// Whether a second look at a block compares its two scales.
     pub(super) four_over_six: bool,
+    /// The switches of hardware, if one differs from the library.
+    conversion: Option<ConversionRule>,
+    /// Whether elements are divided by their scale, so that nothing is rounded twice.
+    divides: bool,
+    /// Whether NaN and Inf are elements, and do not count for the scale.
+    pub(super) special_elements: bool,
     /// The numbers of elements that are none of [`element`](Self::element), of which only the largest one matters then.
     pub(crate) tables: Option<Tables>,
 }
@@ -145,12 +152,21 @@ impl FloatScaleRule {
             tensor: None,
             in_units: false,
             headroom: headroom(format),
-            element: UnitElement::of(format.element),
+            element: UnitElement {
+                flush_below: match format.subnormals {
+                    Subnormals::FlushElements => IMPLICIT,
+                    Subnormals::Kept | Subnormals::FlushBlocks => 0,
+                },
+                ..UnitElement::of(format.element)
+            },
             largest_unit: format.largest_unit().to_bits(),
             scale: ScaleRow::of(format),
             sub_scales: SubScaleRule::of(format),
             eden: format.eden,
             four_over_six: format.four_over_six,
+            conversion: ConversionRule::of(format),
+            divides: format.scale_mode == ScaleMode::MaxAbsFinite,
+            special_elements: format.non_finite == NonFinite::Elements,
             tables: format.element.as_tables(),
         };
         match tensor_scale {
@@ -189,6 +205,9 @@ impl FloatScaleRule {
             sub_scales: self.sub_scales,
             eden: self.eden,
             four_over_six: self.four_over_six,
+            conversion: self.conversion,
+            divides: self.divides,
+            special_elements: self.special_elements,
             tables: self.tables,
         }
     }
@@ -243,6 +262,25 @@ impl FloatScaleRule {
         }
     }
 
+    /// Q as a pattern with the sign of x, of which `pair` says the scale. An element beyond the largest number may be Inf or NaN.
+    #[inline(always)]
+    pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, x: u32, draw: u32) -> u32 {
+        let (sign, abs) = (x & SIGN, x & ABS);
+        if let Some(rule) = self.conversion
+            && abs >= INFINITY
+        {
+            return rule.special(sign, abs, self.element.max);
+        }
+        let abs = self.counted(abs);
+        match self.conversion {
+            Some(rule) => {
+                let limits = (self.element.emin, self.element.max);
+                rule.element::<R, _>(sign, pair.scaled(abs), limits, draw)
+            }
+            None => sign | self.element.round_scaled::<R, _>(pair, abs, draw),
+        }
+    }
+
     /// The grid of any block: a [`ScalePair`]; with tables c and the number of the block's table.
     #[inline(always)]
     pub(super) fn grid(&self, amax: u32, choice: u32) -> Grid {
@@ -278,13 +316,18 @@ impl FloatScaleRule {
         if pair.is_nan() {
             return f32::from_bits(NAN);
         }
-        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-        let unit = match self.tables {
+        let signed = match self.tables {
             Some(tables) => {
-                Self::round_in::<R>(&tables.0[grid[1] as usize], pair, sign | abs, draw)[0]
+                let table = &tables.0[grid[1] as usize];
+                let sign = x.to_bits() & SIGN;
+                sign | Self::round_in::<R>(table, pair, x.to_bits(), draw)[0]
             }
-            None => self.element.round_scaled::<R, _>(pair, abs, draw),
+            None => self.round_unit::<R>(pair, x.to_bits(), draw),
         };
+        let (sign, unit) = (signed & SIGN, signed & ABS);
+        if unit > INFINITY {
+            return f32::from_bits(NAN);
+        }
         f32::from_bits(sign | bits::product(unit, pair.scale))
     }
 
@@ -320,7 +363,8 @@ impl FloatScaleRule {
             false => 0..0,
         };
         match self.scale.min >= NARROW {
-            _ if self.tables.is_some() => 0..0,
+            _ if self.tables.is_some() || self.conversion.is_some() => 0..0,
+            _ if self.element.flush_below > 0 || self.special_elements || self.divides => 0..0,
             // A scale of more than float32 makes its block NaN.
             true => range(0, bits::pow2(120), LARGE..INFINITY),
             // Neither a scale nor its reciprocal is very small or very large.
@@ -362,7 +406,8 @@ impl<W: Word> FloatScaleRule<W> {
     /// may make c larger.
     #[inline(always)]
     pub fn block_scale<const EXACT: bool>(&self, amax: W, largest_unit: W, choice: W) -> W {
-        let mut scale = amax.quotient(largest_unit);
+        let counted = if EXACT { self.counted(amax) } else { amax };
+        let mut scale = counted.quotient(largest_unit);
         if let Some(tensor) = self.tensor {
             let divisor = match EXACT {
                 true => TensorScale::divisor(tensor.scale),
@@ -389,6 +434,15 @@ impl<W: Word> FloatScaleRule<W> {
         W::select(is_finite, rounded, NAN.into())
     }
 
+    /// Zero for a magnitude that is flushed.
+    #[inline(always)]
+    fn counted(&self, abs: W) -> W {
+        match self.element.flush_below {
+            0 => abs,
+            least => W::select(abs.is_below(least.into()), 0.into(), abs),
+        }
+    }
+
     /// The data that the elements of a block with the scale c need.
     #[inline(always)]
     pub fn pair<const EXACT: bool>(&self, scale: W) -> ScalePair<W> {
@@ -397,7 +451,10 @@ impl<W: Word> FloatScaleRule<W> {
         let Some(tensor) = self.tensor else {
             let pair = ScalePair {
                 scale,
-                inverse: W::from(ONE).quotient(divisor),
+                inverse: match EXACT && self.divides {
+                    true => INFINITY.into(),
+                    false => W::from(ONE).quotient(divisor),
+                },
             };
             return if EXACT { pair.or_nan(scale) } else { pair };
         };
@@ -406,6 +463,7 @@ impl<W: Word> FloatScaleRule<W> {
         let pair = ScalePair {
             scale: if self.in_units { scale } else { both },
             inverse: match EXACT {
+                true if self.divides => INFINITY.into(),
                 true => {
                     let fits = tensor.inverse.is_below(INFINITY.into());
                     W::select(fits, inverse, INFINITY.into())

@@ -2,7 +2,7 @@
 
 use super::rms::RmsScale;
 use super::scale::PowerScale;
-use super::{BlockRule, FixedPointRule, FloatScaleRule, OuterScaleRule, ScaleAbove};
+use super::{BlockRule, FloatScaleRule, OuterScaleRule, ScaleAbove};
 use crate::format::BlockFormat;
 use crate::round::bits::{self, ABS, pow2};
 use crate::round::mode::Rounding;
@@ -49,7 +49,7 @@ impl BlockFormat {
                 let (exponent, nan) = ieee(|| rule.scale(maxima()));
                 (!nan).then_some(exponent)
             }
-            BlockRule::FixedPoint(_) => FixedPointRule::exponent(ieee(maxima)[0]),
+            BlockRule::FixedPoint(rule) => rule.exponent(ieee(maxima)),
             BlockRule::FloatScale(_) | BlockRule::OuterScale(_) => None,
         }
     }

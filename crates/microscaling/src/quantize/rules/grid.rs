@@ -1,5 +1,6 @@
 //! Rounding an element to the numbers that its block can hold, for any block with a power-of-two scale.
 
+use super::ConversionRule;
 use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::round::words::Word;
 use crate::round::{RoundingRule, round_magnitude};
@@ -40,6 +41,8 @@ pub(crate) struct StepElement {
     pub(crate) flush_below: u32,
     /// Whether NaN and Inf stay as they are; otherwise the whole block becomes NaN.
     pub(crate) keeps_special: bool,
+    /// The switches of hardware, if one differs from the library.
+    pub(crate) conversion: Option<ConversionRule>,
 }
 
 impl StepElement {
@@ -60,8 +63,14 @@ impl StepElement {
         if self.flush_below > 0 {
             counted = W::select(abs.is_below(self.flush_below.into()), 0.into(), counted);
         }
-        let magnitude = round_magnitude::<R, _>(counted, self.mantissa_bits, emin, draw);
-        let mut result = (x & SIGN.into()) | magnitude.smaller(max);
+        let sign = x & SIGN.into();
+        let mut result = match self.conversion {
+            Some(rule) => rule.element::<R, _>(sign, counted, (emin, max), draw),
+            None => {
+                let magnitude = round_magnitude::<R, _>(counted, self.mantissa_bits, emin, draw);
+                sign | magnitude.smaller(max)
+            }
+        };
         if self.keeps_special {
             result = W::select(special, x, result);
         }

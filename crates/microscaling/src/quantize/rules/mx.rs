@@ -1,6 +1,7 @@
 //! MX blocks: the scalar rules. This code is the specification. The slice kernels inline the code, and any other
 //! implementation (GPU, intrinsics) must match it bit for bit.
 
+use super::ConversionRule;
 use super::element_row::ElementRow;
 use super::grid::{StepElement, Steps};
 use super::rms::RmsScale;
@@ -21,6 +22,9 @@ pub(crate) struct MxRule {
     pub(crate) largest_exponent: i32,
     /// Blocks whose largest magnitude is below this pattern become zero.
     pub(crate) flush_below: u32,
+    /// Magnitudes below this pattern count as zero.
+    flush_elements_below: u32,
+    conversion: Option<ConversionRule>,
     /// `None` if the scale follows from the root mean square.
     power: Option<PowerScale>,
     rms: RmsScale,
@@ -45,6 +49,11 @@ impl MxRule {
                 Subnormals::FlushBlocks => IMPLICIT,
                 Subnormals::Kept | Subnormals::FlushElements => 0,
             },
+            flush_elements_below: match format.subnormals {
+                Subnormals::FlushElements => IMPLICIT,
+                Subnormals::Kept | Subnormals::FlushBlocks => 0,
+            },
+            conversion: ConversionRule::of(format),
         }
     }
 
@@ -66,15 +75,20 @@ impl MxRule {
     pub(crate) fn step_element(&self) -> StepElement {
         StepElement {
             mantissa_bits: self.row.mantissa_bits,
-            flush_below: 0,
+            flush_below: self.flush_elements_below,
             keeps_special: false,
+            conversion: self.conversion,
         }
     }
 
     /// The exponent of the scale of a block whose largest magnitude has the pattern `amax`, and whether
     /// the scale is NaN; the exponent means nothing then.
     #[inline(always)]
-    pub(crate) fn scale<W: Word>(&self, [amax, choice]: [W; 2]) -> (W::Int, W::Condition) {
+    pub(crate) fn scale<W: Word>(&self, [mut amax, choice]: [W; 2]) -> (W::Int, W::Condition) {
+        if self.flush_elements_below > 0 {
+            let is_flushed = amax.is_below(self.flush_elements_below.into());
+            amax = W::select(is_flushed, 0.into(), amax);
+        }
         let exponent = match self.power {
             Some(power) => power.exponent(amax, &self.row),
             None => choice.to_int() - EXPONENT_OFFSET.into(),
@@ -117,6 +131,9 @@ impl MxRule {
     }
 
     pub(super) fn ordinary(&self) -> Range<u32> {
+        if self.conversion.is_some() || self.flush_elements_below > 0 {
+            return 0..0;
+        }
         self.ordinary.from..self.ordinary.below
     }
 

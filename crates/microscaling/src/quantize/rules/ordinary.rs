@@ -258,6 +258,7 @@ impl BlockRule {
     pub(crate) fn choice(&self, amax: u32, sum: i64, length: usize) -> u32 {
         match self {
             Self::Mx(rule) => rule.choice_of_squares(amax, sum, length),
+            Self::FixedPoint(_) => u32::from(sum > 0),
             _ => u32::from(sum < 0) * FOUR_CHOICE,
         }
     }

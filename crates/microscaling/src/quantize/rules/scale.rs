@@ -34,7 +34,7 @@ impl PowerScale {
         let numerator = headroom.numerator() as u64;
         let denominator = headroom.denominator() as u64;
         let addend = match mode {
-            ScaleMode::Rms => return None,
+            ScaleMode::Rms | ScaleMode::MaxAbsFinite => return None,
             // From NEXT / h on.
             ScaleMode::Floor => NEXT - (NEXT * denominator).div_ceil(numerator),
             // One more, from above 1 / h on, and another from above NEXT / h on.

@@ -77,7 +77,7 @@ impl FloatScaleRule {
     #[inline(always)]
     fn square_of_error<const EXACT: bool>(&self, pair: ScalePair, abs: u32, unit: i32) -> u32 {
         let q = if EXACT {
-            self.element.round_scaled::<Even, _>(pair, abs, 0)
+            self.round_unit::<Even>(pair, abs, 0)
         } else {
             let scaled = bits::product(abs, pair.inverse);
             round_normal::<Even>(scaled.min(self.element.max), 1, ONE)

@@ -1,8 +1,8 @@
 //! The scales of blocks that are floats.
 
 use crate::format::element::places::CodePlaces;
-use crate::format::{BlockFormat, ScaleFormat};
-use crate::round::bits::{self, INFINITY, NAN};
+use crate::format::{BlockFormat, ElementFormat, ScaleFormat, ScaleMode};
+use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, NAN};
 use crate::round::mode::{Even, Stochastic};
 use crate::round::round_magnitude;
 use crate::round::words::Word;
@@ -18,6 +18,9 @@ pub(crate) struct ScaleRow {
     smallest_normal: u32,
     /// The codes; `None` stands for float32's bit patterns.
     places: Option<CodePlaces>,
+    /// The float whose smallest normal number is a subnormal float32. Then [`smallest_normal`](Self::smallest_normal) is 0, as if float32 had
+    /// one more normal binade, and only larger scales are rounded as patterns.
+    exact: Option<ElementFormat>,
     /// The code of NaN.
     nan_code: u32,
     /// Bits of a code.
@@ -27,7 +30,16 @@ pub(crate) struct ScaleRow {
 impl ScaleRow {
     /// The scales of a format's blocks.
     pub(super) fn of(format: &BlockFormat) -> Self {
-        Self::from_least(format.scale, format.scale_min())
+        let min = match format.scale_mode {
+            // A scale may be 0.
+            ScaleMode::MaxAbsFinite => 0.0,
+            ScaleMode::Floor
+            | ScaleMode::Ceil
+            | ScaleMode::Even
+            | ScaleMode::Rceil
+            | ScaleMode::Rms => format.scale_min(),
+        };
+        Self::from_least(format.scale, min)
     }
 
     /// All numbers of a scale's format.
@@ -36,13 +48,19 @@ impl ScaleRow {
     }
 
     fn from_least(scale: ScaleFormat, min: f32) -> Self {
+        let exact = scale.float().filter(|float| float.emin() < 1 - BIAS);
+        let smallest_normal = match exact {
+            Some(_) => 0,
+            None => bits::pow2(scale.emin()),
+        };
         Self {
             mantissa_bits: scale.mantissa_bits() as i32,
             emin: scale.emin(),
             min: min.to_bits(),
             max: scale.max().to_bits(),
-            smallest_normal: bits::pow2(scale.emin()),
+            smallest_normal,
             places: scale.float().map(CodePlaces::of_element),
+            exact,
             nan_code: match scale {
                 ScaleFormat::FLOAT32 => NAN,
                 _ => (1 << scale.bits()) - 1,
@@ -73,9 +91,21 @@ impl ScaleRow {
     pub(crate) fn code(&self, scale: u32) -> u32 {
         match self.places {
             _ if scale >= INFINITY => self.nan_code,
+            _ if scale < 2 * IMPLICIT && self.exact.is_some() => self.exact_code(scale),
             Some(places) => places.code(self.smallest_normal, scale),
             None => scale,
         }
+    }
+
+    /// [`code`](Self::code) of a scale that is a subnormal float32, or nearly.
+    fn exact_code(&self, scale: u32) -> u32 {
+        let Some(float) = self.exact else {
+            return 0;
+        };
+        let unit = float.emin() - float.mantissa_bits() as i32;
+        let (significand, own) = bits::parts(scale);
+        // The codes of the first two binades count units.
+        significand << (own - unit).clamp(0, 31) >> (unit - own).clamp(0, 31)
     }
 
     /// The code of the scale of a block of zeros.
@@ -88,6 +118,7 @@ impl ScaleRow {
     #[inline(always)]
     pub(crate) fn decode(&self, code: u32) -> u32 {
         match self.places {
+            _ if self.exact.is_some() => self.exact.map_or(0, |float| float.decode(code).to_bits()),
             Some(places) => places.number(self.smallest_normal, code),
             None => code,
         }

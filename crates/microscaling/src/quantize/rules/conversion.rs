@@ -1,0 +1,164 @@
+//! The switches of hardware as rules: the rounding of an element's magnitude, and the steps after rounding.
+
+use crate::format::{BlockFormat, ElementConversion, ElementOverflow, ElementRounding, NonFinite};
+use crate::p3109::StochasticVariant;
+use crate::round::bits::{INFINITY, NAN, ONE, SIGN};
+use crate::round::mode::{
+    AwayFromZero, Even, Floor, Nearest, Stochastic, TiesToOdd, TiesToZero, ToOdd,
+};
+use crate::round::words::Word;
+use crate::round::{RoundingRule, round_magnitude};
+
+/// [`ElementConversion`] as the loops hold it.
+#[derive(Clone, Copy)]
+pub(crate) struct ConversionRule {
+    conversion: ElementConversion,
+    mantissa_bits: i32,
+    /// The result beyond the largest number: the pattern of Inf or NaN, or 0 for the largest number itself.
+    beyond: u32,
+    /// The result for an Inf that is an element.
+    infinity: u32,
+}
+
+impl ConversionRule {
+    /// `None` for the library's conversion.
+    pub(super) fn of(format: &BlockFormat) -> Option<Self> {
+        let conversion = format.conversion;
+        let has_infinity = format.element.infinity_code().is_some();
+        let beyond = match conversion.overflow {
+            ElementOverflow::Saturate
+            | ElementOverflow::Propagate
+            | ElementOverflow::Renormalize => 0,
+            ElementOverflow::Infinity if has_infinity => INFINITY,
+            ElementOverflow::Infinity | ElementOverflow::Nan => NAN,
+        };
+        let infinity = match conversion.overflow {
+            ElementOverflow::Propagate if has_infinity => INFINITY,
+            ElementOverflow::Propagate
+            | ElementOverflow::Saturate
+            | ElementOverflow::Infinity
+            | ElementOverflow::Nan
+            | ElementOverflow::Renormalize => beyond,
+        };
+        let has_special = format.non_finite == NonFinite::Elements;
+        (has_special || !conversion.is_of_library()).then(|| Self {
+            conversion,
+            mantissa_bits: format.element.mantissa_bits() as i32,
+            beyond,
+            infinity,
+        })
+    }
+
+    /// Whether the block is rounded again where a number overflows.
+    pub(super) fn renormalizes(self) -> bool {
+        self.conversion.overflow == ElementOverflow::Renormalize
+    }
+
+    /// The element of a finite magnitude with a sign bit: rounded to the numbers with that smallest normal exponent, then limited to
+    /// `max`, a pattern. `max` is 0 where all becomes zero.
+    #[inline(always)]
+    pub(super) fn element<R: RoundingRule, W: Word>(
+        self,
+        sign: W,
+        abs: W,
+        (emin, max): (W::Int, W),
+        draw: W,
+    ) -> W {
+        let negative = !sign.equals(0.into());
+        let mut magnitude = self.magnitude::<R, W>(negative, abs, emin, draw);
+        if self.conversion.flush_outputs {
+            let is_subnormal = magnitude.is_below(W::from(ONE).scale(emin));
+            magnitude = W::select(is_subnormal, 0.into(), magnitude);
+        }
+        let mut limited = magnitude.smaller(max);
+        if self.beyond > 0 {
+            let mut overflows = max.is_below(magnitude) & !max.equals(0.into());
+            let by_direction = self.conversion.overflow == ElementOverflow::Infinity;
+            if !by_direction {
+                // NaN in any direction.
+            } else if let Some(rounding) = self.conversion.own_rounding() {
+                if rounding.stays_finite(false) {
+                    overflows = overflows & negative;
+                }
+                if rounding.stays_finite(true) {
+                    overflows = overflows & !negative;
+                }
+            } else if R::TRUNCATES {
+                overflows = overflows & !overflows;
+            }
+            limited = W::select(overflows, self.beyond.into(), limited);
+        }
+        let signed = sign | limited;
+        let signed = W::select(W::from(INFINITY).is_below(limited), NAN.into(), signed);
+        self.zero(signed)
+    }
+
+    /// The element for an Inf or NaN, given the largest number.
+    #[inline(always)]
+    pub(super) fn special(self, sign: u32, abs: u32, max: u32) -> u32 {
+        match (abs > INFINITY, self.infinity) {
+            (true, _) | (false, NAN) => NAN,
+            (false, 0) => sign | max,
+            (false, infinity) => sign | infinity,
+        }
+    }
+
+    /// −0 becomes +0, where elements have no −0.
+    #[inline(always)]
+    fn zero<W: Word>(self, x: W) -> W {
+        match self.conversion.negative_zero {
+            true => x,
+            false => W::select(x.equals(SIGN.into()), 0.into(), x),
+        }
+    }
+
+    #[inline(always)]
+    fn magnitude<R: RoundingRule, W: Word>(
+        self,
+        negative: W::Condition,
+        abs: W,
+        emin: W::Int,
+        draw: W,
+    ) -> W {
+        let bits = self.mantissa_bits;
+        let nearest = || round_magnitude::<Nearest, W>(abs, bits, emin, draw);
+        let to_zero = || round_magnitude::<TiesToZero, W>(abs, bits, emin, draw);
+        let floor = || round_magnitude::<Floor, W>(abs, bits, emin, draw);
+        let away = || round_magnitude::<AwayFromZero, W>(abs, bits, emin, draw);
+        let random_bits = self.conversion.random_bits;
+        // The highest bits of the draw. Stochastic rounding has 31 at most.
+        let random = |bits: u32| draw & (u32::MAX << (32 - bits)).into();
+        match self.conversion.rounding {
+            Some(ElementRounding::TiesToEven) => round_magnitude::<Even, W>(abs, bits, emin, draw),
+            Some(ElementRounding::TiesToAway) => nearest(),
+            Some(ElementRounding::TiesToZero) => to_zero(),
+            Some(ElementRounding::TiesToOdd) => {
+                round_magnitude::<TiesToOdd, W>(abs, bits, emin, draw)
+            }
+            Some(ElementRounding::TiesTowardPositive) => W::select(negative, to_zero(), nearest()),
+            Some(ElementRounding::TiesTowardNegative) => W::select(negative, nearest(), to_zero()),
+            Some(ElementRounding::TowardZero) => floor(),
+            Some(ElementRounding::AwayFromZero) => away(),
+            Some(ElementRounding::TowardPositive) => W::select(negative, floor(), away()),
+            Some(ElementRounding::TowardNegative) => W::select(negative, away(), floor()),
+            Some(ElementRounding::ToOdd) => round_magnitude::<ToOdd, W>(abs, bits, emin, draw),
+            None | Some(ElementRounding::Stochastic(_)) if !R::USES_DRAWS => {
+                round_magnitude::<R, W>(abs, bits, emin, draw)
+            }
+            None | Some(ElementRounding::Stochastic(StochasticVariant::A)) => {
+                round_magnitude::<Stochastic, W>(abs, bits, emin, random(random_bits))
+            }
+            Some(ElementRounding::Stochastic(StochasticVariant::B)) => {
+                let half = 1 << (31 - random_bits);
+                let draw = random(random_bits) | half.into();
+                round_magnitude::<Stochastic, W>(abs, bits, emin, draw)
+            }
+            Some(ElementRounding::Stochastic(StochasticVariant::C)) => {
+                // The fraction has N bits after this.
+                let finer = bits + random_bits as i32;
+                let abs = round_magnitude::<Even, W>(abs, finer, emin, draw);
+                round_magnitude::<Stochastic, W>(abs, bits, emin, random(random_bits))
+            }
+        }
+    }
+}
