@@ -114,12 +114,12 @@ fn a_set_has_the_same_bytes_each_time() {
         })
         .collect();
     let golden = [
-        "523e3915501c638d",
-        "36d513d84b0336c8",
-        "4df03caea0fa7de2",
-        "63e26c07e2526bf2",
-        "ddf801e141c210f8",
-        "1e8faf13f48c4d0f",
+        "22d93e468d369480",
+        "ffa84d79ce6ade1b",
+        "5a0e47aa5e0d8c97",
+        "ca771359c3ae95af",
+        "d4389f778b911f33",
+        "12a62b6aeff36e76",
     ];
     assert_eq!(hashes, golden);
 }

@@ -87,7 +87,9 @@ fn check(format: BlockFormat, shape: &[usize], axis: usize, seed: u64, specials:
         assert_eq!(statistics.smallest().map(f64::from), smallest);
         if statistics.power() > 0.0 {
             let slope = sum(&|x, q| x * q) / sum(&|x, _| x * x);
-            assert!((statistics.slope().unwrap() - slope).abs() < 1e-12);
+            // A block with NaN gives its finite numbers very large values in `bfp16ebs8`.
+            let tolerance = 1e-12 * slope.abs().max(1.0);
+            assert!((statistics.slope().unwrap() - slope).abs() < tolerance);
             let norms = (sum(&|x, _| x * x) * sum(&|_, q| q * q)).sqrt();
             if norms > 0.0 {
                 assert!((statistics.cosine().unwrap() - sum(&|x, q| x * q) / norms).abs() < 1e-12);
