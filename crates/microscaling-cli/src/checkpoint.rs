@@ -40,6 +40,13 @@ impl Checkpoint {
         })
     }
 
+    /// The files that are read, which stay as they are.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let index = self.index.iter();
+        let index = index.map(|name| self.files[0].with_file_name(name));
+        index.chain(self.files.iter().cloned()).collect()
+    }
+
     /// Reads the headers. `layout` is the packed weights' layout, if the user names one.
     pub(crate) fn read(&self, layout: Option<CheckpointLayout>) -> Result<PackedFiles<'_>, Error> {
         let files = self.files.iter().zip(&self.maps).map(|(path, map)| {

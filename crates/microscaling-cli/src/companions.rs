@@ -113,6 +113,16 @@ pub(crate) fn is_companion(read: &PackedFiles<'_>, name: &str) -> bool {
         || of_layer.any(|layer| has(format!("{layer}.weight")) || has(format!("{layer}.qweight")))
 }
 
+/// Whether a tensor is of no float model: a part of a quantized layer beside its weight, such as the scale of its input, or the
+/// scale of a cache. `is_weight` says which names are quantized weights.
+pub(crate) fn companion_of(name: &str, is_weight: impl Fn(&str) -> bool) -> bool {
+    let mut of_weight = OF_WEIGHT.iter().filter_map(|end| name.strip_suffix(end));
+    let mut of_layer = OF_LAYER.iter().filter_map(|end| name.strip_suffix(end));
+    is_sure(name)
+        || of_weight.any(&is_weight)
+        || of_layer.any(|layer| is_weight(&format!("{layer}.weight")))
+}
+
 fn is_sure(name: &str) -> bool {
     let word = name.rsplit('.').next().unwrap_or_default();
     SURE.contains(&word)

@@ -11,12 +11,15 @@ mod error;
 mod files;
 mod formats;
 mod inspect;
+mod layers;
 mod models;
 mod npy;
 mod numbers;
 mod output;
 mod p3109;
 mod quantize;
+mod scheme;
+mod unpack;
 mod vectors;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -45,6 +48,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     Diff(diff::DiffArgs),
     Convert(convert::ConvertArgs),
+    Unpack(unpack::UnpackArgs),
     Formats(formats::FormatsArgs),
     #[command(name = "p3109")]
     P3109(p3109::P3109Args),
@@ -85,6 +89,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Inspect(args) => inspect::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Unpack(args) => unpack::run(&args),
         Command::Formats(args) => formats::run(&args),
         Command::P3109(args) => p3109::run(&args),
         Command::CReference(args) => c_reference::run(&args),

@@ -47,7 +47,7 @@ struct Stored<'a> {
 }
 
 /// Refuses a target for safetensors that is named as NumPy's files are, other than an input.
-fn refuse_npy(targets: &[PathBuf], inputs: &[PathBuf]) -> Result<(), Error> {
+pub(crate) fn refuse_npy(targets: &[PathBuf], inputs: &[PathBuf]) -> Result<(), Error> {
     let is_npy = |target: &&PathBuf| target.extension().is_some_and(|end| end == npy::ENDING);
     let mut targets = targets.iter().filter(is_npy);
     match targets.find(|target| input_at(target, inputs).is_none()) {
@@ -70,8 +70,8 @@ impl Output<'_> {
         let replaced = planned.iter().flat_map(|weight| &weight.replaces);
         let replaced: BTreeSet<&str> = replaced.map(String::as_str).collect();
         let targets = self.targets(&replaced);
-        refuse_npy(&targets, &self.inputs())?;
-        check_targets(&targets, &self.inputs(), self.force)?;
+        refuse_npy(&targets, &self.input.paths())?;
+        check_targets(&targets, &self.input.paths(), self.force)?;
         let mut files = Vec::new();
         let mut weight_map = BTreeMap::new();
         let mut bytes = 0;
@@ -115,14 +115,6 @@ impl Output<'_> {
         let index = self.input.index.iter().map(|name| self.path.join(name));
         let config = self.quantization_config(replaced).map(|(path, _)| path);
         files.chain(index).chain(config).collect()
-    }
-
-    /// The files of the input, which stay as they are.
-    fn inputs(&self) -> Vec<PathBuf> {
-        let files = &self.input.files;
-        let index = self.input.index.iter();
-        let index = index.map(|name| files[0].with_file_name(name));
-        index.chain(files.iter().cloned()).collect()
     }
 
     /// The tensors that a packed weight becomes.

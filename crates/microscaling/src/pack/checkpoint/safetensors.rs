@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod folder;
 mod header;
+mod integers;
 mod layout;
 mod scaled;
 
@@ -33,6 +34,7 @@ pub use error::FileError;
 pub use files::PackedFiles;
 pub use folder::{CheckpointFiles, CheckpointFilesError};
 pub use header::{HeaderEntry, header};
+pub use integers::{IntegerLayout, IntegerWeight};
 pub use layout::{CheckpointLayout, DESCRIPTION_KEY};
 pub use scaled::ScaledWeight;
 use serde::{Deserialize, Serialize};

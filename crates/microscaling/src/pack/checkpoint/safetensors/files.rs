@@ -1,6 +1,9 @@
 //! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
-use super::{CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, PackedFile, ScaledWeight};
+use super::{
+    CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, IntegerWeight, PackedFile,
+    ScaledWeight,
+};
 use crate::pack::{Packed, StoredType, StoredView, WeightLayout};
 use alloc::{
     borrow::ToOwned,
@@ -21,6 +24,8 @@ pub struct PackedFiles<'a> {
     weights: BTreeMap<String, CheckpointLayout>,
     /// The FP8 weights with scales of higher precision.
     scaled: BTreeMap<String, ScaledWeight>,
+    /// The weights of integers with scales.
+    integers: BTreeMap<String, IntegerWeight>,
     /// Names of the tensors outside of packed weights.
     others: Vec<String>,
 }
@@ -59,6 +64,7 @@ impl<'a> PackedFiles<'a> {
             tensors,
             weights: BTreeMap::new(),
             scaled: BTreeMap::new(),
+            integers: BTreeMap::new(),
             others: Vec::new(),
         };
         read.find_weights(layout);
@@ -116,6 +122,8 @@ impl<'a> PackedFiles<'a> {
         self.scaled = scaled;
         let is_other = |name: &&String| !parts.contains(*name);
         self.others = self.tensors.keys().filter(is_other).cloned().collect();
+        let find = |name: &String| IntegerWeight::find(name, |name| self.tensor(name));
+        self.integers = self.others.iter().filter_map(find).collect();
     }
 
     /// The files, in the given order.
@@ -141,6 +149,24 @@ impl<'a> PackedFiles<'a> {
         Some(weight.values(&codes, &scales))
     }
 
+    /// The weights of integers with scales, by name. Their parts are [others](Self::others), too.
+    pub const fn integers(&self) -> &BTreeMap<String, IntegerWeight> {
+        &self.integers
+    }
+
+    /// The values of a weight that is packed, [scaled](Self::scaled) or of [integers](Self::integers), in float32 and row-major
+    /// order. `None` if there is none of this name.
+    pub fn values(&self, weight: &str) -> Option<Result<Vec<f32>, FileError>> {
+        if let Some(packed) = self.packed(weight) {
+            return Some(packed.map(|packed| packed.decode()));
+        }
+        let of_integers = || {
+            let weight = self.integers.get(weight)?;
+            weight.values(|name| self.tensor(name))
+        };
+        self.scaled_values(weight).or_else(of_integers).map(Ok)
+    }
+
     /// The names of the tensors outside of packed weights, in order.
     pub fn others(&self) -> &[String] {
         &self.others
@@ -161,10 +187,15 @@ impl<'a> PackedFiles<'a> {
         self.tensors.get(name).copied()
     }
 
-    /// The names of the tensors that store a packed weight; one of the first two has its elements. Empty for an unknown weight.
+    /// The names of the tensors that store a packed weight, a [scaled](Self::scaled) one or one of [integers](Self::integers); one of
+    /// the first two has its elements. Empty for an unknown weight.
     pub fn parts_of(&self, weight: &str) -> Vec<String> {
         match self.weights.get(weight) {
-            None => Vec::new(),
+            None => match (self.scaled.get(weight), self.integers.get(weight)) {
+                (Some(scaled), _) => Vec::from([weight.to_owned(), scaled.scales.clone()]),
+                (None, Some(integers)) => integers.parts(),
+                (None, None) => Vec::new(),
+            },
             Some(CheckpointLayout::Weights(layout)) => parts_in(*layout, weight).collect(),
             Some(CheckpointLayout::Microscaling) => {
                 let file = self.own_file_of(weight);
