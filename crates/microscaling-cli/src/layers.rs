@@ -19,6 +19,8 @@ pub(crate) struct Layer {
     pub(crate) format: String,
     /// The shape in the checkpoint, [out, in] for a matrix.
     pub(crate) shape: Vec<usize>,
+    /// The axis of the blocks of a packed weight.
+    pub(crate) axis: Option<usize>,
     /// The tensors that store the weight.
     pub(crate) parts: Vec<String>,
     /// The bits of an element.
@@ -88,6 +90,7 @@ impl Layers {
     /// The weights of a checkpoint.
     pub(crate) fn of(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Self, Error> {
         let mut layers = Self::default();
+        let schemes = Schemes::of(input)?;
         for (name, layout) in read.weights() {
             let packed = match read.packed(name).expect("it is one of the weights") {
                 Ok(packed) => packed,
@@ -109,6 +112,7 @@ impl Layers {
                 bits: format.element_bits(),
                 is_integer: false,
                 group: Some(format.block_size),
+                axis: Some(packed.axis()),
                 is_turned: is_turned(input, *layout, name, shape.len(), packed.axis()),
                 name: name.clone(),
                 shape,
@@ -118,6 +122,13 @@ impl Layers {
             let tensor = |name: &str| read.tensor(name).expect("the weight has it");
             let scales = tensor(&weight.scales);
             let (element, shape) = (weight.element, tensor(name).shape);
+            // One block does not tell its length.
+            let module = name.strip_suffix(".weight").unwrap_or(name);
+            let said = schemes.block(module).filter(|_| scales.shape.len() > 1);
+            let block = match said {
+                Some(said) if said.iter().zip(&weight.block).all(|(x, y)| x >= y) => said,
+                _ => weight.block.clone(),
+            };
             let is_inverse = weight.scales.ends_with("_inv");
             layers.add(Layer {
                 name: name.clone(),
@@ -129,12 +140,13 @@ impl Layers {
                 format: format!(
                     "{element}, a scale in {} {}",
                     scales.dtype,
-                    of_block(&weight.block, &shape)
+                    of_block(&block, &shape, scales.shape.len())
                 ),
                 parts: read.parts_of(name),
                 bits: 8,
                 is_integer: false,
                 group: None,
+                axis: None,
                 is_turned: false,
                 shape,
             });
@@ -152,18 +164,18 @@ impl Layers {
                     "int{}, a scale in {} {}{zeros}{order}",
                     weight.bits,
                     scales.dtype,
-                    of_block(&weight.block, &weight.shape)
+                    of_block(&weight.block, &weight.shape, scales.shape.len())
                 ),
                 shape: vec![outputs, inputs],
                 parts: weight.parts(),
                 bits: weight.bits,
                 is_integer: true,
                 group: (!whole && weight.block[0] == 1).then_some(weight.block[1]),
+                axis: None,
                 is_turned: false,
             });
         }
         layers.add_unread(input, read);
-        let schemes = Schemes::of(input)?;
         for layer in layers.known.values() {
             let doubt = schemes.doubt(layer);
             let doubt = doubt.map(|doubt| (layer.name.clone(), doubt));
@@ -233,12 +245,12 @@ fn is_turned(
     }
 }
 
-/// The elements that share a scale, in words.
-fn of_block(block: &[usize], shape: &[usize]) -> String {
+/// The elements that share a scale, in words, where the scales have as many axes.
+fn of_block(block: &[usize], shape: &[usize], axes: usize) -> String {
     let whole = |axis: usize| block.get(axis) >= shape.get(axis);
     match *block {
         [rows, columns] => match (whole(0), whole(1)) {
-            (true, true) => "for the tensor".to_owned(),
+            (true, true) if axes < 2 => "for the tensor".to_owned(),
             (false, true) if rows == 1 => "for each row".to_owned(),
             _ => format!("for each {rows} × {columns}"),
         },

@@ -10,6 +10,8 @@ mod done;
 mod error;
 mod files;
 mod formats;
+mod fused;
+mod groups;
 mod inspect;
 mod layers;
 mod models;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::layers::Layer;
 use globset::{Glob, GlobMatcher};
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A pattern of modules' names.
 enum Target {
@@ -163,18 +163,20 @@ impl Schemes {
             });
         }
         if layers.is_none() {
-            let bits = config.get("bits").cloned();
-            let weights = bits.map(|bits| {
-                let size = config.get("group_size").cloned().unwrap_or_default();
-                serde_json::json!({"num_bits": bits, "group_size": size, "type": "int"})
-            });
+            let of = |key: &str| config.get(key).cloned().unwrap_or_default();
+            let weights = match (of("bits"), of("weight_block_size")) {
+                (Value::Null, block) => json!({"block_structure": block}),
+                (bits, _) => {
+                    json!({"num_bits": bits, "group_size": of("group_size"), "type": "int"})
+                }
+            };
             self.groups.push(Group {
                 name: self.method.clone().unwrap_or_default(),
                 targets: Vec::new(),
                 is_rest: true,
                 format: None,
-                weights: weights.unwrap_or_default(),
-                activations: config.get("activation_scheme").cloned().unwrap_or_default(),
+                weights,
+                activations: of("activation_scheme"),
             });
         }
         Ok(())
@@ -188,6 +190,17 @@ impl Schemes {
             .iter()
             .find(named)
             .or_else(|| self.groups.iter().find(rest))
+    }
+
+    /// The lengths of the blocks of a module's weight that share a scale, if config.json says so.
+    pub(crate) fn block(&self, module: &str) -> Option<Vec<usize>> {
+        let block = self
+            .group(module)?
+            .weights
+            .get("block_structure")?
+            .as_array()?;
+        let lengths = block.iter().map(|length| Some(length.as_u64()? as usize));
+        lengths.collect()
     }
 
     /// The pattern by which a module is not quantized.
