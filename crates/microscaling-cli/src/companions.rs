@@ -1,8 +1,6 @@
 //! Weights that other tools quantized, in the layouts that this program does not pack: by the names of their tensors.
 
-use crate::numbers::floats;
-use microscaling::WeightLayout;
-use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling::safetensors::PackedFiles;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -173,42 +171,4 @@ pub(crate) fn called(config: &Value, weight: &str) -> Option<String> {
         .filter(|part| !part.is_empty())
         .collect();
     (!parts.is_empty()).then(|| parts.join(": "))
-}
-
-/// The scale of a layer's input under the name of another layout: a factor in Model Optimizer's layout, its reciprocal in
-/// compressed-tensors'.
-pub(crate) struct RenamedScale {
-    pub(crate) from: String,
-    pub(crate) to: String,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) number: f32,
-}
-
-impl RenamedScale {
-    /// The renamed scale of a weight that gets this layout, if there is one.
-    pub(crate) fn of(
-        read: &PackedFiles<'_>,
-        weight: &str,
-        layout: CheckpointLayout,
-    ) -> Option<Self> {
-        let layer = weight.strip_suffix("weight")?;
-        let (from, to, shape) = match layout {
-            CheckpointLayout::Weights(WeightLayout::Nvfp4PackQuantized) => {
-                ("input_scale", "input_global_scale", vec![1])
-            }
-            CheckpointLayout::Weights(WeightLayout::ModelOptNvfp4) => {
-                ("input_global_scale", "input_scale", vec![])
-            }
-            _ => return None,
-        };
-        let from = format!("{layer}{from}");
-        let numbers: [f32; 1] = floats(&read.tensor(&from)?)?.try_into().ok()?;
-        let number = 1.0 / numbers[0];
-        number.is_normal().then(|| Self {
-            from,
-            to: format!("{layer}{to}"),
-            shape,
-            number,
-        })
-    }
 }

@@ -1,11 +1,17 @@
 //! `microscaling convert`.
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::{RenamedScale, quantized};
+use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
-use crate::output::{Output, Planned};
+use crate::export::{Export, Exported};
+use crate::layers::Layers;
+use crate::output::{Output, Planned, ignored};
+use crate::scheme::Schemes;
+use crate::target::{Form, Target, Tool};
+use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Write the packed weights of a checkpoint in another layout: the same codes and scales, bit for bit
@@ -18,9 +24,12 @@ pub(crate) struct ConvertArgs {
     /// Replace files of the output that exist; an input is never replaced
     #[arg(long)]
     force: bool,
-    /// The layout to write, see `formats`
+    /// The layout to write, see `formats`; or the layouts of a tool, one for each format: `compressed-tensors`, `modelopt`, `fp8`
     #[arg(long)]
-    to: CheckpointLayout,
+    to: Target,
+    /// Leave out how activations and the cache of keys and values are quantized
+    #[arg(long)]
+    weights_only: bool,
     /// The layout of the input; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
@@ -29,38 +38,100 @@ pub(crate) struct ConvertArgs {
 pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
-    check_packed(&input, &read, args.from)?;
-    let weights = read.weights().keys().map(|name| {
-        let mut replaces = read.parts_of(name);
-        let first = replaces.first().and_then(|part| read.file_of(part));
-        let scale = RenamedScale::of(&read, name, args.to);
-        replaces.extend(scale.map(|scale| scale.from));
-        Planned {
-            name: name.clone(),
-            file: first.unwrap_or(0),
-            replaces,
-        }
+    let layers = Layers::of(&input, &read)?;
+    layers.check_packed(&input, &read)?;
+    let is_own = args.to == Target::Layout(CheckpointLayout::Microscaling);
+    if !is_own {
+        layers.check(&input)?;
+    }
+    if layers.known.is_empty() {
+        check_packed(&input, &read, args.from)?;
+    }
+    if let (true, true, Some(layer)) = (
+        is_own,
+        read.weights().is_empty(),
+        layers.known.values().next(),
+    ) {
+        return Err(Error::Unheld {
+            path: input.path.clone(),
+            layer: layer.name.clone(),
+            what: format!("{} ({})", layer.format, layer.layout),
+            target: args.to.to_string(),
+        });
+    }
+    let schemes = Schemes::of(&input)?;
+    let export = Export {
+        input: &input,
+        read: &read,
+        layers: &layers,
+        schemes: &schemes,
+        target: args.to,
+        weights_only: args.weights_only,
+    };
+    let exported = export.layers()?;
+    let left_out = left_out(args, &read, &layers);
+    let replaced: BTreeSet<&str> = exported
+        .iter()
+        .flat_map(|x| &x.layer.parts)
+        .map(String::as_str)
+        .collect();
+    let config = export.config(&exported, &ignored(&read, &replaced))?;
+    let first = exported.iter().find_map(|x| match x.form {
+        Form::Packed(layout) => Some(layout),
+        _ => None,
     });
-    let planned: Vec<Planned> = weights.collect();
+    let kept = exported.iter().filter(|x| matches!(x.form, Form::Kept));
+    let kept: Vec<String> = kept.map(|x| x.layer.name.clone()).collect();
+    let kept_as_own = if is_own { kept.len() } else { 0 };
+    let unknown: Vec<String> = layers.unread.keys().cloned().collect();
+    let mut planned: Vec<Planned> = exported
+        .into_iter()
+        .filter_map(|x| planned(&read, x))
+        .collect();
+    planned.extend(left_out.iter().map(|name| Planned {
+        name: name.clone(),
+        file: read.file_of(name).unwrap_or(0),
+        replaces: vec![name.clone()],
+        layout: None,
+        retold: Vec::new(),
+    }));
     let output = Output {
         input: &input,
         read: &read,
         path: &args.output,
-        layout: args.to,
+        layout: match args.to {
+            Target::Layout(layout) => layout,
+            _ => first.unwrap_or(WeightLayout::Nvfp4PackQuantized.into()),
+        },
+        config,
         force: args.force,
     };
+    let mut divided = 0;
     let (files, bytes) = output.write(&planned, |name| {
         let packed = read.packed(name).expect("it is one of the weights");
         let packed = packed.map_err(|source| Error::file(&input.path, source))?;
+        // Powers of two have exact reciprocals.
+        let is_rounded = packed.divisor().is_some_and(|x| x.to_bits() << 9 != 0);
+        divided += usize::from(is_rounded && args.to.tool() == Tool::ModelOpt);
         Ok((packed, None))
     })?;
-    let (count, layout) = (planned.len(), args.to);
+    let (count, target) = (layers.known.len() - kept_as_own, args.to.to_string());
     let mut done = Done::default();
     done.text(format!(
-        "{} in layout {layout}; {bytes} bytes of tensors in\n",
+        "{} in layout {target}; {bytes} bytes of tensors in\n",
         counted(count)
     ));
-    let copied: Vec<String> = quantized(&read).into_keys().collect();
+    if divided > 0 {
+        done.text(format!(
+            "compressed-tensors divides by the tensor scale, and Model Optimizer multiplies by its reciprocal, which is rounded: in \
+             {divided} weights, values may differ by 2 units of float32's last place\n"
+        ));
+    }
+    done.fact("rounded_reciprocals", divided);
+    let copied = match is_own {
+        true => [kept, unknown].concat(),
+        false => Vec::new(),
+    };
     if let Some(first) = copied.first() {
         done.text(format!(
             "{} weights that are quantized in other layouts are copied unchanged, such as `{first}`\n",
@@ -69,10 +140,42 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     }
     done.fact("weights", count);
     done.fact("copied", copied);
-    done.fact("layout", layout.name());
+    done.fact("left_out", left_out);
+    done.fact("layout", target);
     done.fact("bytes", bytes);
     done.files(&files);
     Ok(done)
+}
+
+/// A weight as it is written; `None` of one that stays as it is, with the scale of its input.
+fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
+    let layer = exported.layer;
+    let (layout, mut retold, mut replaces) = match exported.form {
+        Form::Packed(layout) => (Some(layout), Vec::new(), layer.parts.clone()),
+        Form::Retold(retold) => (None, retold, layer.parts.clone()),
+        Form::Kept => (None, Vec::new(), Vec::new()),
+    };
+    replaces.extend(exported.input_scale.iter().map(|scale| scale.from.clone()));
+    retold.extend(exported.input_scale);
+    let file = layer.parts.iter().find_map(|part| read.file_of(part));
+    (!replaces.is_empty()).then(|| Planned {
+        name: layer.name.clone(),
+        file: file.unwrap_or(0),
+        replaces,
+        layout,
+        retold,
+    })
+}
+
+/// The tensors of quantized activations and caches, if they are left out.
+fn left_out(args: &ConvertArgs, read: &PackedFiles<'_>, layers: &Layers) -> Vec<String> {
+    let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();
+    let is_left = |name: &&str| {
+        args.weights_only
+            && !parts.contains(&(*name).to_owned())
+            && companion_of(name, |weight| layers.known.contains_key(weight))
+    };
+    read.names().filter(is_left).map(str::to_owned).collect()
 }
 
 /// Checks that a checkpoint has packed weights.

@@ -5,12 +5,31 @@ use crate::companions::{called, is_low_bit, quantized};
 use crate::error::Error;
 use crate::models::summed_axis;
 use crate::scheme::Schemes;
-use microscaling::WeightLayout;
-use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling::safetensors::{CheckpointLayout, Mxfp6Weight, PackedFiles};
+use microscaling::{BlockFormat, ElementFormat, WeightLayout};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What a quantized weight is made of.
+pub(crate) enum WeightKind {
+    Packed(BlockFormat),
+    /// FP8 codes with scales of higher precision: the scales' tensor, and the lengths of a block that shares one.
+    Scaled {
+        scales: String,
+        block: Vec<usize>,
+        is_e4m3: bool,
+    },
+    /// MXFP6 of compressed-tensors.
+    Mxfp6,
+    /// Integers: the lengths of a block that shares a scale, and whether there are zero points.
+    Integers {
+        block: [usize; 2],
+        is_symmetric: bool,
+    },
+}
 
 /// A quantized weight.
 pub(crate) struct Layer {
+    pub(crate) kind: WeightKind,
     /// The name in the float model.
     pub(crate) name: String,
     /// The name of the layout, as the tool's configs have it.
@@ -91,6 +110,20 @@ impl Layers {
     pub(crate) fn of(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Self, Error> {
         let mut layers = Self::default();
         let schemes = Schemes::of(input)?;
+        layers.add_packed(input, read);
+        layers.add_scaled(&schemes, read);
+        layers.add_integers(read);
+        layers.add_mxfp6(read);
+        layers.add_unread(input, read);
+        for layer in layers.known.values() {
+            let doubt = schemes.doubt(layer);
+            let doubt = doubt.map(|doubt| (layer.name.clone(), doubt));
+            layers.doubts.extend(doubt);
+        }
+        Ok(layers)
+    }
+
+    fn add_packed(&mut self, input: &Checkpoint, read: &PackedFiles<'_>) {
         for (name, layout) in read.weights() {
             let packed = match read.packed(name).expect("it is one of the weights") {
                 Ok(packed) => packed,
@@ -98,14 +131,13 @@ impl Layers {
                     let mut codes = read.parts_of(name).into_iter();
                     let codes = codes.rfind(|part| read.file_of(part).is_some());
                     let codes = codes.unwrap_or_else(|| name.clone());
-                    layers
-                        .unread
-                        .insert(name.clone(), (codes, error.to_string()));
+                    self.unread.insert(name.clone(), (codes, error.to_string()));
                     continue;
                 }
             };
             let (format, shape) = (packed.format(), packed.shape().to_vec());
-            layers.add(Layer {
+            self.add(Layer {
+                kind: WeightKind::Packed(format),
                 layout: layout.name(),
                 format: format.to_string(),
                 parts: read.parts_of(name),
@@ -118,6 +150,9 @@ impl Layers {
                 shape,
             });
         }
+    }
+
+    fn add_scaled(&mut self, schemes: &Schemes, read: &PackedFiles<'_>) {
         for (name, weight) in read.scaled() {
             let tensor = |name: &str| read.tensor(name).expect("the weight has it");
             let scales = tensor(&weight.scales);
@@ -130,7 +165,12 @@ impl Layers {
                 _ => weight.block.clone(),
             };
             let is_inverse = weight.scales.ends_with("_inv");
-            layers.add(Layer {
+            self.add(Layer {
+                kind: WeightKind::Scaled {
+                    scales: weight.scales.clone(),
+                    block: block.clone(),
+                    is_e4m3: element == ElementFormat::FP8_E4M3,
+                },
                 name: name.clone(),
                 layout: if is_inverse {
                     "fp8-scale-inv"
@@ -151,13 +191,20 @@ impl Layers {
                 shape,
             });
         }
+    }
+
+    fn add_integers(&mut self, read: &PackedFiles<'_>) {
         for (name, weight) in read.integers() {
             let scales = read.tensor(&weight.scales).expect("the weight has it");
             let [outputs, inputs] = weight.shape;
             let zeros = weight.zero_points.as_ref().map_or("", |_| ", zero points");
             let order = weight.groups.as_ref().map_or("", |_| ", groups by g_idx");
             let whole = weight.block[1] >= inputs;
-            layers.add(Layer {
+            self.add(Layer {
+                kind: WeightKind::Integers {
+                    block: weight.block,
+                    is_symmetric: weight.zero_points.is_none(),
+                },
                 name: name.clone(),
                 layout: weight.layout.name(),
                 format: format!(
@@ -175,13 +222,25 @@ impl Layers {
                 is_turned: false,
             });
         }
-        layers.add_unread(input, read);
-        for layer in layers.known.values() {
-            let doubt = schemes.doubt(layer);
-            let doubt = doubt.map(|doubt| (layer.name.clone(), doubt));
-            layers.doubts.extend(doubt);
+    }
+
+    fn add_mxfp6(&mut self, read: &PackedFiles<'_>) {
+        for (name, weight) in read.mxfp6() {
+            let format = Mxfp6Weight::FORMAT;
+            self.add(Layer {
+                kind: WeightKind::Mxfp6,
+                name: name.clone(),
+                layout: "mxfp6-pack-quantized",
+                format: format.to_string(),
+                shape: weight.shape.to_vec(),
+                axis: Some(1),
+                parts: weight.parts.to_vec(),
+                bits: format.element_bits(),
+                is_integer: false,
+                group: Some(format.block_size),
+                is_turned: false,
+            });
         }
-        Ok(layers)
     }
 
     fn add(&mut self, layer: Layer) {
@@ -213,17 +272,35 @@ impl Layers {
         }
     }
 
+    /// Checks that every packed weight is whole.
+    pub(crate) fn check_packed(
+        &self,
+        input: &Checkpoint,
+        read: &PackedFiles<'_>,
+    ) -> Result<(), Error> {
+        let is_packed =
+            |(name, _): &(&String, &(String, String))| read.weights().contains_key(*name);
+        match self.unread.iter().find(is_packed) {
+            Some((weight, (_, reason))) => Err(Self::error(input, weight, reason)),
+            None => Ok(()),
+        }
+    }
+
+    fn error(input: &Checkpoint, weight: &str, reason: &str) -> Error {
+        Error::Unread {
+            path: input.path.clone(),
+            weight: weight.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
     /// Checks that every quantized weight is read, and that config.json says nothing against one.
     pub(crate) fn check(&self, input: &Checkpoint) -> Result<(), Error> {
         let unread = self.unread.iter().map(|(name, (_, reason))| (name, reason));
         let Some((weight, reason)) = unread.chain(&self.doubts).next() else {
             return Ok(());
         };
-        Err(Error::Unread {
-            path: input.path.clone(),
-            weight: weight.clone(),
-            reason: reason.clone(),
-        })
+        Err(Self::error(input, weight, reason))
     }
 }
 

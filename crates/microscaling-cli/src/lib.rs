@@ -8,6 +8,7 @@ mod convert;
 mod diff;
 mod done;
 mod error;
+mod export;
 mod files;
 mod formats;
 mod fused;
@@ -21,6 +22,7 @@ mod output;
 mod p3109;
 mod quantize;
 mod scheme;
+mod target;
 mod unpack;
 mod vectors;
 

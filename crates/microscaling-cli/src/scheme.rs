@@ -3,6 +3,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::layers::Layer;
+use crate::target::Tool;
 use globset::{Glob, GlobMatcher};
 use regex::Regex;
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ pub(crate) struct Group {
     is_rest: bool,
     /// The format of the weights: `float-quantized`, `NVFP4`.
     format: Option<String>,
-    weights: Value,
+    pub(crate) weights: Value,
     /// How activations are quantized; null if they are not.
     pub(crate) activations: Value,
 }
@@ -127,6 +128,7 @@ impl Schemes {
                 _ => None,
             });
             let format = group.get("format").or(config.get("format"));
+            let format = format.or(config.get("quant_algo"));
             let format = algorithm.or(format.and_then(Value::as_str));
             schemes.groups.push(Group {
                 name: name.clone(),
@@ -190,6 +192,17 @@ impl Schemes {
             .iter()
             .find(named)
             .or_else(|| self.groups.iter().find(rest))
+    }
+
+    /// The tool whose words the config has.
+    pub(crate) fn tool(&self) -> Option<Tool> {
+        Some(match self.method.as_deref()? {
+            "compressed-tensors" => Tool::CompressedTensors,
+            "modelopt" => Tool::ModelOpt,
+            "fp8" => Tool::Fp8,
+            "mxfp4" => Tool::GptOss,
+            _ => return None,
+        })
     }
 
     /// The lengths of the blocks of a module's weight that share a scale, if config.json says so.

@@ -17,6 +17,7 @@ mod folder;
 mod header;
 mod integers;
 mod layout;
+mod mxfp6;
 mod scaled;
 
 use crate::format::BlockFormat;
@@ -36,6 +37,7 @@ pub use folder::{CheckpointFiles, CheckpointFilesError};
 pub use header::{HeaderEntry, header};
 pub use integers::{IntegerLayout, IntegerWeight};
 pub use layout::{CheckpointLayout, DESCRIPTION_KEY};
+pub use mxfp6::Mxfp6Weight;
 pub use scaled::ScaledWeight;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
