@@ -39,26 +39,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
     let layers = Layers::of(&input, &read)?;
-    layers.check_packed(&input, &read)?;
-    let is_own = args.to == Target::Layout(CheckpointLayout::Microscaling);
-    if !is_own {
-        layers.check(&input)?;
-    }
-    if layers.known.is_empty() {
-        check_packed(&input, &read, args.from)?;
-    }
-    if let (true, true, Some(layer)) = (
-        is_own,
-        read.weights().is_empty(),
-        layers.known.values().next(),
-    ) {
-        return Err(Error::Unheld {
-            path: input.path.clone(),
-            layer: layer.name.clone(),
-            what: format!("{} ({})", layer.format, layer.layout),
-            target: args.to.to_string(),
-        });
-    }
+    check(args, &input, &read, &layers)?;
     let schemes = Schemes::of(&input)?;
     let export = Export {
         input: &input,
@@ -69,26 +50,30 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         weights_only: args.weights_only,
     };
     let exported = export.layers()?;
-    let left_out = left_out(args, &read, &layers);
-    let replaced: BTreeSet<&str> = exported
-        .iter()
-        .flat_map(|x| &x.layer.parts)
-        .map(String::as_str)
-        .collect();
-    let config = export.config(&exported, &ignored(&read, &replaced))?;
+    let parts = exported.iter().flat_map(|x| &x.layer.parts);
+    let parts: BTreeSet<&str> = parts.map(String::as_str).collect();
+    let config = export.config(&exported, &ignored(&read, &parts))?;
     let first = exported.iter().find_map(|x| match x.form {
         Form::Packed(layout) => Some(layout),
         _ => None,
     });
-    let kept = exported.iter().filter(|x| matches!(x.form, Form::Kept));
-    let kept: Vec<String> = kept.map(|x| x.layer.name.clone()).collect();
-    let kept_as_own = if is_own { kept.len() } else { 0 };
-    let unknown: Vec<String> = layers.unread.keys().cloned().collect();
+    let mut summary = Summary {
+        left_out: left_out(args, &read, &layers),
+        count: exported.len(),
+        ..Summary::default()
+    };
+    if is_own(args) {
+        let kept = exported.iter().filter(|x| matches!(x.form, Form::Kept));
+        let kept: Vec<String> = kept.map(|x| x.layer.name.clone()).collect();
+        summary.count -= kept.len();
+        let unknown = layers.unread.keys().cloned();
+        summary.copied = kept.into_iter().chain(unknown).collect();
+    }
     let mut planned: Vec<Planned> = exported
         .into_iter()
         .filter_map(|x| planned(&read, x))
         .collect();
-    planned.extend(left_out.iter().map(|name| Planned {
+    planned.extend(summary.left_out.iter().map(|name| Planned {
         name: name.clone(),
         file: read.file_of(name).unwrap_or(0),
         replaces: vec![name.clone()],
@@ -106,45 +91,93 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         config,
         force: args.force,
     };
-    let mut divided = 0;
     let (files, bytes) = output.write(&planned, |name| {
         let packed = read.packed(name).expect("it is one of the weights");
         let packed = packed.map_err(|source| Error::file(&input.path, source))?;
         // Powers of two have exact reciprocals.
         let is_rounded = packed.divisor().is_some_and(|x| x.to_bits() << 9 != 0);
-        divided += usize::from(is_rounded && args.to.tool() == Tool::ModelOpt);
+        summary.rounded += usize::from(is_rounded && args.to.tool() == Tool::ModelOpt);
         Ok((packed, None))
     })?;
-    let (count, target) = (layers.known.len() - kept_as_own, args.to.to_string());
-    let mut done = Done::default();
-    done.text(format!(
-        "{} in layout {target}; {bytes} bytes of tensors in\n",
-        counted(count)
-    ));
-    if divided > 0 {
-        done.text(format!(
-            "compressed-tensors divides by the tensor scale, and Model Optimizer multiplies by its reciprocal, which is rounded: in \
-             {divided} weights, values may differ by 2 units of float32's last place\n"
-        ));
+    Ok(summary.done(args, &files, bytes))
+}
+
+/// Whether weights get this project's layout, in which all other tensors may stand.
+fn is_own(args: &ConvertArgs) -> bool {
+    args.to == Target::Layout(CheckpointLayout::Microscaling)
+}
+
+/// Checks that there are weights to convert, and that all of them are read.
+fn check(
+    args: &ConvertArgs,
+    input: &Checkpoint,
+    read: &PackedFiles<'_>,
+    layers: &Layers,
+) -> Result<(), Error> {
+    layers.check_packed(input, read)?;
+    if !is_own(args) {
+        layers.check(input)?;
     }
-    done.fact("rounded_reciprocals", divided);
-    let copied = match is_own {
-        true => [kept, unknown].concat(),
-        false => Vec::new(),
-    };
-    if let Some(first) = copied.first() {
-        done.text(format!(
-            "{} weights that are quantized in other layouts are copied unchanged, such as `{first}`\n",
-            copied.len()
-        ));
+    match layers.known.values().next() {
+        None => check_packed(input, read, args.from),
+        Some(layer) if is_own(args) && read.weights().is_empty() => Err(Error::Unheld {
+            path: input.path.clone(),
+            layer: layer.name.clone(),
+            what: format!("{} ({})", layer.format, layer.layout),
+            target: args.to.to_string(),
+        }),
+        Some(_) => Ok(()),
     }
-    done.fact("weights", count);
-    done.fact("copied", copied);
-    done.fact("left_out", left_out);
-    done.fact("layout", target);
-    done.fact("bytes", bytes);
-    done.files(&files);
-    Ok(done)
+}
+
+/// What was written.
+#[derive(Default)]
+struct Summary {
+    /// The weights that have the new layout.
+    count: usize,
+    /// The weights in other layouts, which are copied.
+    copied: Vec<String>,
+    /// The tensors of quantized activations and caches that are left out.
+    left_out: Vec<String>,
+    /// The weights whose divisor became a factor that is rounded.
+    rounded: usize,
+}
+
+impl Summary {
+    fn done(self, args: &ConvertArgs, files: &[PathBuf], bytes: u64) -> Done {
+        let (target, mut done) = (args.to.to_string(), Done::default());
+        done.text(format!(
+            "{} in layout {target}; {bytes} bytes of tensors in\n",
+            counted(self.count)
+        ));
+        if self.rounded > 0 {
+            done.text(format!(
+                "compressed-tensors divides by the tensor scale, and Model Optimizer multiplies by its reciprocal, which is \
+                 rounded: in {}, values may differ by 2 units of float32's last place\n",
+                counted(self.rounded)
+            ));
+        }
+        if let Some(first) = self.copied.first() {
+            done.text(format!(
+                "{} that are quantized in other layouts are copied unchanged, such as `{first}`\n",
+                counted(self.copied.len())
+            ));
+        }
+        if let Some(first) = self.left_out.first() {
+            let count = self.left_out.len();
+            done.text(format!(
+                "{count} tensors of quantized activations and caches left out, such as `{first}`\n"
+            ));
+        }
+        done.fact("weights", self.count);
+        done.fact("rounded_reciprocals", self.rounded);
+        done.fact("copied", self.copied);
+        done.fact("left_out", self.left_out);
+        done.fact("layout", target);
+        done.fact("bytes", bytes);
+        done.files(files);
+        done
+    }
 }
 
 /// A weight as it is written; `None` of one that stays as it is, with the scale of its input.

@@ -1,5 +1,7 @@
 //! `convert` of checkpoints with several formats: to every layout that holds them and back, with the activations' part.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod support;
 
 use serde_json::{Value, json};

@@ -1,5 +1,7 @@
 //! `inspect` of checkpoints with several formats: groups of layers, scales of activations and caches, layers that engines fuse.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod support;
 
 use serde_json::{Value, json};

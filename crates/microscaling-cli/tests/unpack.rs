@@ -1,5 +1,7 @@
 //! `unpack`: the float model of checkpoints that other tools quantized.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod support;
 
 use half::bf16;

@@ -84,6 +84,7 @@ impl IntegerWeight {
                 let fits =
                     |bits: &u32| (shape[1].checked_mul(*bits as usize)).map(|x| x.div_ceil(32));
                 let bits = (1..=8).find(|bits| fits(bits) == Some(words))?;
+                (rows == shape[0]).then_some(())?;
                 (shape, bits)
             }
         };
@@ -119,8 +120,6 @@ impl IntegerWeight {
         if let Some(groups) = &groups {
             is_groups(&tensor(groups)?, shape[1], shape[1].div_ceil(block[1])).then_some(())?;
         }
-        let is_whole = rows == shape[0];
-        is_whole.then_some(())?;
         let weight = Self {
             layout,
             bits,
@@ -150,6 +149,10 @@ impl IntegerWeight {
     /// [parts](Self::parts); `None` if one is missing.
     pub fn values<'a>(&self, tensor: impl Fn(&str) -> Option<FileTensor<'a>>) -> Option<Vec<f32>> {
         let [outputs, inputs] = self.shape;
+        // The other length of an empty weight may be any number.
+        if outputs == 0 || inputs == 0 {
+            return Some(Vec::new());
+        }
         let counts = [
             outputs.div_ceil(self.block[0]),
             inputs.div_ceil(self.block[1]),
@@ -210,15 +213,15 @@ fn of_layer<'a>(
     let (layout, bits, inputs) = match &of_inputs {
         Some(of_inputs) if columns == outputs => {
             let [inputs]: [usize; 1] = of_inputs.shape[..].try_into().ok()?;
-            let fits = |bits: &u32| inputs * *bits as usize == rows * 32;
+            let fits = |bits: &u32| inputs.checked_mul(*bits as usize) == rows.checked_mul(32);
             let bits = [2, 3, 4, 8].into_iter().find(fits)?;
             is_groups(of_inputs, inputs, count).then_some(())?;
             (IntegerLayout::Gptq, bits, inputs)
         }
-        None if columns * 8 == outputs => (IntegerLayout::Awq, 4, rows),
+        None if columns.checked_mul(8) == Some(outputs) => (IntegerLayout::Awq, 4, rows),
         _ => return None,
     };
-    let words = (outputs * bits as usize).div_ceil(32);
+    let words = outputs.checked_mul(bits as usize)?.div_ceil(32);
     let is_whole = stored.dtype == "I32"
         && zeros.dtype == "I32"
         && zeros.shape == [count, words]
