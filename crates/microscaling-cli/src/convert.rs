@@ -5,10 +5,10 @@ use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::export::{Export, Exported};
-use crate::layers::Layers;
+use crate::layers::QuantizedLayers;
 use crate::output::{Output, Planned, ignored};
 use crate::scheme::Schemes;
-use crate::target::{Form, Target, Tool};
+use crate::target::{ToLayout, Tool, WrittenForm};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(crate) struct ConvertArgs {
     force: bool,
     /// The layout to write, see `formats`; or the layouts of a tool, one for each format: `compressed-tensors`, `modelopt`, `fp8`
     #[arg(long)]
-    to: Target,
+    to: ToLayout,
     /// Leave out how activations and the cache of keys and values are quantized
     #[arg(long)]
     weights_only: bool,
@@ -38,7 +38,7 @@ pub(crate) struct ConvertArgs {
 pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
-    let layers = Layers::of(&input, &read)?;
+    let layers = QuantizedLayers::of(&input, &read)?;
     check(args, &input, &read, &layers)?;
     let schemes = Schemes::of(&input)?;
     let export = Export {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let parts: BTreeSet<&str> = parts.map(String::as_str).collect();
     let config = export.config(&exported, &ignored(&read, &parts))?;
     let first = exported.iter().find_map(|x| match x.form {
-        Form::Packed(layout) => Some(layout),
+        WrittenForm::Packed(layout) => Some(layout),
         _ => None,
     });
     let mut summary = Summary {
@@ -63,7 +63,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         ..Summary::default()
     };
     if is_own(args) {
-        let kept = exported.iter().filter(|x| matches!(x.form, Form::Kept));
+        let kept = exported
+            .iter()
+            .filter(|x| matches!(x.form, WrittenForm::Kept));
         let kept: Vec<String> = kept.map(|x| x.layer.name.clone()).collect();
         summary.count -= kept.len();
         let unknown = layers.unread.keys().cloned();
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         read: &read,
         path: &args.output,
         layout: match args.to {
-            Target::Layout(layout) => layout,
+            ToLayout::Layout(layout) => layout,
             _ => first.unwrap_or(WeightLayout::Nvfp4PackQuantized.into()),
         },
         config,
@@ -104,7 +106,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
 
 /// Whether weights get this project's layout, in which all other tensors may stand.
 fn is_own(args: &ConvertArgs) -> bool {
-    args.to == Target::Layout(CheckpointLayout::Microscaling)
+    args.to == ToLayout::Layout(CheckpointLayout::Microscaling)
 }
 
 /// Checks that there are weights to convert, and that all of them are read.
@@ -112,7 +114,7 @@ fn check(
     args: &ConvertArgs,
     input: &Checkpoint,
     read: &PackedFiles<'_>,
-    layers: &Layers,
+    layers: &QuantizedLayers,
 ) -> Result<(), Error> {
     layers.check_packed(input, read)?;
     if !is_own(args) {
@@ -130,7 +132,7 @@ fn check(
     }
 }
 
-/// What was written.
+/// The result of a conversion.
 #[derive(Default)]
 struct Summary {
     /// The weights that have the new layout.
@@ -180,13 +182,13 @@ impl Summary {
     }
 }
 
-/// A weight as it is written; `None` of one that stays as it is, with the scale of its input.
+/// The plan of a weight and of the scale of its input; `None` of a weight that stays unchanged.
 fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
     let layer = exported.layer;
     let (layout, mut retold, mut replaces) = match exported.form {
-        Form::Packed(layout) => (Some(layout), Vec::new(), layer.parts.clone()),
-        Form::Retold(retold) => (None, retold, layer.parts.clone()),
-        Form::Kept => (None, Vec::new(), Vec::new()),
+        WrittenForm::Packed(layout) => (Some(layout), Vec::new(), layer.parts.clone()),
+        WrittenForm::Retold(retold) => (None, retold, layer.parts.clone()),
+        WrittenForm::Kept => (None, Vec::new(), Vec::new()),
     };
     replaces.extend(exported.input_scale.iter().map(|scale| scale.from.clone()));
     retold.extend(exported.input_scale);
@@ -201,7 +203,7 @@ fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
 }
 
 /// The tensors of quantized activations and caches, if they are left out.
-fn left_out(args: &ConvertArgs, read: &PackedFiles<'_>, layers: &Layers) -> Vec<String> {
+fn left_out(args: &ConvertArgs, read: &PackedFiles<'_>, layers: &QuantizedLayers) -> Vec<String> {
     let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();
     let is_left = |name: &&str| {
         args.weights_only

@@ -4,7 +4,7 @@ use crate::checkpoint::Checkpoint;
 use crate::done::Done;
 use crate::error::Error;
 use crate::formats::table;
-use crate::layers::{Layers, turned};
+use crate::layers::{QuantizedLayers, turned};
 use crate::numbers::floats;
 use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
@@ -52,7 +52,7 @@ type FloatTensor = (Vec<f32>, Vec<usize>);
 
 impl<'a> Tensor<'a> {
     /// The weight or other tensor of this name, if there is one.
-    fn find(read: &PackedFiles<'a>, layers: &Layers, name: &str) -> Option<Self> {
+    fn find(read: &PackedFiles<'a>, layers: &QuantizedLayers, name: &str) -> Option<Self> {
         let layer = layers.known.get(name);
         match read.packed(name) {
             Some(Ok(packed)) => Some(Self::Packed(packed, layer.is_some_and(|x| x.is_turned))),
@@ -173,10 +173,10 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Done, Error> {
     let inputs = (Checkpoint::open(&args.one)?, Checkpoint::open(&args.other)?);
     let reads = (inputs.0.read(args.from)?, inputs.1.read(args.from)?);
     let layers = (
-        Layers::of(&inputs.0, &reads.0)?,
-        Layers::of(&inputs.1, &reads.1)?,
+        QuantizedLayers::of(&inputs.0, &reads.0)?,
+        QuantizedLayers::of(&inputs.1, &reads.1)?,
     );
-    let names = |read: &PackedFiles<'_>, layers: &Layers| -> Vec<String> {
+    let names = |read: &PackedFiles<'_>, layers: &QuantizedLayers| -> Vec<String> {
         let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();
         let others = read.others().iter().filter(|name| !parts.contains(name));
         let known = layers.known.keys().chain(read.weights().keys());

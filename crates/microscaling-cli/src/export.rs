@@ -1,19 +1,21 @@
 //! The `quantization_config` of a converted checkpoint: each layer's format, and how its activations are quantized.
 
+mod config;
+
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::fused::INPUT_SCALES;
-use crate::layers::{Layer, Layers, WeightKind};
+use crate::layers::{QuantizedLayer, QuantizedLayers, WeightKind};
 use crate::scheme::Schemes;
-use crate::target::{Form, Retold, Target, Tool};
+use crate::target::{Retold, ToLayout, Tool, WrittenForm};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-/// What a converted checkpoint has of each layer.
+/// A layer of the converted checkpoint.
 pub(crate) struct Exported<'a> {
-    pub(crate) layer: &'a Layer,
-    pub(crate) form: Form,
+    pub(crate) layer: &'a QuantizedLayer,
+    pub(crate) form: WrittenForm,
     /// The scale of the layer's input, as the target has it.
     pub(crate) input_scale: Option<Retold>,
     /// How the layer's activations are quantized, in the words of compressed-tensors; null if they are not.
@@ -22,13 +24,13 @@ pub(crate) struct Exported<'a> {
     said: (String, Value),
 }
 
-/// What `convert` was asked for.
+/// A conversion: the checkpoint, and the options of the command.
 pub(crate) struct Export<'a> {
     pub(crate) input: &'a Checkpoint,
     pub(crate) read: &'a PackedFiles<'a>,
-    pub(crate) layers: &'a Layers,
+    pub(crate) layers: &'a QuantizedLayers,
     pub(crate) schemes: &'a Schemes,
-    pub(crate) target: Target,
+    pub(crate) target: ToLayout,
     /// Whether the activations' part is left out.
     pub(crate) weights_only: bool,
 }
@@ -88,7 +90,7 @@ impl<'a> Export<'a> {
     }
 
     /// How a layer's activations are quantized, by config.json, or else by the scale of the layer's input.
-    fn activations(&self, layer: &Layer) -> Value {
+    fn activations(&self, layer: &QuantizedLayer) -> Value {
         let group = self.schemes.group(layer.module());
         let said = group.map(|group| &group.activations);
         let has_scale = INPUT_SCALES.iter().any(|end| self.has(layer, end));
@@ -111,17 +113,17 @@ impl<'a> Export<'a> {
         }
     }
 
-    fn has(&self, layer: &Layer, end: &str) -> bool {
+    fn has(&self, layer: &QuantizedLayer, end: &str) -> bool {
         let name = format!("{}.{end}", layer.module());
         self.read.file_of(&name).is_some()
     }
 
     /// The scale of a layer's input under the target's name: Model Optimizer has factors; compressed-tensors has factors for FP8 and
     /// divisors for NVFP4.
-    fn input_scale(&self, layer: &Layer, form: &Form) -> Option<Retold> {
+    fn input_scale(&self, layer: &QuantizedLayer, form: &WrittenForm) -> Option<Retold> {
         let is_nvfp4 = matches!(
             form,
-            Form::Packed(CheckpointLayout::Weights(
+            WrittenForm::Packed(CheckpointLayout::Weights(
                 WeightLayout::Nvfp4PackQuantized | WeightLayout::ModelOptNvfp4
             ))
         );
@@ -151,14 +153,19 @@ impl<'a> Export<'a> {
     }
 
     /// The format and the weights' fields in the config; `None` if the target's tool cannot say the activations.
-    fn said(&self, layer: &Layer, form: &Form, activations: &Value) -> Option<(String, Value)> {
-        let fields = Fields::of(activations);
+    fn said(
+        &self,
+        layer: &QuantizedLayer,
+        form: &WrittenForm,
+        activations: &Value,
+    ) -> Option<(String, Value)> {
+        let fields = ActivationKind::of(activations);
         match self.target.tool() {
             Tool::CompressedTensors => Some(self.compressed(layer, form)),
             Tool::ModelOpt => match (layer.bits, fields) {
-                (4, Fields::None) => Some(("W4A16_NVFP4", 16)),
-                (4, Fields::Nvfp4) => Some(("NVFP4", 16)),
-                (8, Fields::Fp8) if self.has(layer, INPUT_SCALES[1]) => Some(("FP8", 0)),
+                (4, ActivationKind::None) => Some(("W4A16_NVFP4", 16)),
+                (4, ActivationKind::Nvfp4) => Some(("NVFP4", 16)),
+                (8, ActivationKind::Fp8) if self.has(layer, INPUT_SCALES[1]) => Some(("FP8", 0)),
                 _ => None,
             }
             .map(|(algorithm, size)| {
@@ -174,20 +181,25 @@ impl<'a> Export<'a> {
                     return None;
                 };
                 match fields {
-                    Fields::DynamicGroup(size) if size == block[1] as u64 => Some("dynamic"),
+                    ActivationKind::DynamicGroup(size) if size == block[1] as u64 => {
+                        Some("dynamic")
+                    }
                     _ => None,
                 }
                 .map(|scheme| (scheme.to_owned(), Value::Null))
             }
             Tool::GptOss | Tool::None => {
-                let is_kept = matches!(self.target, Target::Layout(CheckpointLayout::Microscaling));
+                let is_kept = matches!(
+                    self.target,
+                    ToLayout::Layout(CheckpointLayout::Microscaling)
+                );
                 (is_kept || activations.is_null()).then(|| (String::new(), Value::Null))
             }
         }
     }
 
-    /// The format and the weights' fields of compressed-tensors: those of the input's config where compressed-tensors wrote it.
-    fn compressed(&self, layer: &Layer, form: &Form) -> (String, Value) {
+    /// The format and the weights' fields of compressed-tensors, taken from the input's config where compressed-tensors wrote the input.
+    fn compressed(&self, layer: &QuantizedLayer, form: &WrittenForm) -> (String, Value) {
         let group = self.schemes.group(layer.module());
         let known = group.map(|group| &group.weights);
         let known = known.filter(|weights| weights.get("strategy").is_some());
@@ -197,7 +209,9 @@ impl<'a> Export<'a> {
             fields
         };
         let (format, weights) = match (form, &layer.kind) {
-            (Form::Packed(layout), _) if *layout == WeightLayout::Nvfp4PackQuantized.into() => {
+            (WrittenForm::Packed(layout), _)
+                if *layout == WeightLayout::Nvfp4PackQuantized.into() =>
+            {
                 let fields = with(float(4, "tensor_group"), "group_size", 16.into());
                 let fields = with(fields, "scale_dtype", "torch.float8_e4m3fn".into());
                 (layout.name(), fields)
@@ -238,7 +252,7 @@ impl<'a> Export<'a> {
             (_, WeightKind::Packed(_) | WeightKind::Mxfp6) => {
                 let fields = with(float(layer.bits, "group"), "group_size", 32.into());
                 let layout = match form {
-                    Form::Packed(layout) => layout.name(),
+                    WrittenForm::Packed(layout) => layout.name(),
                     _ => layer.layout,
                 };
                 (layout, with(fields, "scale_dtype", "torch.uint8".into()))
@@ -277,12 +291,12 @@ impl<'a> Export<'a> {
         }
         Ok(match tool {
             Tool::None => match self.target {
-                Target::Layout(CheckpointLayout::Microscaling) if !self.weights_only => kept,
+                ToLayout::Layout(CheckpointLayout::Microscaling) if !self.weights_only => kept,
                 _ => None,
             },
             Tool::GptOss => WeightLayout::GptOss.quantization_config(ignore),
             Tool::Fp8 => {
-                let block = Target::one_block(self.layers);
+                let block = ToLayout::one_block(self.layers);
                 let block = block.ok_or_else(|| {
                     unheld("quantized in blocks of another size than other layers".into())
                 })?;
@@ -295,89 +309,10 @@ impl<'a> Export<'a> {
             Tool::ModelOpt => Some(self.modelopt_config(exported, ignore)),
         })
     }
-
-    fn compressed_config(&self, exported: &[Exported<'_>], ignore: &[&str]) -> Value {
-        let groups = grouped(exported);
-        let one = groups.len() == 1;
-        let formats: Vec<&str> = groups.iter().map(|group| group.0.said.0.as_str()).collect();
-        let same = formats.iter().all(|format| *format == formats[0]);
-        let described = groups.iter().enumerate().map(|(number, (first, modules))| {
-            let targets = if one { vec!["Linear"] } else { modules.clone() };
-            let (format, weights) = &first.said;
-            let mut group = json!({"targets": targets, "format": format, "weights": weights});
-            if !first.activations.is_null() {
-                group["input_activations"] = first.activations.clone();
-            }
-            (format!("group_{number}"), group)
-        });
-        let described: Map<String, Value> = described.collect();
-        let mut config = json!({
-            "quant_method": "compressed-tensors",
-            "format": if same { formats[0] } else { "mixed-precision" },
-            "quantization_status": "compressed",
-            "config_groups": described,
-            "ignore": ignore,
-        });
-        if !self.weights_only && !self.schemes.kv_cache.is_null() {
-            config["kv_cache_scheme"] = self.schemes.kv_cache.clone();
-        }
-        config
-    }
-
-    fn modelopt_config(&self, exported: &[Exported<'_>], ignore: &[&str]) -> Value {
-        let groups = grouped(exported);
-        let one = groups.len() == 1;
-        let described = groups.iter().enumerate().map(|(number, (first, modules))| {
-            let targets = if one { vec!["Linear"] } else { modules.clone() };
-            let mut group = json!({"targets": targets, "weights": first.said.1});
-            if !first.activations.is_null() {
-                group["input_activations"] = first.said.1.clone();
-            }
-            (format!("group_{number}"), group)
-        });
-        let described: Map<String, Value> = described.collect();
-        let algorithm = if one {
-            &groups[0].0.said.0
-        } else {
-            "MIXED_PRECISION"
-        };
-        let mut config = json!({
-            "quant_method": "modelopt", "quant_algo": algorithm, "config_groups": described, "ignore": ignore,
-        });
-        if !one {
-            let layers = exported.iter().map(|exported| {
-                let mut said = json!({"quant_algo": exported.said.0});
-                if let Some(size) = exported.said.1.get("group_size") {
-                    said["group_size"] = size.clone();
-                }
-                (exported.layer.module().to_owned(), said)
-            });
-            config["quantized_layers"] = Value::Object(layers.collect());
-        }
-        if !self.weights_only && !self.schemes.kv_cache.is_null() {
-            config["kv_cache_quant_algo"] = self.schemes.kv_cache.clone();
-        }
-        config
-    }
 }
 
-/// The layers that have the same words in the config: the first of them, and the names of all.
-fn grouped<'a>(exported: &'a [Exported<'_>]) -> Vec<(&'a Exported<'a>, Vec<&'a str>)> {
-    let mut groups: Vec<(&Exported<'_>, Vec<&str>)> = Vec::new();
-    for layer in exported {
-        let same = |(first, _): &&mut (&Exported<'_>, Vec<&str>)| {
-            first.said == layer.said && first.activations == layer.activations
-        };
-        match groups.iter_mut().find(same) {
-            Some((_, modules)) => modules.push(layer.layer.module()),
-            None => groups.push((layer, vec![layer.layer.module()])),
-        }
-    }
-    groups
-}
-
-/// What activations are.
-enum Fields {
+/// The kinds of quantized activations that tools other than compressed-tensors have words for.
+enum ActivationKind {
     None,
     Nvfp4,
     /// FP8 with one static scale.
@@ -387,7 +322,7 @@ enum Fields {
     Other,
 }
 
-impl Fields {
+impl ActivationKind {
     fn of(activations: &Value) -> Self {
         let Value::Object(fields) = activations else {
             return Self::None;

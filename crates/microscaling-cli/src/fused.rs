@@ -1,7 +1,7 @@
 //! Layers that engines fuse into one product: whether they share the scale of a tensor.
 
 use crate::formats::table;
-use crate::layers::{Layer, Layers};
+use crate::layers::{QuantizedLayer, QuantizedLayers};
 use crate::numbers::floats;
 use comfy_table::Table;
 use microscaling::safetensors::PackedFiles;
@@ -25,8 +25,8 @@ pub(crate) struct FusedScales {
 }
 
 impl FusedScales {
-    pub(crate) fn of(read: &PackedFiles<'_>, layers: &Layers) -> Self {
-        let mut found: BTreeMap<(&str, usize), Vec<(&str, &Layer)>> = BTreeMap::new();
+    pub(crate) fn of(read: &PackedFiles<'_>, layers: &QuantizedLayers) -> Self {
+        let mut found: BTreeMap<(&str, usize), Vec<(&str, &QuantizedLayer)>> = BTreeMap::new();
         for layer in layers.known.values() {
             let Some((parent, word)) = layer.module().rsplit_once('.') else {
                 continue;
@@ -45,7 +45,7 @@ impl FusedScales {
         scales
     }
 
-    fn add(&mut self, read: &PackedFiles<'_>, parent: &str, group: &[(&str, &Layer)]) {
+    fn add(&mut self, read: &PackedFiles<'_>, parent: &str, group: &[(&str, &QuantizedLayer)]) {
         let one_layout = group.iter().all(|(_, x)| x.layout == group[0].1.layout);
         if group.len() < 2 || !one_layout {
             return;
@@ -55,7 +55,7 @@ impl FusedScales {
         for (which, number) in [
             (
                 "weight",
-                tensor_scale as fn(&PackedFiles<'_>, &Layer) -> Option<f32>,
+                tensor_scale as fn(&PackedFiles<'_>, &QuantizedLayer) -> Option<f32>,
             ),
             ("input", input_scale),
         ] {
@@ -91,7 +91,7 @@ impl FusedScales {
 }
 
 /// The scale of a whole weight, if its layout has one.
-fn tensor_scale(read: &PackedFiles<'_>, layer: &Layer) -> Option<f32> {
+fn tensor_scale(read: &PackedFiles<'_>, layer: &QuantizedLayer) -> Option<f32> {
     let parts = layer.parts.iter();
     let mut scales = parts.filter_map(|part| {
         let tensor = read.tensor(part)?;
@@ -103,7 +103,7 @@ fn tensor_scale(read: &PackedFiles<'_>, layer: &Layer) -> Option<f32> {
 }
 
 /// The static scale of a layer's input.
-fn input_scale(read: &PackedFiles<'_>, layer: &Layer) -> Option<f32> {
+fn input_scale(read: &PackedFiles<'_>, layer: &QuantizedLayer) -> Option<f32> {
     let mut names = INPUT_SCALES.iter();
     names.find_map(|end| {
         let tensor = read.tensor(&format!("{}.{end}", layer.module()))?;

@@ -2,15 +2,15 @@
 
 use crate::formats::table;
 use crate::fused::INPUT_SCALES;
-use crate::layers::{Layer, Layers};
+use crate::layers::{QuantizedLayer, QuantizedLayers};
 use crate::scheme::Schemes;
 use comfy_table::Table;
 use microscaling::safetensors::PackedFiles;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the numbers of a layout mean, in the words of its tensors.
-fn convention(layer: &Layer) -> &'static str {
+/// The meaning of a layout's numbers, in the words of its tensors.
+fn convention(layer: &QuantizedLayer) -> &'static str {
     let has = |end| layer.parts.iter().any(|part| part.ends_with(end));
     match layer.layout {
         "nvfp4-pack-quantized" => {
@@ -30,7 +30,7 @@ fn convention(layer: &Layer) -> &'static str {
 }
 
 /// How a layer's activations are quantized, by config.json and by the layer's tensors.
-fn activations(read: &PackedFiles<'_>, schemes: &Schemes, layer: &Layer) -> String {
+fn activations(read: &PackedFiles<'_>, schemes: &Schemes, layer: &QuantizedLayer) -> String {
     let group = schemes.group(layer.module());
     let said = group.map_or(Value::Null, |group| group.activations.clone());
     let by_config = match &said {
@@ -67,8 +67,8 @@ fn activations(read: &PackedFiles<'_>, schemes: &Schemes, layer: &Layer) -> Stri
     }
 }
 
-/// A row for all layers of one format: their group in config.json, their number, and what is quantized how.
-pub(crate) fn groups(read: &PackedFiles<'_>, schemes: &Schemes, layers: &Layers) -> Table {
+/// A row for all layers of one format: their group in config.json, their format, and their number.
+pub(crate) fn groups(read: &PackedFiles<'_>, schemes: &Schemes, layers: &QuantizedLayers) -> Table {
     let mut found: BTreeMap<[String; 6], Vec<&str>> = BTreeMap::new();
     for layer in layers.known.values() {
         let group = schemes.group(layer.module());
@@ -104,7 +104,11 @@ pub(crate) fn groups(read: &PackedFiles<'_>, schemes: &Schemes, layers: &Layers)
 }
 
 /// The weights with two axes or more that are floats, and the pattern of config.json that leaves them so.
-pub(crate) fn in_float(read: &PackedFiles<'_>, schemes: &Schemes, layers: &Layers) -> Table {
+pub(crate) fn in_float(
+    read: &PackedFiles<'_>,
+    schemes: &Schemes,
+    layers: &QuantizedLayers,
+) -> Table {
     let mut rows = table(["Layer in float", "Type", "Ignored by"]);
     for name in read.others() {
         let tensor = read.tensor(name).expect("it is one of the names");

@@ -6,15 +6,16 @@ use crate::error::Error;
 use crate::formats::table;
 use crate::fused::FusedScales;
 use crate::groups::{groups, in_float};
-use crate::layers::Layers;
+use crate::layers::QuantizedLayers;
 use crate::scheme::Schemes;
 use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Show the contents of a checkpoint: its quantized weights, which are read and checked, the layers of each format, the scales of
-/// activations, and all other tensors; the exit status is 2 if a packed weight is damaged
+/// Show the contents of a checkpoint: its quantized weights, the layers of each format, scales of activations, and other tensors
+///
+/// Packed weights are read and checked. The exit status is 2 if a packed weight is damaged.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
@@ -27,7 +28,7 @@ pub(crate) struct InspectArgs {
 pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
-    let layers = Layers::of(&input, &read)?;
+    let layers = QuantizedLayers::of(&input, &read)?;
     let schemes = Schemes::of(&input)?;
     let mut done = Done::default();
     let bytes = weights(&mut done, &read, &layers);
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
 }
 
 /// Adds the table of the weights, and gives their bytes.
-fn weights(done: &mut Done, read: &PackedFiles<'_>, layers: &Layers) -> usize {
+fn weights(done: &mut Done, read: &PackedFiles<'_>, layers: &QuantizedLayers) -> usize {
     let (mut bytes, mut elements) = (0, 0);
     let mut rows = table([
         "Packed weight",
@@ -99,7 +100,12 @@ fn weights(done: &mut Done, read: &PackedFiles<'_>, layers: &Layers) -> usize {
 }
 
 /// Adds what the scales of several layers and of the cache say, and what config.json contradicts.
-fn add_scales(done: &mut Done, read: &PackedFiles<'_>, schemes: &Schemes, layers: &Layers) {
+fn add_scales(
+    done: &mut Done,
+    read: &PackedFiles<'_>,
+    schemes: &Schemes,
+    layers: &QuantizedLayers,
+) {
     let fused = FusedScales::of(read, layers);
     let differ = fused.table();
     if fused.groups > 0 {
@@ -135,7 +141,7 @@ fn add_scales(done: &mut Done, read: &PackedFiles<'_>, schemes: &Schemes, layers
 const CACHE_SCALES: [&str; 2] = [".k_scale", ".v_scale"];
 
 /// The tensors outside of quantized weights, and their bytes.
-fn others(read: &PackedFiles<'_>, layers: &Layers) -> (Table, usize) {
+fn others(read: &PackedFiles<'_>, layers: &QuantizedLayers) -> (Table, usize) {
     let mut others = table(["Other tensor", "Type", "Shape", "Bytes"]);
     let mut bytes = 0;
     let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();

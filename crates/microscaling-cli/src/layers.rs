@@ -1,4 +1,4 @@
-//! The quantized weights of a checkpoint, in whatever layout: what `inspect`, `unpack`, `convert` and `diff` know of a layer.
+//! The quantized weights of a checkpoint in every layout, for `inspect`, `unpack`, `convert` and `diff`.
 
 use crate::checkpoint::Checkpoint;
 use crate::companions::{called, is_low_bit, quantized};
@@ -9,7 +9,7 @@ use microscaling::safetensors::{CheckpointLayout, Mxfp6Weight, PackedFiles};
 use microscaling::{BlockFormat, ElementFormat, WeightLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a quantized weight is made of.
+/// The parts of a quantized weight.
 pub(crate) enum WeightKind {
     Packed(BlockFormat),
     /// FP8 codes with scales of higher precision: the scales' tensor, and the lengths of a block that shares one.
@@ -28,7 +28,7 @@ pub(crate) enum WeightKind {
 }
 
 /// A quantized weight.
-pub(crate) struct Layer {
+pub(crate) struct QuantizedLayer {
     pub(crate) kind: WeightKind,
     /// The name in the float model.
     pub(crate) name: String,
@@ -46,13 +46,13 @@ pub(crate) struct Layer {
     pub(crate) bits: u32,
     /// Whether the elements are integers.
     pub(crate) is_integer: bool,
-    /// The elements that share a scale, where config.json may say so: a group along the last axis.
+    /// The elements along the last axis that share a scale, where config.json may name their number.
     pub(crate) group: Option<usize>,
     /// Whether the float model has the last two axes in the other order.
     pub(crate) is_turned: bool,
 }
 
-impl Layer {
+impl QuantizedLayer {
     /// The name of the module whose weight this is.
     pub(crate) fn module(&self) -> &str {
         self.name.strip_suffix(".weight").unwrap_or(&self.name)
@@ -97,15 +97,15 @@ pub(crate) fn turned(values: &[f32], shape: &[usize]) -> Vec<f32> {
 
 /// The quantized weights that are read, by name, and why others are not.
 #[derive(Default)]
-pub(crate) struct Layers {
-    pub(crate) known: BTreeMap<String, Layer>,
+pub(crate) struct QuantizedLayers {
+    pub(crate) known: BTreeMap<String, QuantizedLayer>,
     /// The name of each weight that is not read, the tensor with its codes, and the reason.
     pub(crate) unread: BTreeMap<String, (String, String)>,
-    /// What config.json says against a layer, by name.
+    /// The contradictions of config.json to a layer, by name.
     pub(crate) doubts: BTreeMap<String, String>,
 }
 
-impl Layers {
+impl QuantizedLayers {
     /// The weights of a checkpoint.
     pub(crate) fn of(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Self, Error> {
         let mut layers = Self::default();
@@ -136,7 +136,7 @@ impl Layers {
                 }
             };
             let (format, shape) = (packed.format(), packed.shape().to_vec());
-            self.add(Layer {
+            self.add(QuantizedLayer {
                 kind: WeightKind::Packed(format),
                 layout: layout.name(),
                 format: format.to_string(),
@@ -165,7 +165,7 @@ impl Layers {
                 _ => weight.block.clone(),
             };
             let is_inverse = weight.scales.ends_with("_inv");
-            self.add(Layer {
+            self.add(QuantizedLayer {
                 kind: WeightKind::Scaled {
                     scales: weight.scales.clone(),
                     block: block.clone(),
@@ -200,7 +200,7 @@ impl Layers {
             let zeros = weight.zero_points.as_ref().map_or("", |_| ", zero points");
             let order = weight.groups.as_ref().map_or("", |_| ", groups by g_idx");
             let whole = weight.block[1] >= inputs;
-            self.add(Layer {
+            self.add(QuantizedLayer {
                 kind: WeightKind::Integers {
                     block: weight.block,
                     is_symmetric: weight.zero_points.is_none(),
@@ -227,7 +227,7 @@ impl Layers {
     fn add_mxfp6(&mut self, read: &PackedFiles<'_>) {
         for (name, weight) in read.mxfp6() {
             let format = Mxfp6Weight::FORMAT;
-            self.add(Layer {
+            self.add(QuantizedLayer {
                 kind: WeightKind::Mxfp6,
                 name: name.clone(),
                 layout: "mxfp6-pack-quantized",
@@ -243,7 +243,7 @@ impl Layers {
         }
     }
 
-    fn add(&mut self, layer: Layer) {
+    fn add(&mut self, layer: QuantizedLayer) {
         self.known.insert(layer.name.clone(), layer);
     }
 
@@ -304,8 +304,8 @@ impl Layers {
     }
 }
 
-/// Whether the float model has the last two axes of a packed weight in the other order: transformers has the experts of gpt-oss as
-/// [expert, in, out], and their codes as [expert, out, in].
+/// Whether the float model has the last two axes of a packed weight in the other order. In transformers, the experts of gpt-oss are
+/// [expert, in, out], and their codes are [expert, out, in].
 fn is_turned(
     input: &Checkpoint,
     layout: CheckpointLayout,

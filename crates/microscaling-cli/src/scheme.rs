@@ -1,22 +1,22 @@
-//! What a model's `config.json` says of each layer's quantization.
+//! The description of each layer's quantization in a model's `config.json`.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::layers::Layer;
+use crate::layers::QuantizedLayer;
 use crate::target::Tool;
 use globset::{Glob, GlobMatcher};
 use regex::Regex;
 use serde_json::{Value, json};
 
 /// A pattern of modules' names.
-enum Target {
+enum Modules {
     /// `re:` of compressed-tensors: from the name's start on.
     Regex(Regex),
     /// The name of a module, or a pattern with `*`.
     Name(String, Option<GlobMatcher>),
 }
 
-impl Target {
+impl Modules {
     fn of(text: &str) -> Result<Self, String> {
         if let Some(pattern) = text.strip_prefix("re:") {
             let regex = Regex::new(&format!("^(?:{pattern})"));
@@ -47,10 +47,10 @@ impl Target {
 }
 
 /// Layers that have one format.
-pub(crate) struct Group {
+pub(crate) struct LayerGroup {
     /// The name in config.json.
     pub(crate) name: String,
-    targets: Vec<Target>,
+    targets: Vec<Modules>,
     /// Whether the group has all linear layers without another group.
     is_rest: bool,
     /// The format of the weights: `float-quantized`, `NVFP4`.
@@ -60,7 +60,7 @@ pub(crate) struct Group {
     pub(crate) activations: Value,
 }
 
-/// What config.json says of the layers.
+/// The description of the layers in config.json.
 #[derive(Default)]
 pub(crate) struct Schemes {
     /// `quant_method`, or the tool that made the checkpoint.
@@ -69,8 +69,8 @@ pub(crate) struct Schemes {
     pub(crate) kv_cache: Value,
     /// Why weights of GPTQ and AWQ are not what this program reads.
     other_version: Option<String>,
-    groups: Vec<Group>,
-    ignored: Vec<(String, Target)>,
+    groups: Vec<LayerGroup>,
+    ignored: Vec<(String, Modules)>,
 }
 
 /// The keys of modules that are not quantized.
@@ -86,7 +86,7 @@ impl Schemes {
             reason: format!("quantization_config: {key}: `{text}`: {reason}"),
         };
         let target =
-            |key: &str, text: &str| Target::of(text).map_err(|reason| fail(key, text, reason));
+            |key: &str, text: &str| Modules::of(text).map_err(|reason| fail(key, text, reason));
         let mut schemes = Self {
             method: ["quant_method", "quant_algo"]
                 .iter()
@@ -124,13 +124,13 @@ impl Schemes {
             let of = |key: &str| group.get(key).cloned().unwrap_or_default();
             // Model Optimizer names the format for each layer.
             let algorithm = targets.peek().and_then(|target| match target {
-                Target::Name(name, None) => layers?.get(name)?.get("quant_algo")?.as_str(),
+                Modules::Name(name, None) => layers?.get(name)?.get("quant_algo")?.as_str(),
                 _ => None,
             });
             let format = group.get("format").or(config.get("format"));
             let format = format.or(config.get("quant_algo"));
             let format = algorithm.or(format.and_then(Value::as_str));
-            schemes.groups.push(Group {
+            schemes.groups.push(LayerGroup {
                 name: name.clone(),
                 format: format.map(str::to_owned),
                 targets: targets.collect(),
@@ -152,9 +152,9 @@ impl Schemes {
         layers: Option<&serde_json::Map<String, Value>>,
     ) -> Result<(), Error> {
         for (name, layer) in layers.into_iter().flatten() {
-            self.groups.push(Group {
+            self.groups.push(LayerGroup {
                 name: "quantized_layers".to_owned(),
-                targets: vec![Target::Name(name.clone(), None)],
+                targets: vec![Modules::Name(name.clone(), None)],
                 is_rest: false,
                 format: layer
                     .get("quant_algo")
@@ -172,7 +172,7 @@ impl Schemes {
                     json!({"num_bits": bits, "group_size": of("group_size"), "type": "int"})
                 }
             };
-            self.groups.push(Group {
+            self.groups.push(LayerGroup {
                 name: self.method.clone().unwrap_or_default(),
                 targets: Vec::new(),
                 is_rest: true,
@@ -185,9 +185,9 @@ impl Schemes {
     }
 
     /// The group of a module. A name counts before a pattern, and a pattern before all linear layers.
-    pub(crate) fn group(&self, module: &str) -> Option<&Group> {
-        let named = |group: &&Group| group.targets.iter().any(|target| target.has(module));
-        let rest = |group: &&Group| group.is_rest;
+    pub(crate) fn group(&self, module: &str) -> Option<&LayerGroup> {
+        let named = |group: &&LayerGroup| group.targets.iter().any(|target| target.has(module));
+        let rest = |group: &&LayerGroup| group.is_rest;
         self.groups
             .iter()
             .find(named)
@@ -205,7 +205,7 @@ impl Schemes {
         })
     }
 
-    /// The lengths of the blocks of a module's weight that share a scale, if config.json says so.
+    /// The lengths of the blocks of a module's weight that share a scale, if config.json has them.
     pub(crate) fn block(&self, module: &str) -> Option<Vec<usize>> {
         let block = self
             .group(module)?
@@ -224,7 +224,7 @@ impl Schemes {
     }
 
     /// Why the config contradicts what a layer's tensors are; `None` if the two agree.
-    pub(crate) fn doubt(&self, layer: &Layer) -> Option<String> {
+    pub(crate) fn doubt(&self, layer: &QuantizedLayer) -> Option<String> {
         let module = layer.module();
         if let Some(pattern) = self.ignored(module) {
             return Some(format!(
@@ -259,7 +259,7 @@ impl Schemes {
     }
 }
 
-impl Group {
+impl LayerGroup {
     /// The format that the config has for the group.
     pub(crate) fn format(&self) -> Option<&str> {
         self.format.as_deref()

@@ -1,15 +1,15 @@
-//! The layouts that `convert` writes: one for all weights, or those of a tool, one for each format.
+//! The layouts that `convert` writes: one for all weights, or a tool's layouts, one for each format.
 
-use crate::layers::Layers;
-use crate::layers::{Layer, WeightKind};
+use crate::layers::QuantizedLayers;
+use crate::layers::{QuantizedLayer, WeightKind};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// What weights become.
+/// The layout that weights get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ToLayout {
     /// One layout for every weight.
     Layout(CheckpointLayout),
     /// The layouts of compressed-tensors, one for each format.
@@ -21,10 +21,10 @@ pub(crate) enum Target {
 }
 
 /// The tools that a target may be.
-const TOOLS: [(&str, Target); 3] = [
-    ("compressed-tensors", Target::CompressedTensors),
-    ("modelopt", Target::ModelOpt),
-    ("fp8", Target::Fp8),
+const TOOLS: [(&str, ToLayout); 3] = [
+    ("compressed-tensors", ToLayout::CompressedTensors),
+    ("modelopt", ToLayout::ModelOpt),
+    ("fp8", ToLayout::Fp8),
 ];
 
 /// The tool whose config describes the weights.
@@ -38,7 +38,7 @@ pub(crate) enum Tool {
     None,
 }
 
-impl Display for Target {
+impl Display for ToLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Layout(layout) => layout.fmt(f),
@@ -50,7 +50,7 @@ impl Display for Target {
     }
 }
 
-impl FromStr for Target {
+impl FromStr for ToLayout {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -74,16 +74,16 @@ pub(crate) struct Retold {
 }
 
 /// How a weight is written.
-pub(crate) enum Form {
+pub(crate) enum WrittenForm {
     /// Packed, in this layout.
     Packed(CheckpointLayout),
     /// By the same bytes.
     Retold(Vec<Retold>),
-    /// As it is.
+    /// Unchanged.
     Kept,
 }
 
-impl Target {
+impl ToLayout {
     pub(crate) fn tool(self) -> Tool {
         match self {
             Self::CompressedTensors => Tool::CompressedTensors,
@@ -102,16 +102,20 @@ impl Target {
     }
 
     /// How a weight is written; `None` if the target cannot hold the weight.
-    pub(crate) fn form(self, read: &PackedFiles<'_>, layer: &Layer) -> Option<Form> {
+    pub(crate) fn form(
+        self,
+        read: &PackedFiles<'_>,
+        layer: &QuantizedLayer,
+    ) -> Option<WrittenForm> {
         match (self, &layer.kind) {
             (Self::Layout(layout), WeightKind::Packed(format)) => {
                 let has = match layout {
                     CheckpointLayout::Microscaling => true,
                     CheckpointLayout::Weights(layout) => layout.has(*format),
                 };
-                has.then_some(Form::Packed(layout))
+                has.then_some(WrittenForm::Packed(layout))
             }
-            (Self::Layout(CheckpointLayout::Microscaling), _) => Some(Form::Kept),
+            (Self::Layout(CheckpointLayout::Microscaling), _) => Some(WrittenForm::Kept),
             (Self::CompressedTensors, WeightKind::Packed(format)) => {
                 let layouts = [
                     WeightLayout::Nvfp4PackQuantized,
@@ -119,17 +123,17 @@ impl Target {
                     WeightLayout::Mxfp8Quantized,
                 ];
                 let layout = layouts.into_iter().find(|layout| layout.has(*format))?;
-                Some(Form::Packed(layout.into()))
+                Some(WrittenForm::Packed(layout.into()))
             }
             (Self::ModelOpt, WeightKind::Packed(format)) => {
                 let layout = WeightLayout::ModelOptNvfp4;
                 let is_it = layout.has(*format);
-                is_it.then_some(Form::Packed(layout.into()))
+                is_it.then_some(WrittenForm::Packed(layout.into()))
             }
-            (Self::CompressedTensors, WeightKind::Mxfp6) => Some(Form::Kept),
+            (Self::CompressedTensors, WeightKind::Mxfp6) => Some(WrittenForm::Kept),
             (Self::CompressedTensors, WeightKind::Integers { .. }) => {
                 let is_theirs = matches!(layer.layout, "int-quantized" | "pack-quantized");
-                is_theirs.then_some(Form::Kept)
+                is_theirs.then_some(WrittenForm::Kept)
             }
             (
                 _,
@@ -147,10 +151,10 @@ impl Target {
     fn scaled(
         self,
         read: &PackedFiles<'_>,
-        layer: &Layer,
+        layer: &QuantizedLayer,
         scales: &str,
         block: &[usize],
-    ) -> Option<Form> {
+    ) -> Option<WrittenForm> {
         let stored = read.tensor(scales)?.shape;
         let [outputs, inputs] = layer.shape[..].try_into().ok()?;
         let is_tensor = stored.len() < 2 && *block == [outputs, inputs];
@@ -177,11 +181,11 @@ impl Target {
             shape,
             number: None,
         };
-        Some(Form::Retold(vec![kept(&layer.name), scales]))
+        Some(WrittenForm::Retold(vec![kept(&layer.name), scales]))
     }
 
     /// The lengths of a block that all weights have, which the config of `fp8` names once.
-    pub(crate) fn one_block(layers: &Layers) -> Option<Vec<u64>> {
+    pub(crate) fn one_block(layers: &QuantizedLayers) -> Option<Vec<u64>> {
         let blocks = layers.known.values().filter_map(|layer| match &layer.kind {
             WeightKind::Scaled { block, .. } => Some((block, &layer.shape)),
             _ => None,

@@ -5,7 +5,7 @@ use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::files::{check_targets, new_file};
-use crate::layers::Layers;
+use crate::layers::QuantizedLayers;
 use crate::numbers::floats;
 use crate::output::refuse_npy;
 use burn_mx_files::put_all;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &UnpackArgs) -> Result<Done, Error> {
     refuse_npy(&targets, &input.paths())?;
     check_targets(&targets, &input.paths(), args.force)?;
     let read = input.read(args.from)?;
-    let layers = Layers::of(&input, &read)?;
+    let layers = QuantizedLayers::of(&input, &read)?;
     layers.check(&input)?;
     if layers.known.is_empty() {
         return Err(Error::NothingQuantized {
@@ -152,7 +152,7 @@ fn plan(
     args: &UnpackArgs,
     input: &Checkpoint,
     read: &PackedFiles<'_>,
-    layers: &Layers,
+    layers: &QuantizedLayers,
 ) -> Result<(Vec<Planned>, Vec<String>), Error> {
     let width = args.dtype.width();
     let of_floats = |name: &str, shape: Vec<usize>| Planned {

@@ -309,7 +309,7 @@ fn awq(bytes: &[u8], outputs: usize, row: usize, output: usize) -> i32 {
     field(bytes, |_| word, AWQ_PLACES[output % 8], 4)
 }
 
-/// The numbers of a tensor of I32 or I64 that are no less than 0.
+/// The numbers of a tensor of I32 or I64; `None` if one is negative.
 fn integers(tensor: &FileTensor<'_>) -> Option<Vec<usize>> {
     match tensor.dtype.as_str() {
         "I32" => {
