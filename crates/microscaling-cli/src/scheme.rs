@@ -78,9 +78,16 @@ const IGNORED: [&str; 3] = ["ignore", "exclude_modules", "modules_to_not_convert
 
 impl Schemes {
     pub(crate) fn of(input: &Checkpoint) -> Result<Self, Error> {
-        let Some(config) = input.config.get("quantization_config") else {
+        let config = input.config.get("quantization_config");
+        let Some(config) = config.filter(|config| !config.is_null()) else {
             return Ok(Self::default());
         };
+        if !config.is_object() {
+            return Err(Error::Config {
+                path: input.files[0].with_file_name("config.json"),
+                reason: format!("quantization_config is {config}; allowed: an object"),
+            });
+        }
         let fail = |key: &str, text: &str, reason: String| Error::Config {
             path: input.files[0].with_file_name("config.json"),
             reason: format!("quantization_config: {key}: `{text}`: {reason}"),

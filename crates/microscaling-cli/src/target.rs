@@ -21,7 +21,7 @@ pub(crate) enum ToLayout {
 }
 
 /// The tools that a target may be.
-const TOOLS: [(&str, ToLayout); 3] = [
+pub(crate) const TOOLS: [(&str, ToLayout); 3] = [
     ("compressed-tensors", ToLayout::CompressedTensors),
     ("modelopt", ToLayout::ModelOpt),
     ("fp8", ToLayout::Fp8),

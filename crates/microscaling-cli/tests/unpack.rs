@@ -242,11 +242,19 @@ fn strangers() {
         fs::write(&path, config.replace(from, to)).unwrap();
         refuse(folder, "unpack config --out never", &parts);
     }
+    let path = folder.join("config/config.json");
+    fs::write(&path, r#"{"quantization_config": "int4"}"#).unwrap();
+    refuse(
+        folder,
+        "unpack config --out never",
+        &["quantization_config is \"int4\"; allowed: an object"],
+    );
+    copy("ct-int4", &folder.join("config"));
     // A group whose pattern has other layers alone says nothing of this one.
     let path = folder.join("config/config.json");
     let config = fs::read_to_string(&path).unwrap();
     let config = config
-        .replace("re:(", "re:.*mlp.*")
+        .replace("\"Linear\"", "\"re:.*mlp.*\"")
         .replace("\"num_bits\": 4", "\"num_bits\": 8");
     fs::write(&path, config).unwrap();
     succeed(folder, "unpack config --out other-group");
