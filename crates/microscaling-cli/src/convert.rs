@@ -80,6 +80,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         file: read.file_of(name).unwrap_or(0),
         replaces: vec![name.clone()],
         layout: None,
+        is_repacked: false,
         retold: Vec::new(),
     }));
     let output = Output {
@@ -185,7 +186,9 @@ impl Summary {
 /// The plan of a weight and of the scale of its input; `None` of a weight that stays unchanged.
 fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
     let layer = exported.layer;
+    let is_repacked = matches!(exported.form, WrittenForm::Repacked { .. });
     let (layout, mut retold, mut replaces) = match exported.form {
+        WrittenForm::Repacked { .. } => (None, Vec::new(), layer.parts.clone()),
         WrittenForm::Packed(layout) => (Some(layout), Vec::new(), layer.parts.clone()),
         WrittenForm::Retold(retold) => (None, retold, layer.parts.clone()),
         WrittenForm::Kept => (None, Vec::new(), Vec::new()),
@@ -198,6 +201,7 @@ fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
         file: file.unwrap_or(0),
         replaces,
         layout,
+        is_repacked,
         retold,
     })
 }

@@ -64,7 +64,7 @@ impl<'a> Export<'a> {
             };
             let format = || format!("{} ({})", layer.format, layer.layout);
             let form = self.target.form(self.read, layer);
-            let form = form.ok_or_else(|| unheld(format()))?;
+            let form = form.ok_or_else(|| unheld(format() + &self.why_not(layer)))?;
             let activations = match self.weights_only {
                 true => Value::Null,
                 false => self.activations(layer),
@@ -87,6 +87,19 @@ impl<'a> Export<'a> {
             Ok(Exported { layer, form, input_scale, activations, said })
         });
         layers.collect()
+    }
+
+    /// Why compressed-tensors cannot hold a weight of GPTQ or AWQ.
+    fn why_not(&self, layer: &QuantizedLayer) -> String {
+        let weight = self.read.integers().get(&layer.name);
+        let is_asked = self.target == ToLayout::CompressedTensors;
+        let fits = weight
+            .filter(|_| is_asked)
+            .map(|weight| weight.fits_pack_quantized(|name| self.read.tensor(name)));
+        match fits {
+            Some(Err(reason)) => format!("; {reason}"),
+            _ => String::new(),
+        }
     }
 
     /// How a layer's activations are quantized, by config.json, or else by the scale of the layer's input.
@@ -235,6 +248,10 @@ impl<'a> Export<'a> {
                     is_symmetric,
                 },
             ) => {
+                let (layout, is_symmetric) = match form {
+                    WrittenForm::Repacked { is_symmetric } => ("pack-quantized", is_symmetric),
+                    _ => (layer.layout, is_symmetric),
+                };
                 let strategy = match block[1] >= layer.shape[1] {
                     true if block[0] == 1 => "channel",
                     true => "tensor",
@@ -246,7 +263,7 @@ impl<'a> Export<'a> {
                     "group" => with(fields, "group_size", block[1].into()),
                     _ => fields,
                 };
-                (layer.layout, fields)
+                (layout, fields)
             }
             // Packed in blocks of 32.
             (_, WeightKind::Packed(_) | WeightKind::Mxfp6) => {

@@ -28,6 +28,8 @@ pub(crate) struct Planned {
     pub(crate) replaces: Vec<String>,
     /// The layout of a weight that is packed; `None` of a weight whose bytes are all under `retold`.
     pub(crate) layout: Option<CheckpointLayout>,
+    /// Whether the weight's integers are packed as compressed-tensors packs them.
+    pub(crate) is_repacked: bool,
     /// Tensors of the input's that the output has under other names.
     pub(crate) retold: Vec<Retold>,
 }
@@ -91,6 +93,9 @@ impl Output<'_> {
             let weights = weights.filter_map(|weight| Some((weight.name.as_str(), weight.layout?)));
             let weights = weights.map(|(name, layout)| Ok((name, layout, pack(name)?)));
             let weights: Vec<_> = weights.collect::<Result<_, Error>>()?;
+            for weight in planned.iter().filter(|x| x.file == number && x.is_repacked) {
+                tensors.extend(self.repacked(&weight.name));
+            }
             for (name, layout, weight) in &weights {
                 tensors.extend(self.stored(name, *layout, weight)?);
             }
@@ -150,6 +155,20 @@ impl Output<'_> {
             bytes: tensor.bytes.into(),
         });
         Ok(stored.collect())
+    }
+
+    /// The tensors of a weight of integers, packed as compressed-tensors packs them.
+    fn repacked(&self, name: &str) -> Vec<Stored<'static>> {
+        let weight = &self.read.integers()[name];
+        let tensors = weight.pack_quantized(name, |part| self.read.tensor(part));
+        let tensors = tensors.expect("it is planned, because it fits").into_iter();
+        let stored = tensors.map(|tensor| Stored {
+            name: tensor.name,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            bytes: tensor.bytes.into(),
+        });
+        stored.collect()
     }
 
     /// A tensor of the input under its new name.

@@ -222,6 +222,7 @@ fn plan(
             file: read.file_of(name).expect("it is in a file"),
             replaces: vec![name.to_owned()],
             layout: Some(args.layout),
+            is_repacked: false,
             retold: Vec::new(),
         });
     }

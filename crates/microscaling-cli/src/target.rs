@@ -77,6 +77,8 @@ pub(crate) struct Retold {
 pub(crate) enum WrittenForm {
     /// Packed, in this layout.
     Packed(CheckpointLayout),
+    /// From GPTQ's or AWQ's layout to `pack-quantized`, and whether the weight is symmetric.
+    Repacked { is_symmetric: bool },
     /// By the same bytes.
     Retold(Vec<Retold>),
     /// Unchanged.
@@ -132,8 +134,13 @@ impl ToLayout {
             }
             (Self::CompressedTensors, WeightKind::Mxfp6) => Some(WrittenForm::Kept),
             (Self::CompressedTensors, WeightKind::Integers { .. }) => {
-                let is_theirs = matches!(layer.layout, "int-quantized" | "pack-quantized");
-                is_theirs.then_some(WrittenForm::Kept)
+                if matches!(layer.layout, "int-quantized" | "pack-quantized") {
+                    return Some(WrittenForm::Kept);
+                }
+                let weight = read.integers().get(&layer.name)?;
+                let fits = weight.fits_pack_quantized(|name| read.tensor(name));
+                let is_symmetric = fits.ok()?;
+                Some(WrittenForm::Repacked { is_symmetric })
             }
             (
                 _,

@@ -271,7 +271,7 @@ fn what_a_layout_cannot_hold() {
         (
             "gptq",
             "compressed-tensors",
-            ["`bits2.weight`", "zero points"],
+            ["`bits2.weight`", "a zero point is larger"],
         ),
         (
             "ct-fp8-block",
@@ -290,4 +290,88 @@ fn what_a_layout_cannot_hold() {
     );
     let (status, said) = run(folder, &line);
     assert_eq!(status, 0, "{said}");
+}
+
+/// AWQ and GPTQ become `pack-quantized`, with the same values; permuted groups are refused.
+#[test]
+fn words_of_gptq_and_awq() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let values = |path: &str| {
+        succeed(folder, &format!("unpack {path} --out values --force"));
+        read(&folder.join("values"))
+    };
+    let awq = data().join("awq");
+    succeed(
+        folder,
+        &format!("convert {} awq --to compressed-tensors", awq.display()),
+    );
+    let expected = read(&data().join("awq.expected.safetensors"));
+    let unpacked = values("awq");
+    let weight = unpacked.iter().find(|tensor| tensor.name == "a.weight");
+    assert!(weight.unwrap().bytes == expected[0].bytes);
+    let written = config(&folder.join("awq"));
+    let weights = &written["config_groups"]["group_0"]["weights"];
+    let fields = ["num_bits", "type", "symmetric", "strategy", "group_size"];
+    assert_eq!(
+        fields.map(|field| weights[field].clone()),
+        [
+            json!(4),
+            json!("int"),
+            json!(false),
+            json!("group"),
+            json!(16)
+        ]
+    );
+    let names: Vec<String> = tensors(&folder.join("awq")).into_keys().collect();
+    let parts = ["packed", "scale", "shape", "zero_point"].map(|end| format!("a.weight_{end}"));
+    assert_eq!(names[..4], parts);
+
+    // 48 outputs of 3 bits: zero points of a column end within a word. Stored zero points are less by 1.
+    let gptq = |zeros: Vec<u8>, groups: [u32; 2]| {
+        let words = |count: usize, seed: u32| {
+            let word = move |i: usize| (i as u32 + seed).wrapping_mul(2_654_435_761);
+            (0..count)
+                .flat_map(move |i| word(i).to_le_bytes())
+                .collect()
+        };
+        let order = (0..64).map(|i| groups[i / 32]).flat_map(u32::to_le_bytes);
+        write(
+            &folder.join("m"),
+            &[
+                Tensor::new("b.qweight", "I32", &[6, 48], words(6 * 48, 1)),
+                Tensor::new("b.qzeros", "I32", &[2, 5], zeros),
+                Tensor::new(
+                    "b.scales",
+                    "F16",
+                    &[2, 48],
+                    [0x00, 0x34, 0x33, 0x2e].repeat(48),
+                ),
+                Tensor::new("b.g_idx", "I32", &[64], order.collect()),
+            ],
+        );
+    };
+    // 3 bits each of 0b011, which is 4 less 1: the middle.
+    let stream = 0b011_011_011_011_011_011_011_011_u32.to_le_bytes();
+    let middle = stream[..3]
+        .repeat(6)
+        .into_iter()
+        .chain([0; 2])
+        .collect::<Vec<u8>>();
+    for (zeros, parts) in [
+        (middle.repeat(2), 3),
+        ([vec![0b1101_1010; 20], vec![0b0110_1101; 20]].concat(), 4),
+    ] {
+        gptq(zeros, [0, 1]);
+        let before = values("m");
+        succeed(folder, "convert m out --to compressed-tensors --force");
+        assert_eq!(read(&folder.join("out")).len(), parts);
+        assert!(values("out") == before);
+    }
+    gptq(vec![0; 40], [1, 0]);
+    refuse(
+        folder,
+        "convert m never --to compressed-tensors",
+        &["`b.weight`", "gptq", "groups of inputs are permuted"],
+    );
 }

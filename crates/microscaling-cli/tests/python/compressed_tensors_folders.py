@@ -181,7 +181,22 @@ def one(microscaling, seed):
     return count, {form for form, _ in modules.values()}
 
 
+def awq(microscaling):
+    """A weight of AWQ, as `convert` repacks it: compressed-tensors reads AutoAWQ's values."""
+    data = pathlib.Path(__file__).parent.parent / "data/checkpoints"
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder) / "out"
+        command = [microscaling, "convert", data / "awq", folder, "--to", "compressed-tensors"]
+        subprocess.run(command, check=True, capture_output=True)
+        config = json.loads((folder / "model.config.json").read_text())["quantization_config"]
+        scheme = QuantizationConfig.model_validate(config).config_groups["group_0"]
+        layer = layer_of(tensors_of(folder), "a")
+        expected = load_file(data / "awq.expected.safetensors")["a.weight"]
+        assert torch.equal(values(layer, "pack-quantized", scheme), expected)
+
+
 if __name__ == "__main__":
+    awq(sys.argv[1])
     total, forms = 0, set()
     for seed in range(int(sys.argv[2]) if len(sys.argv) > 2 else 100):
         count, found = one(sys.argv[1], seed)

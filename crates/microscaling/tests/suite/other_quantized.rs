@@ -149,6 +149,8 @@ proptest! {
         let bytes = file(&tensors);
         let read = PackedFiles::new(vec![PackedFile::read(&bytes).unwrap()], None).unwrap();
         for (name, weight) in read.integers() {
+            let tensor = |name: &str| read.tensor(name);
+            prop_assert_eq!(weight.pack_quantized(name, tensor).is_some(), weight.fits_pack_quantized(tensor).is_ok());
             let values = read.values(name).unwrap().unwrap();
             prop_assert_eq!(values.len(), weight.shape[0].saturating_mul(weight.shape[1]));
         }

@@ -35,7 +35,7 @@ pub use error::FileError;
 pub use files::PackedFiles;
 pub use folder::{CheckpointFiles, CheckpointFilesError};
 pub use header::{HeaderEntry, header};
-pub use integers::{IntegerLayout, IntegerWeight};
+pub use integers::{IntegerLayout, IntegerWeight, RepackedTensor};
 pub use layout::{CheckpointLayout, DESCRIPTION_KEY};
 pub use mxfp6::Mxfp6Weight;
 pub use scaled::ScaledWeight;

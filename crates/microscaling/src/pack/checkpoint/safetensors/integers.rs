@@ -1,9 +1,12 @@
 //! Weights of integers with scales, as tools for int8 and int4 write them.
 
+mod repacked;
+
 use super::FileTensor;
 use super::scaled::{block, floats, scale_bytes};
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 use microscaling_processor::float_state::ieee;
+pub use repacked::RepackedTensor;
 
 /// How a tool stores the integers of a weight `NAME.weight` \[out, in\] of `bits` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
