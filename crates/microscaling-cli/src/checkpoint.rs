@@ -35,9 +35,16 @@ impl Checkpoint {
             index: name.map(|name| name.to_string_lossy().into_owned()),
             maps: maps.collect::<Result<_, _>>()?,
             files: found.files().to_vec(),
-            config: config(&found.files()[0])?,
+            config: config(&found)?,
             found,
         })
+    }
+
+    /// The files that are read, which stay as they are.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let index = self.index.iter();
+        let index = index.map(|name| self.files[0].with_file_name(name));
+        index.chain(self.files.iter().cloned()).collect()
     }
 
     /// Reads the headers. `layout` is the packed weights' layout, if the user names one.
@@ -63,17 +70,32 @@ fn map(path: &Path) -> Result<Contents, Error> {
     }
 }
 
-/// The config of the model beside a file. Model Optimizer describes quantized weights in `hf_quant_config.json`.
-fn config(beside: &Path) -> Result<Value, Error> {
+/// The config of the model beside a file. Model Optimizer describes quantized weights in `hf_quant_config.json`, and this program in
+/// `NAME.config.json`.
+fn config(found: &CheckpointFiles) -> Result<Value, Error> {
+    let beside = &found.files()[0];
     let mut config = json(&beside.with_file_name("config.json"))?;
     let quantized = json(&beside.with_file_name("hf_quant_config.json"))?;
-    let said = quantized.get("quantization");
+    let own = json(&own_config(found))?;
+    let said = own
+        .get("quantization_config")
+        .or(quantized.get("quantization"));
     if let (Some(said), None) = (said, config.get("quantization_config")) {
         let mut fields = config.as_object().cloned().unwrap_or_default();
         fields.insert("quantization_config".to_owned(), said.clone());
         config = fields.into();
     }
     Ok(config)
+}
+
+/// The file in which this program describes a checkpoint.
+fn own_config(found: &CheckpointFiles) -> PathBuf {
+    let Some(index) = found.index() else {
+        return found.files()[0].with_extension("config.json");
+    };
+    let name = index.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.strip_suffix(INDEX).unwrap_or(&name);
+    index.with_file_name(format!("{stem}.config.json"))
 }
 
 /// The JSON of a file, or null if the file is missing.

@@ -1,8 +1,6 @@
 //! Weights that other tools quantized, in the layouts that this program does not pack: by the names of their tensors.
 
-use crate::numbers::floats;
-use microscaling::WeightLayout;
-use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling::safetensors::PackedFiles;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -113,6 +111,16 @@ pub(crate) fn is_companion(read: &PackedFiles<'_>, name: &str) -> bool {
         || of_layer.any(|layer| has(format!("{layer}.weight")) || has(format!("{layer}.qweight")))
 }
 
+/// Whether a tensor is of no float model: a part of a quantized layer beside its weight, such as the scale of its input, or the
+/// scale of a cache. `is_weight` says which names are quantized weights.
+pub(crate) fn companion_of(name: &str, is_weight: impl Fn(&str) -> bool) -> bool {
+    let mut of_weight = OF_WEIGHT.iter().filter_map(|end| name.strip_suffix(end));
+    let mut of_layer = OF_LAYER.iter().filter_map(|end| name.strip_suffix(end));
+    is_sure(name)
+        || of_weight.any(&is_weight)
+        || of_layer.any(|layer| is_weight(&format!("{layer}.weight")))
+}
+
 fn is_sure(name: &str) -> bool {
     let word = name.rsplit('.').next().unwrap_or_default();
     SURE.contains(&word)
@@ -163,42 +171,4 @@ pub(crate) fn called(config: &Value, weight: &str) -> Option<String> {
         .filter(|part| !part.is_empty())
         .collect();
     (!parts.is_empty()).then(|| parts.join(": "))
-}
-
-/// The scale of a layer's input under the name of another layout: a factor in Model Optimizer's layout, its reciprocal in
-/// compressed-tensors'.
-pub(crate) struct RenamedScale {
-    pub(crate) from: String,
-    pub(crate) to: String,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) number: f32,
-}
-
-impl RenamedScale {
-    /// The renamed scale of a weight that gets this layout, if there is one.
-    pub(crate) fn of(
-        read: &PackedFiles<'_>,
-        weight: &str,
-        layout: CheckpointLayout,
-    ) -> Option<Self> {
-        let layer = weight.strip_suffix("weight")?;
-        let (from, to, shape) = match layout {
-            CheckpointLayout::Weights(WeightLayout::Nvfp4PackQuantized) => {
-                ("input_scale", "input_global_scale", vec![1])
-            }
-            CheckpointLayout::Weights(WeightLayout::ModelOptNvfp4) => {
-                ("input_global_scale", "input_scale", vec![])
-            }
-            _ => return None,
-        };
-        let from = format!("{layer}{from}");
-        let numbers: [f32; 1] = floats(&read.tensor(&from)?)?.try_into().ok()?;
-        let number = 1.0 / numbers[0];
-        number.is_normal().then(|| Self {
-            from,
-            to: format!("{layer}{to}"),
-            shape,
-            number,
-        })
-    }
 }

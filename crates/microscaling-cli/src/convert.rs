@@ -1,11 +1,17 @@
 //! `microscaling convert`.
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::{RenamedScale, quantized};
+use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
-use crate::output::{Output, Planned};
+use crate::export::{Export, Exported};
+use crate::layers::QuantizedLayers;
+use crate::output::{Output, Planned, ignored};
+use crate::scheme::Schemes;
+use crate::target::{ToLayout, Tool, WrittenForm};
+use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Write the packed weights of a checkpoint in another layout: the same codes and scales, bit for bit
@@ -18,9 +24,12 @@ pub(crate) struct ConvertArgs {
     /// Replace files of the output that exist; an input is never replaced
     #[arg(long)]
     force: bool,
-    /// The layout to write, see `formats`
+    /// The layout to write, see `formats`; or the layouts of a tool, one for each format: `compressed-tensors`, `modelopt`, `fp8`
     #[arg(long)]
-    to: CheckpointLayout,
+    to: ToLayout,
+    /// Leave out how activations and the cache of keys and values are quantized
+    #[arg(long)]
+    weights_only: bool,
     /// The layout of the input; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
@@ -29,50 +38,183 @@ pub(crate) struct ConvertArgs {
 pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
-    check_packed(&input, &read, args.from)?;
-    let weights = read.weights().keys().map(|name| {
-        let mut replaces = read.parts_of(name);
-        let first = replaces.first().and_then(|part| read.file_of(part));
-        let scale = RenamedScale::of(&read, name, args.to);
-        replaces.extend(scale.map(|scale| scale.from));
-        Planned {
-            name: name.clone(),
-            file: first.unwrap_or(0),
-            replaces,
-        }
+    let layers = QuantizedLayers::of(&input, &read)?;
+    check(args, &input, &read, &layers)?;
+    let schemes = Schemes::of(&input)?;
+    let export = Export {
+        input: &input,
+        read: &read,
+        layers: &layers,
+        schemes: &schemes,
+        target: args.to,
+        weights_only: args.weights_only,
+    };
+    let exported = export.layers()?;
+    let parts = exported.iter().flat_map(|x| &x.layer.parts);
+    let parts: BTreeSet<&str> = parts.map(String::as_str).collect();
+    let config = export.config(&exported, &ignored(&read, &parts))?;
+    let first = exported.iter().find_map(|x| match x.form {
+        WrittenForm::Packed(layout) => Some(layout),
+        _ => None,
     });
-    let planned: Vec<Planned> = weights.collect();
+    let mut summary = Summary {
+        left_out: left_out(args, &read, &layers),
+        count: exported.len(),
+        ..Summary::default()
+    };
+    if is_own(args) {
+        let kept = exported
+            .iter()
+            .filter(|x| matches!(x.form, WrittenForm::Kept));
+        let kept: Vec<String> = kept.map(|x| x.layer.name.clone()).collect();
+        summary.count -= kept.len();
+        let unknown = layers.unread.keys().cloned();
+        summary.copied = kept.into_iter().chain(unknown).collect();
+    }
+    let mut planned: Vec<Planned> = exported
+        .into_iter()
+        .filter_map(|x| planned(&read, x))
+        .collect();
+    planned.extend(summary.left_out.iter().map(|name| Planned {
+        name: name.clone(),
+        file: read.file_of(name).unwrap_or(0),
+        replaces: vec![name.clone()],
+        layout: None,
+        is_repacked: false,
+        retold: Vec::new(),
+    }));
     let output = Output {
         input: &input,
         read: &read,
         path: &args.output,
-        layout: args.to,
+        layout: match args.to {
+            ToLayout::Layout(layout) => layout,
+            _ => first.unwrap_or(WeightLayout::Nvfp4PackQuantized.into()),
+        },
+        config,
         force: args.force,
     };
     let (files, bytes) = output.write(&planned, |name| {
         let packed = read.packed(name).expect("it is one of the weights");
         let packed = packed.map_err(|source| Error::file(&input.path, source))?;
+        // Powers of two have exact reciprocals.
+        let is_rounded = packed.divisor().is_some_and(|x| x.to_bits() << 9 != 0);
+        summary.rounded += usize::from(is_rounded && args.to.tool() == Tool::ModelOpt);
         Ok((packed, None))
     })?;
-    let (count, layout) = (planned.len(), args.to);
-    let mut done = Done::default();
-    done.text(format!(
-        "{} in layout {layout}; {bytes} bytes of tensors in\n",
-        counted(count)
-    ));
-    let copied: Vec<String> = quantized(&read).into_keys().collect();
-    if let Some(first) = copied.first() {
-        done.text(format!(
-            "{} weights that are quantized in other layouts are copied unchanged, such as `{first}`\n",
-            copied.len()
-        ));
+    Ok(summary.done(args, &files, bytes))
+}
+
+/// Whether weights get this project's layout, in which all other tensors may stand.
+fn is_own(args: &ConvertArgs) -> bool {
+    args.to == ToLayout::Layout(CheckpointLayout::Microscaling)
+}
+
+/// Checks that there are weights to convert, and that all of them are read.
+fn check(
+    args: &ConvertArgs,
+    input: &Checkpoint,
+    read: &PackedFiles<'_>,
+    layers: &QuantizedLayers,
+) -> Result<(), Error> {
+    layers.check_packed(input, read)?;
+    if !is_own(args) {
+        layers.check(input)?;
     }
-    done.fact("weights", count);
-    done.fact("copied", copied);
-    done.fact("layout", layout.name());
-    done.fact("bytes", bytes);
-    done.files(&files);
-    Ok(done)
+    match layers.known.values().next() {
+        None => check_packed(input, read, args.from),
+        Some(layer) if is_own(args) && read.weights().is_empty() => Err(Error::Unheld {
+            path: input.path.clone(),
+            layer: layer.name.clone(),
+            what: format!("{} ({})", layer.format, layer.layout),
+            target: args.to.to_string(),
+        }),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The result of a conversion.
+#[derive(Default)]
+struct Summary {
+    /// The weights that have the new layout.
+    count: usize,
+    /// The weights in other layouts, which are copied.
+    copied: Vec<String>,
+    /// The tensors of quantized activations and caches that are left out.
+    left_out: Vec<String>,
+    /// The weights whose divisor became a factor that is rounded.
+    rounded: usize,
+}
+
+impl Summary {
+    fn done(self, args: &ConvertArgs, files: &[PathBuf], bytes: u64) -> Done {
+        let (target, mut done) = (args.to.to_string(), Done::default());
+        done.text(format!(
+            "{} in layout {target}; {bytes} bytes of tensors in\n",
+            counted(self.count)
+        ));
+        if self.rounded > 0 {
+            done.text(format!(
+                "compressed-tensors divides by the tensor scale, and Model Optimizer multiplies by its reciprocal, which is \
+                 rounded: in {}, values may differ by 2 units of float32's last place\n",
+                counted(self.rounded)
+            ));
+        }
+        if let Some(first) = self.copied.first() {
+            done.text(format!(
+                "{} that are quantized in other layouts are copied unchanged, such as `{first}`\n",
+                counted(self.copied.len())
+            ));
+        }
+        if let Some(first) = self.left_out.first() {
+            let count = self.left_out.len();
+            done.text(format!(
+                "{count} tensors of quantized activations and caches left out, such as `{first}`\n"
+            ));
+        }
+        done.fact("weights", self.count);
+        done.fact("rounded_reciprocals", self.rounded);
+        done.fact("copied", self.copied);
+        done.fact("left_out", self.left_out);
+        done.fact("layout", target);
+        done.fact("bytes", bytes);
+        done.files(files);
+        done
+    }
+}
+
+/// The plan of a weight and of the scale of its input; `None` of a weight that stays unchanged.
+fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
+    let layer = exported.layer;
+    let is_repacked = matches!(exported.form, WrittenForm::Repacked { .. });
+    let (layout, mut retold, mut replaces) = match exported.form {
+        WrittenForm::Repacked { .. } => (None, Vec::new(), layer.parts.clone()),
+        WrittenForm::Packed(layout) => (Some(layout), Vec::new(), layer.parts.clone()),
+        WrittenForm::Retold(retold) => (None, retold, layer.parts.clone()),
+        WrittenForm::Kept => (None, Vec::new(), Vec::new()),
+    };
+    replaces.extend(exported.input_scale.iter().map(|scale| scale.from.clone()));
+    retold.extend(exported.input_scale);
+    let file = layer.parts.iter().find_map(|part| read.file_of(part));
+    (!replaces.is_empty()).then(|| Planned {
+        name: layer.name.clone(),
+        file: file.unwrap_or(0),
+        replaces,
+        layout,
+        is_repacked,
+        retold,
+    })
+}
+
+/// The tensors of quantized activations and caches, if they are left out.
+fn left_out(args: &ConvertArgs, read: &PackedFiles<'_>, layers: &QuantizedLayers) -> Vec<String> {
+    let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();
+    let is_left = |name: &&str| {
+        args.weights_only
+            && !parts.contains(&(*name).to_owned())
+            && companion_of(name, |weight| layers.known.contains_key(weight))
+    };
+    read.names().filter(is_left).map(str::to_owned).collect()
 }
 
 /// Checks that a checkpoint has packed weights.

@@ -4,6 +4,7 @@ use crate::checkpoint::Checkpoint;
 use crate::done::Done;
 use crate::error::Error;
 use crate::formats::table;
+use crate::layers::{QuantizedLayers, turned};
 use crate::numbers::floats;
 use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
@@ -29,23 +30,42 @@ pub(crate) struct DiffArgs {
 
 /// A tensor of a checkpoint.
 enum Tensor<'a> {
-    Packed(Packed),
-    /// FP8 codes with scales of higher precision, and the values.
-    Scaled([FileTensor<'a>; 2], Vec<f32>),
+    /// A packed weight, and whether the float model has its last two axes in the other order.
+    Packed(Packed, bool),
+    /// Another quantized weight.
+    Valued(Valued<'a>),
     /// A packed weight that is damaged: why, and the tensors that it should have.
     Unread(String, Vec<Option<FileTensor<'a>>>),
     Other(FileTensor<'a>),
 }
 
+/// A weight of codes and scales that are not packed, with the values.
+struct Valued<'a> {
+    what: String,
+    shape: Vec<usize>,
+    parts: Vec<FileTensor<'a>>,
+    values: Vec<f32>,
+}
+
+/// Values and their shape.
+type FloatTensor = (Vec<f32>, Vec<usize>);
+
 impl<'a> Tensor<'a> {
     /// The weight or other tensor of this name, if there is one.
-    fn find(read: &PackedFiles<'a>, name: &str) -> Option<Self> {
-        if let Some(weight) = read.scaled().get(name) {
-            let parts = [read.tensor(name)?, read.tensor(&weight.scales)?];
-            return Some(Self::Scaled(parts, read.scaled_values(name)?));
-        }
+    fn find(read: &PackedFiles<'a>, layers: &QuantizedLayers, name: &str) -> Option<Self> {
+        let layer = layers.known.get(name);
         match read.packed(name) {
-            Some(Ok(packed)) => Some(Self::Packed(packed)),
+            Some(Ok(packed)) => Some(Self::Packed(packed, layer.is_some_and(|x| x.is_turned))),
+            None if layer.is_some() => {
+                let layer = layer?;
+                let parts = layer.parts.iter().map(|part| read.tensor(part));
+                Some(Self::Valued(Valued {
+                    what: format!("{}: {}", layer.layout, layer.format),
+                    shape: layer.shape.clone(),
+                    parts: parts.collect::<Option<_>>()?,
+                    values: read.values(name)?.ok()?,
+                }))
+            }
             Some(Err(source)) => {
                 let parts = read.parts_of(name);
                 let parts = parts.iter().map(|part| read.tensor(part)).collect();
@@ -57,8 +77,8 @@ impl<'a> Tensor<'a> {
 
     fn what(&self) -> String {
         match self {
-            Self::Packed(packed) => packed.format().to_string(),
-            Self::Scaled([codes, scales], _) => format!("{}, scales {}", codes.dtype, scales.dtype),
+            Self::Packed(packed, _) => packed.format().to_string(),
+            Self::Valued(weight) => weight.what.clone(),
             Self::Unread(reason, _) => format!("not read: {reason}"),
             Self::Other(tensor) => tensor.dtype.clone(),
         }
@@ -66,26 +86,38 @@ impl<'a> Tensor<'a> {
 
     fn shape(&self) -> &[usize] {
         match self {
-            Self::Packed(packed) => packed.shape(),
+            Self::Packed(packed, _) => packed.shape(),
             Self::Unread(..) => &[],
-            Self::Scaled([tensor, _], _) | Self::Other(tensor) => &tensor.shape,
+            Self::Valued(weight) => &weight.shape,
+            Self::Other(tensor) => &tensor.shape,
         }
     }
 
     /// The values as float32, where float32 holds them all.
     fn values(&self) -> Option<Vec<f32>> {
         match self {
-            Self::Packed(packed) => Some(packed.decode()),
-            Self::Scaled(_, values) => Some(values.clone()),
+            Self::Packed(packed, _) => Some(packed.decode()),
+            Self::Valued(weight) => Some(weight.values.clone()),
             Self::Unread(..) => None,
             Self::Other(tensor) => floats(tensor),
         }
     }
 
+    /// A weight that the float model has with its last two axes in the other order, as the float model has it.
+    fn turned(&self, other: &Self) -> Option<FloatTensor> {
+        let (Self::Packed(packed, true), Self::Other(tensor)) = (self, other) else {
+            return None;
+        };
+        let mut shape = packed.shape().to_vec();
+        let rank = shape.len();
+        shape.swap(rank - 2, rank - 1);
+        (shape == tensor.shape).then(|| (turned(&packed.decode(), packed.shape()), shape))
+    }
+
     /// Whether every byte is the same. Packed weights are compared elsewhere.
     fn has_bytes_of(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Scaled(one, _), Self::Scaled(other, _)) => one == other,
+            (Self::Valued(one), Self::Valued(other)) => one.parts == other.parts,
             (Self::Unread(_, one), Self::Unread(_, other)) => one == other,
             (Self::Other(one), Self::Other(other)) => one == other,
             _ => false,
@@ -140,13 +172,17 @@ enum Alike {
 pub(crate) fn run(args: &DiffArgs) -> Result<Done, Error> {
     let inputs = (Checkpoint::open(&args.one)?, Checkpoint::open(&args.other)?);
     let reads = (inputs.0.read(args.from)?, inputs.1.read(args.from)?);
-    let names = |read: &PackedFiles<'_>| -> Vec<String> {
-        let scales = read.scaled().values().map(|weight| &weight.scales);
-        let scales: BTreeSet<&String> = scales.collect();
-        let others = read.others().iter().filter(|name| !scales.contains(name));
-        read.weights().keys().chain(others).cloned().collect()
+    let layers = (
+        QuantizedLayers::of(&inputs.0, &reads.0)?,
+        QuantizedLayers::of(&inputs.1, &reads.1)?,
+    );
+    let names = |read: &PackedFiles<'_>, layers: &QuantizedLayers| -> Vec<String> {
+        let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();
+        let others = read.others().iter().filter(|name| !parts.contains(name));
+        let known = layers.known.keys().chain(read.weights().keys());
+        known.chain(others).cloned().collect()
     };
-    let all: BTreeSet<String> = [names(&reads.0), names(&reads.1)]
+    let all: BTreeSet<String> = [names(&reads.0, &layers.0), names(&reads.1, &layers.1)]
         .concat()
         .into_iter()
         .collect();
@@ -162,8 +198,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Done, Error> {
     ]);
     let (mut in_values, mut differ) = (0_usize, 0_usize);
     for name in &all {
-        let one = Tensor::find(&reads.0, name);
-        let other = Tensor::find(&reads.1, name);
+        let one = Tensor::find(&reads.0, &layers.0, name);
+        let other = Tensor::find(&reads.1, &layers.1, name);
         let alike = match (&one, &other) {
             (Some(one), Some(other)) => compare(&args.one, name, one, other, &mut rows)?,
             _ => {
@@ -200,14 +236,19 @@ fn compare(
 ) -> Result<Alike, Error> {
     let mut row = vec![name.to_owned(), one.what(), other.what()];
     let packed = match (one, other) {
-        (Tensor::Packed(one), Tensor::Packed(other)) => one.view().difference(&other.view()),
+        (Tensor::Packed(one, _), Tensor::Packed(other, _)) => one.view().difference(&other.view()),
         _ if one.has_bytes_of(other) => return Ok(Alike::Same),
         _ => None,
     };
     if packed.is_some_and(|difference| difference.is_none()) {
         return Ok(Alike::Same);
     }
-    if one.shape() != other.shape() {
+    let (one_turned, other_turned) = (one.turned(other), other.turned(one));
+    let shape = |tensor: &Tensor<'_>, turned: &Option<FloatTensor>| {
+        let of_turned = turned.as_ref().map(|(_, shape)| shape.clone());
+        of_turned.unwrap_or_else(|| tensor.shape().to_vec())
+    };
+    if shape(one, &one_turned) != shape(other, &other_turned) {
         for (cell, shape) in row[1..].iter_mut().zip([one.shape(), other.shape()]) {
             *cell += &format!(" {shape:?}");
         }
@@ -216,7 +257,11 @@ fn compare(
     }
     let bytes = bytes_that_differ(packed, one, other);
     let dash = || "-".to_owned();
-    let Some((a, b)) = one.values().zip(other.values()) else {
+    let values = |tensor: &Tensor<'_>, turned: Option<FloatTensor>| {
+        let of_turned = turned.map(|(values, _)| values);
+        of_turned.or_else(|| tensor.values())
+    };
+    let Some((a, b)) = values(one, one_turned).zip(values(other, other_turned)) else {
         row.extend(bytes.unwrap_or_else(|| [dash(), dash()]));
         rows.add_row(row);
         return Ok(Alike::No);

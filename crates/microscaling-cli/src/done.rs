@@ -47,6 +47,14 @@ impl Done {
         self.tables.push((name, table));
     }
 
+    /// Adds a table, which CSV leaves out if the table has no row.
+    pub(crate) fn table_of_some(&mut self, name: &'static str, table: Table) {
+        match table.row_count() {
+            0 => self.fact(name, Value::Array(Vec::new())),
+            _ => self.table(name, table),
+        }
+    }
+
     /// Adds text, which JSON and CSV have not.
     pub(crate) fn text(&mut self, text: impl AsRef<str>) {
         self.text += text.as_ref();

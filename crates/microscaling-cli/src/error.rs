@@ -82,6 +82,21 @@ pub(crate) enum Error {
     },
     #[error("{}: the file has no packed weight in {looked_for}; see `inspect`", .path.display())]
     NothingPacked { path: PathBuf, looked_for: String },
+    #[error("{}: layout {target} cannot hold `{layer}`, which is {what}", .path.display())]
+    Unheld {
+        path: PathBuf,
+        layer: String,
+        what: String,
+        target: String,
+    },
+    #[error("{}: the file has no quantized weight to unpack; see `inspect`", .path.display())]
+    NothingQuantized { path: PathBuf },
+    #[error("{}: `{weight}` is quantized and cannot be read: {reason}", .path.display())]
+    Unread {
+        path: PathBuf,
+        weight: String,
+        reason: String,
+    },
     #[error("{}: there is no tensor to pack: {reason}", .path.display())]
     NothingToPack { path: PathBuf, reason: String },
     #[error("axis is {axis}, expected {} to {} for `{tensor}` of {rank} axes", -(*rank as i64), rank - 1)]

@@ -2,6 +2,7 @@
 
 use crate::done::Done;
 use crate::error::Error;
+use crate::target::TOOLS;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use microscaling::safetensors::CheckpointLayout;
 use microscaling::{BlockFormat, Dialect, Packed, ScaleFormat, Shifts};
@@ -46,6 +47,12 @@ pub(crate) fn run(args: &FormatsArgs) -> Result<Done, Error> {
         done.table("dialects", dialects());
         done.text("\n");
         done.table("layouts", layouts());
+        let tools = TOOLS.map(|(name, _)| name);
+        done.text(format!(
+            "\n`convert --to` also has a tool's layouts, one for each format: {}\n",
+            tools.join(", ")
+        ));
+        done.fact("layouts_of_tools", tools.to_vec());
     } else {
         done.fact("elements", elements);
     }

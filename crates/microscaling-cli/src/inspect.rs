@@ -1,17 +1,21 @@
 //! `microscaling inspect`.
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::{called, quantized};
 use crate::done::Done;
 use crate::error::Error;
-use crate::formats::{bytes_of, table};
+use crate::formats::table;
+use crate::fused::FusedScales;
+use crate::groups::{groups, in_float};
+use crate::layers::QuantizedLayers;
+use crate::scheme::Schemes;
 use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Show the contents of a checkpoint: its packed weights, which are read and checked, and all other tensors; the exit status is 2
-/// if a packed weight is damaged
+/// Show the contents of a checkpoint: its quantized weights, the layers of each format, scales of activations, and other tensors
+///
+/// Packed weights are read and checked. The exit status is 2 if a packed weight is damaged.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
@@ -24,8 +28,44 @@ pub(crate) struct InspectArgs {
 pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
+    let layers = QuantizedLayers::of(&input, &read)?;
+    let schemes = Schemes::of(&input)?;
+    let mut done = Done::default();
+    let bytes = weights(&mut done, &read, &layers);
+    if !layers.known.is_empty() {
+        done.table("groups", groups(&read, &schemes, &layers));
+        done.table_of_some("in_float", in_float(&read, &schemes, &layers));
+        add_scales(&mut done, &read, &schemes, &layers);
+    }
+    let mut unread = table(["Weight that is not read", "Type", "Shape", "Reason"]);
+    for (name, (codes, reason)) in &layers.unread {
+        let tensor = read.tensor(codes);
+        let (dtype, shape) = tensor.map_or(("-".to_owned(), "-".to_owned()), |tensor| {
+            (tensor.dtype, format!("{:?}", tensor.shape))
+        });
+        unread.add_row([name, &dtype, &shape, reason]);
+    }
+    done.table_of_some("unread", unread);
+    let (others, of_others) = others(&read, &layers);
+    done.table("others", others);
+    if of_others > 0 {
+        done.text(format!("{of_others} bytes of other tensors\n"));
+    }
+    done.fact("bytes_of_weights", bytes);
+    done.fact("bytes_of_others", of_others);
+    let is_damaged = |name: &String| read.weights().contains_key(name);
+    done.status = if layers.unread.keys().any(is_damaged) {
+        2
+    } else {
+        0
+    };
+    Ok(done)
+}
+
+/// Adds the table of the weights, and gives their bytes.
+fn weights(done: &mut Done, read: &PackedFiles<'_>, layers: &QuantizedLayers) -> usize {
     let (mut bytes, mut elements) = (0, 0);
-    let mut weights = table([
+    let mut rows = table([
         "Packed weight",
         "Layout",
         "Format",
@@ -33,102 +73,80 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
         "Axis",
         "Bytes",
     ]);
-    let mut unread = table(["Weight that is not read", "Type", "Shape", "Reason"]);
-    let mut status = 0;
-    for (name, layout) in read.weights() {
-        let packed = match read.packed(name).expect("it is one of the weights") {
-            Ok(packed) => packed,
-            Err(error) => {
-                unread.add_row([name, layout.name(), "-", &error.to_string()]);
-                status = 2;
-                continue;
-            }
-        };
-        let (shape, size) = (packed.shape(), bytes_of(&packed));
+    for layer in layers.known.values() {
+        let parts = layer.parts.iter();
+        let sizes = parts.filter_map(|part| Some(read.tensor(part)?.bytes.len()));
+        let size: usize = sizes.sum();
         bytes += size;
-        elements += shape.iter().product::<usize>();
-        weights.add_row([
-            name,
-            layout.name(),
-            &packed.format().to_string(),
-            &format!("{shape:?}"),
-            &packed.axis().to_string(),
+        elements += layer.shape.iter().product::<usize>();
+        rows.add_row([
+            &layer.name,
+            layer.layout,
+            &layer.format,
+            &format!("{:?}", layer.shape),
+            &layer.axis.map_or("-".to_owned(), |axis| axis.to_string()),
             &size.to_string(),
         ]);
     }
-    for (name, weight) in read.scaled() {
-        let codes = read.tensor(name).expect("it is one of the names");
-        let scales = read.tensor(&weight.scales).expect("the weight has it");
-        let size = codes.bytes.len() + scales.bytes.len();
-        bytes += size;
-        elements += codes.bytes.len();
-        weights.add_row([
-            name,
-            "scaled",
-            &format!(
-                "{}, a scale in {} for each {:?}",
-                weight.element, scales.dtype, weight.block
-            ),
-            &format!("{:?}", codes.shape),
-            "-",
-            &size.to_string(),
-        ]);
-    }
-    add_unknown(&mut unread, &input, &read);
-    let (others, of_others) = others(&read);
-    let mut done = Done::default();
-    done.table("weights", weights);
+    done.table("weights", rows);
     if elements > 0 {
         let bits = 8.0 * bytes as f64 / elements.max(1) as f64;
         done.text(format!(
-            "{bytes} bytes of packed weights, {bits:.3} bits an element\n\n"
+            "{bytes} bytes of quantized weights, {bits:.3} bits an element\n\n"
         ));
         done.fact("bits_per_element", bits);
     }
-    // CSV has no empty table of weights that are not read.
-    match unread.row_count() {
-        0 => done.fact("unread", serde_json::json!([])),
-        _ => done.table("unread", unread),
-    }
-    done.table("others", others);
-    if of_others > 0 {
-        done.text(format!("{of_others} bytes of other tensors\n"));
-    }
-    done.fact("bytes_of_weights", bytes);
-    done.fact("bytes_of_others", of_others);
-    done.status = status;
-    Ok(done)
+    bytes
 }
 
-/// Adds the weights that are quantized in an unknown layout to the table of those that are not read.
-fn add_unknown(unread: &mut Table, input: &Checkpoint, read: &PackedFiles<'_>) {
-    for (name, codes) in quantized(read) {
-        if read.scaled().contains_key(&name) {
-            continue;
-        }
-        let tensor = read.tensor(&codes).expect("it is one of the names");
-        let called = called(&input.config, &name);
-        let called = called.map(|called| format!("; config.json: {called}"));
-        let reason = format!("unknown layout{}", called.unwrap_or_default());
-        unread.add_row([
-            &name,
-            &tensor.dtype,
-            &format!("{:?}", tensor.shape),
-            &reason,
-        ]);
+/// Adds what the scales of several layers and of the cache say, and what config.json contradicts.
+fn add_scales(
+    done: &mut Done,
+    read: &PackedFiles<'_>,
+    schemes: &Schemes,
+    layers: &QuantizedLayers,
+) {
+    let fused = FusedScales::of(read, layers);
+    let differ = fused.table();
+    if fused.groups > 0 {
+        let equal = fused.groups - fused.different_groups();
+        done.text(format!(
+            "Layers that engines fuse (q, k, v; gate, up): {equal} of {} groups share the scales of tensors\n",
+            fused.groups
+        ));
     }
+    done.fact("fused_groups", fused.groups);
+    done.table_of_some("fused_scales_that_differ", differ);
+    let is_cache = |name: &&str| CACHE_SCALES.iter().any(|end| name.ends_with(end));
+    let caches = read.names().filter(is_cache).count();
+    if caches > 0 || !schemes.kv_cache.is_null() {
+        let said = match &schemes.kv_cache {
+            serde_json::Value::Null => "config.json says nothing".to_owned(),
+            said => format!("config.json: {said}"),
+        };
+        done.text(format!(
+            "Scales of the cache of keys and values: {caches}; {said}\n"
+        ));
+    }
+    done.fact("kv_cache_scales", caches);
+    done.fact("kv_cache", schemes.kv_cache.clone());
+    let mut doubts = table(["Weight that config.json contradicts", "Reason"]);
+    for doubt in &layers.doubts {
+        doubts.add_row([doubt.0, doubt.1]);
+    }
+    done.table_of_some("contradictions", doubts);
 }
+
+/// The ends of the names of scales of the cache.
+const CACHE_SCALES: [&str; 2] = [".k_scale", ".v_scale"];
 
 /// The tensors outside of quantized weights, and their bytes.
-fn others(read: &PackedFiles<'_>) -> (Table, usize) {
+fn others(read: &PackedFiles<'_>, layers: &QuantizedLayers) -> (Table, usize) {
     let mut others = table(["Other tensor", "Type", "Shape", "Bytes"]);
     let mut bytes = 0;
-    let scaled = read.scaled().iter();
-    let of_scaled: BTreeSet<&String> = scaled
-        .flat_map(|(name, weight)| [name, &weight.scales])
-        .collect();
+    let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();
     for name in read.others() {
-        if of_scaled.contains(name) {
+        if parts.contains(name) {
             continue;
         }
         let tensor = read.tensor(name).expect("it is one of the names");

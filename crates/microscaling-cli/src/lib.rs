@@ -8,15 +8,22 @@ mod convert;
 mod diff;
 mod done;
 mod error;
+mod export;
 mod files;
 mod formats;
+mod fused;
+mod groups;
 mod inspect;
+mod layers;
 mod models;
 mod npy;
 mod numbers;
 mod output;
 mod p3109;
 mod quantize;
+mod scheme;
+mod target;
+mod unpack;
 mod vectors;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -45,6 +52,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     Diff(diff::DiffArgs),
     Convert(convert::ConvertArgs),
+    Unpack(unpack::UnpackArgs),
     Formats(formats::FormatsArgs),
     #[command(name = "p3109")]
     P3109(p3109::P3109Args),
@@ -117,6 +125,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Inspect(args) => inspect::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Unpack(args) => unpack::run(&args),
         Command::Formats(args) => formats::run(&args),
         Command::P3109(args) => p3109::run(&args),
         Command::CReference(args) => c_reference::run(&args),

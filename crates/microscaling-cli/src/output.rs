@@ -1,10 +1,10 @@
 //! Writing a checkpoint: all of its files, or none.
 
 use crate::checkpoint::{Checkpoint, INDEX};
-use crate::companions::RenamedScale;
 use crate::error::Error;
 use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
+use crate::target::Retold;
 use burn_mx_files::{NewFile, input_at, put_all};
 use microscaling::Packed;
 use microscaling::safetensors::{
@@ -26,6 +26,12 @@ pub(crate) struct Planned {
     pub(crate) name: String,
     pub(crate) file: usize,
     pub(crate) replaces: Vec<String>,
+    /// The layout of a weight that is packed; `None` of a weight whose bytes are all under `retold`.
+    pub(crate) layout: Option<CheckpointLayout>,
+    /// Whether the weight's integers are packed as compressed-tensors packs them.
+    pub(crate) is_repacked: bool,
+    /// Tensors of the input's that the output has under other names.
+    pub(crate) retold: Vec<Retold>,
 }
 
 /// A checkpoint like another one, but for its packed weights.
@@ -34,6 +40,8 @@ pub(crate) struct Output<'a> {
     pub(crate) read: &'a PackedFiles<'a>,
     pub(crate) path: &'a Path,
     pub(crate) layout: CheckpointLayout,
+    /// The `quantization_config`, if it is not the one of `layout` alone.
+    pub(crate) config: Option<Value>,
     /// Whether files that exist are replaced.
     pub(crate) force: bool,
 }
@@ -47,7 +55,7 @@ struct Stored<'a> {
 }
 
 /// Refuses a target for safetensors that is named as NumPy's files are, other than an input.
-fn refuse_npy(targets: &[PathBuf], inputs: &[PathBuf]) -> Result<(), Error> {
+pub(crate) fn refuse_npy(targets: &[PathBuf], inputs: &[PathBuf]) -> Result<(), Error> {
     let is_npy = |target: &&PathBuf| target.extension().is_some_and(|end| end == npy::ENDING);
     let mut targets = targets.iter().filter(is_npy);
     match targets.find(|target| input_at(target, inputs).is_none()) {
@@ -70,19 +78,26 @@ impl Output<'_> {
         let replaced = planned.iter().flat_map(|weight| &weight.replaces);
         let replaced: BTreeSet<&str> = replaced.map(String::as_str).collect();
         let targets = self.targets(&replaced);
-        refuse_npy(&targets, &self.inputs())?;
-        check_targets(&targets, &self.inputs(), self.force)?;
+        refuse_npy(&targets, &self.input.paths())?;
+        check_targets(&targets, &self.input.paths(), self.force)?;
         let mut files = Vec::new();
         let mut weight_map = BTreeMap::new();
         let mut bytes = 0;
         for number in 0..self.input.files.len() {
             let weights = planned.iter().filter(|weight| weight.file == number);
-            let weights = weights.map(|weight| Ok((weight.name.as_str(), pack(&weight.name)?)));
+            let mut tensors: Vec<Stored<'_>> = weights
+                .clone()
+                .flat_map(|x| &x.retold)
+                .filter_map(|x| self.retold(x))
+                .collect();
+            let weights = weights.filter_map(|weight| Some((weight.name.as_str(), weight.layout?)));
+            let weights = weights.map(|(name, layout)| Ok((name, layout, pack(name)?)));
             let weights: Vec<_> = weights.collect::<Result<_, Error>>()?;
-            let mut tensors = Vec::new();
-            for (name, weight) in &weights {
-                tensors.extend(self.stored(name, weight)?);
-                tensors.extend(self.input_scale(name));
+            for weight in planned.iter().filter(|x| x.file == number && x.is_repacked) {
+                tensors.extend(self.repacked(&weight.name));
+            }
+            for (name, layout, weight) in &weights {
+                tensors.extend(self.stored(name, *layout, weight)?);
             }
             tensors.extend(self.others(number, &replaced));
             let to = self.path_of(number);
@@ -117,18 +132,15 @@ impl Output<'_> {
         files.chain(index).chain(config).collect()
     }
 
-    /// The files of the input, which stay as they are.
-    fn inputs(&self) -> Vec<PathBuf> {
-        let files = &self.input.files;
-        let index = self.input.index.iter();
-        let index = index.map(|name| files[0].with_file_name(name));
-        index.chain(files.iter().cloned()).collect()
-    }
-
     /// The tensors that a packed weight becomes.
-    fn stored(&self, name: &str, weight: &PackedWeight) -> Result<Vec<Stored<'static>>, Error> {
+    fn stored(
+        &self,
+        name: &str,
+        layout: CheckpointLayout,
+        weight: &PackedWeight,
+    ) -> Result<Vec<Stored<'static>>, Error> {
         let (packed, divisor) = weight;
-        let stored = match self.layout {
+        let stored = match layout {
             CheckpointLayout::Weights(layout) => layout.store(name, &packed.view(), *divisor),
             CheckpointLayout::Microscaling => Ok(safetensors::store(name, &packed.view())),
         };
@@ -145,14 +157,32 @@ impl Output<'_> {
         Ok(stored.collect())
     }
 
-    /// The scale of the input of a weight's layer, as the layout has it, where it replaces the input's.
-    fn input_scale(&self, weight: &str) -> Option<Stored<'static>> {
-        let renamed = RenamedScale::of(self.read, weight, self.layout)?;
+    /// The tensors of a weight of integers, packed as compressed-tensors packs them.
+    fn repacked(&self, name: &str) -> Vec<Stored<'static>> {
+        let weight = &self.read.integers()[name];
+        let tensors = weight.pack_quantized(name, |part| self.read.tensor(part));
+        let tensors = tensors.expect("it is planned, because it fits").into_iter();
+        let stored = tensors.map(|tensor| Stored {
+            name: tensor.name,
+            dtype: tensor.dtype,
+            shape: tensor.shape,
+            bytes: tensor.bytes.into(),
+        });
+        stored.collect()
+    }
+
+    /// A tensor of the input under its new name.
+    fn retold(&self, retold: &Retold) -> Option<Stored<'_>> {
+        let tensor = self.read.tensor(&retold.from)?;
+        let (dtype, bytes) = match retold.number {
+            Some(number) => ("F32".to_owned(), number.to_le_bytes().to_vec().into()),
+            None => (tensor.dtype, tensor.bytes.into()),
+        };
         Some(Stored {
-            name: renamed.to,
-            dtype: "F32".to_owned(),
-            shape: renamed.shape,
-            bytes: renamed.number.to_le_bytes().to_vec().into(),
+            name: retold.to.clone(),
+            dtype,
+            shape: retold.shape.clone(),
+            bytes,
         })
     }
 
@@ -179,7 +209,7 @@ impl Output<'_> {
     fn metadata(
         &self,
         number: usize,
-        weights: &[(&str, PackedWeight)],
+        weights: &[(&str, CheckpointLayout, PackedWeight)],
     ) -> Result<BTreeMap<String, String>, Error> {
         let file = &self.read.files()[number];
         let keys = file.metadata_keys().into_iter();
@@ -196,9 +226,9 @@ impl Output<'_> {
             metadata.insert(DESCRIPTION_KEY.to_owned(), text);
         }
         if self.layout == CheckpointLayout::Microscaling {
-            let described = weights
-                .iter()
-                .map(|(name, (packed, _))| (*name, packed.format(), packed.shape(), packed.axis()));
+            let described = weights.iter().map(|(name, _, (packed, _))| {
+                (*name, packed.format(), packed.shape(), packed.axis())
+            });
             let text = safetensors::metadata(described);
             let text = text.map_err(|source| Error::file(self.path, source))?;
             metadata.insert(METADATA_KEY.to_owned(), text);
@@ -217,18 +247,14 @@ impl Output<'_> {
     }
 
     fn quantization_config(&self, replaced: &BTreeSet<&str>) -> Option<(PathBuf, Value)> {
-        let CheckpointLayout::Weights(layout) = self.layout else {
-            return None;
+        let of_layout = || match self.layout {
+            CheckpointLayout::Weights(layout) => {
+                let ignored = ignored(self.read, replaced);
+                layout.quantization_config(&ignored)
+            }
+            CheckpointLayout::Microscaling => None,
         };
-        // The file does not say which of the other matrices belong to linear layers. Names of other layers do no harm.
-        let ignored = self.read.others().iter().filter(|name| {
-            let is_matrix = |name| self.read.tensor(name).is_some_and(|x| x.shape.len() == 2);
-            is_matrix(name) && !replaced.contains(name.as_str())
-        });
-        let ignored: Vec<&str> = ignored
-            .filter_map(|name| name.strip_suffix(".weight"))
-            .collect();
-        let config = layout.quantization_config(&ignored)?;
+        let config = self.config.clone().or_else(of_layout)?;
         let path = match &self.input.index {
             None => self.path_of(0).with_extension("config.json"),
             Some(index) => {
@@ -260,6 +286,18 @@ impl Output<'_> {
             .is_some_and(|end| end == "safetensors");
         self.input.index.is_some() || self.path.is_dir() || self.input.path.is_dir() && !is_file
     }
+}
+
+/// The modules of the matrices that are not replaced. The file does not say which of them belong to linear layers. Names of other
+/// layers do no harm.
+pub(crate) fn ignored<'a>(read: &'a PackedFiles<'_>, replaced: &BTreeSet<&str>) -> Vec<&'a str> {
+    let ignored = read.others().iter().filter(|name| {
+        let is_matrix = |name| read.tensor(name).is_some_and(|x| x.shape.len() == 2);
+        is_matrix(name) && !replaced.contains(name.as_str())
+    });
+    ignored
+        .filter_map(|name| name.strip_suffix(".weight"))
+        .collect()
 }
 
 /// Writes a safetensors file.

@@ -73,6 +73,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         read: &read,
         path: &args.output,
         layout: args.layout,
+        config: None,
         force: args.force,
     };
     let mut rows = table(["Weight", "Shape", "Bytes", "SQNR in dB", "NaN or Inf"]);
@@ -220,6 +221,9 @@ fn plan(
             name: name.to_owned(),
             file: read.file_of(name).expect("it is in a file"),
             replaces: vec![name.to_owned()],
+            layout: Some(args.layout),
+            is_repacked: false,
+            retold: Vec::new(),
         });
     }
     match planned.is_empty() {

@@ -345,7 +345,14 @@ fn results_as_json_and_as_csv() {
     );
     assert_eq!(
         lines[2..],
-        ["", "Other tensor,Type,Shape,Bytes", "7,F32,[64],256"]
+        [
+            "",
+            "Group,Layout,Format,Bits,Activations,Scales,Layers,First layer",
+            "-,microscaling,mxfp4,4,-,code · scale,1,\"w, \"\"1\"\"\"",
+            "",
+            "Other tensor,Type,Shape,Bytes",
+            "7,F32,[64],256"
+        ]
     );
     let (status, said) = run(folder, "formats --json --csv");
     assert_eq!(status, 2, "{said}");

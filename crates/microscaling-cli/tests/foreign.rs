@@ -51,15 +51,22 @@ fn values_are_those_of_the_tools() {
 /// A weight that is not understood has a row with the name that config.json has for it, and hides no other weight.
 #[test]
 fn inspect_names_what_is_not_read() {
-    let int4 = json(&data(), "inspect ct-int4 --json");
-    let row = &int4["unread"][0];
-    assert_eq!(
-        row["weight_that_is_not_read"],
-        "model.layers.0.self_attn.k_proj.weight"
+    let unknown = folder();
+    write(
+        &unknown.path().join("m.safetensors"),
+        &[
+            Tensor::new("a.weight", "U8", &[4, 16], vec![1; 64]),
+            Tensor::f32("a.weight.absmax", &[4], &[1.0; 4]),
+        ],
     );
-    assert_eq!(row["type"], "I32");
+    let config = r#"{"quantization_config": {"quant_method": "bitsandbytes"}}"#;
+    fs::write(unknown.path().join("config.json"), config).unwrap();
+    let said = json(unknown.path(), "inspect m.safetensors --json");
+    let row = &said["unread"][0];
+    assert_eq!(row["weight_that_is_not_read"], "a.weight");
+    assert_eq!(row["type"], "U8");
     let reason = row["reason"].as_str().unwrap();
-    assert!(reason.contains("pack-quantized, int of 4 bits"), "{reason}");
+    assert!(reason.contains("bitsandbytes"), "{reason}");
     let mixed = json(&data(), "inspect ct-mixed --json");
     let layouts: Vec<_> = mixed["weights"]
         .as_array()
@@ -67,7 +74,7 @@ fn inspect_names_what_is_not_read() {
         .iter()
         .map(|row| &row["layout"])
         .collect();
-    assert_eq!(layouts, ["nvfp4-pack-quantized", "scaled"]);
+    assert_eq!(layouts, ["nvfp4-pack-quantized", "float-quantized"]);
 
     // A damaged weight beside a whole one.
     let folder = folder();

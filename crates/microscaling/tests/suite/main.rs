@@ -38,6 +38,8 @@ mod names;
     allow(dead_code, reason = "used by tests that need serde")
 )]
 mod oracle;
+#[cfg(feature = "safetensors")]
+mod other_quantized;
 mod outer_scales;
 #[cfg(feature = "std")]
 mod p3109;

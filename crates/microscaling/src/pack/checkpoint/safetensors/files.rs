@@ -1,6 +1,9 @@
 //! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
-use super::{CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, PackedFile, ScaledWeight};
+use super::{
+    CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, IntegerWeight, Mxfp6Weight,
+    PackedFile, ScaledWeight,
+};
 use crate::pack::{Packed, StoredType, StoredView, WeightLayout};
 use alloc::{
     borrow::ToOwned,
@@ -21,6 +24,10 @@ pub struct PackedFiles<'a> {
     weights: BTreeMap<String, CheckpointLayout>,
     /// The FP8 weights with scales of higher precision.
     scaled: BTreeMap<String, ScaledWeight>,
+    /// The weights of integers with scales.
+    integers: BTreeMap<String, IntegerWeight>,
+    /// The weights in MXFP6 of compressed-tensors.
+    mxfp6: BTreeMap<String, Mxfp6Weight>,
     /// Names of the tensors outside of packed weights.
     others: Vec<String>,
 }
@@ -59,6 +66,8 @@ impl<'a> PackedFiles<'a> {
             tensors,
             weights: BTreeMap::new(),
             scaled: BTreeMap::new(),
+            integers: BTreeMap::new(),
+            mxfp6: BTreeMap::new(),
             others: Vec::new(),
         };
         read.find_weights(layout);
@@ -89,6 +98,8 @@ impl<'a> PackedFiles<'a> {
         };
         let scaled = self.tensors.keys().filter(|name| !parts.contains(*name));
         let mut scaled: BTreeMap<_, _> = scaled.filter_map(find).collect();
+        let find = |name: &String| Mxfp6Weight::find(name, |name| self.tensor(name));
+        let mxfp6: BTreeMap<_, _> = self.tensors.keys().filter_map(find).collect();
         for layout in layouts {
             let stored = layout.stored_as("");
             let suffix = stored[0].0.as_str();
@@ -105,7 +116,12 @@ impl<'a> PackedFiles<'a> {
                     let also = (i > 0 && *dtype == StoredType::U8).then_some(StoredType::F8E8M0);
                     stored.is_some_and(|stored| stored == *dtype || Some(stored) == also)
                 });
-                if base.is_empty() || taken || !is_typed || scaled.contains_key(base) {
+                if base.is_empty()
+                    || taken
+                    || !is_typed
+                    || scaled.contains_key(base)
+                    || mxfp6.contains_key(base)
+                {
                     continue;
                 }
                 parts.extend(of_weight.into_iter().map(|(part, _)| part));
@@ -114,8 +130,13 @@ impl<'a> PackedFiles<'a> {
         }
         scaled.retain(|name, _| !parts.contains(name));
         self.scaled = scaled;
+        self.mxfp6 = mxfp6;
+        let weights = &self.weights;
+        self.mxfp6.retain(|name, _| !weights.contains_key(name));
         let is_other = |name: &&String| !parts.contains(*name);
         self.others = self.tensors.keys().filter(is_other).cloned().collect();
+        let find = |name: &String| IntegerWeight::find(name, |name| self.tensor(name));
+        self.integers = self.others.iter().filter_map(find).collect();
     }
 
     /// The files, in the given order.
@@ -141,6 +162,32 @@ impl<'a> PackedFiles<'a> {
         Some(weight.values(&codes, &scales))
     }
 
+    /// The weights of integers with scales, by name. Their parts are [others](Self::others), too.
+    pub const fn integers(&self) -> &BTreeMap<String, IntegerWeight> {
+        &self.integers
+    }
+
+    /// The weights in MXFP6 of compressed-tensors, by name. Their parts are [others](Self::others), too.
+    pub const fn mxfp6(&self) -> &BTreeMap<String, Mxfp6Weight> {
+        &self.mxfp6
+    }
+
+    /// The values of a weight that is packed, [scaled](Self::scaled), of [integers](Self::integers) or in [MXFP6](Self::mxfp6), in
+    /// float32 and row-major order. `None` if there is none of this name.
+    pub fn values(&self, weight: &str) -> Option<Result<Vec<f32>, FileError>> {
+        if let Some(packed) = self.packed(weight) {
+            return Some(packed.map(|packed| packed.decode()));
+        }
+        if let Some(weight) = self.mxfp6.get(weight) {
+            return weight.values(|name| self.tensor(name)).map(Ok);
+        }
+        let of_integers = || {
+            let weight = self.integers.get(weight)?;
+            weight.values(|name| self.tensor(name))
+        };
+        self.scaled_values(weight).or_else(of_integers).map(Ok)
+    }
+
     /// The names of the tensors outside of packed weights, in order.
     pub fn others(&self) -> &[String] {
         &self.others
@@ -161,10 +208,17 @@ impl<'a> PackedFiles<'a> {
         self.tensors.get(name).copied()
     }
 
-    /// The names of the tensors that store a packed weight; one of the first two has its elements. Empty for an unknown weight.
+    /// The names of the tensors that store a packed weight, or one of the other quantized weights; one of the first two has its
+    /// elements. Empty for an unknown weight.
     pub fn parts_of(&self, weight: &str) -> Vec<String> {
         match self.weights.get(weight) {
-            None => Vec::new(),
+            None => {
+                let scaled = self.scaled.get(weight);
+                let scaled = scaled.map(|x| Vec::from([weight.to_owned(), x.scales.clone()]));
+                let integers = || Some(self.integers.get(weight)?.parts());
+                let mxfp6 = || Some(self.mxfp6.get(weight)?.parts.to_vec());
+                scaled.or_else(integers).or_else(mxfp6).unwrap_or_default()
+            }
             Some(CheckpointLayout::Weights(layout)) => parts_in(*layout, weight).collect(),
             Some(CheckpointLayout::Microscaling) => {
                 let file = self.own_file_of(weight);

@@ -93,7 +93,7 @@ impl ScaledWeight {
 /// The lengths of a block. Each axis of the weight is cut into as many blocks as the scales' axis is long. A block
 /// is as long as the axis or a power of two, and only one such length gives this number. Scales without an axis, or of one, belong to the
 /// whole weight, and a list of them to the weight's rows.
-fn block(shape: &[usize], scales: &[usize]) -> Option<Vec<usize>> {
+pub(super) fn block(shape: &[usize], scales: &[usize]) -> Option<Vec<usize>> {
     let counts = match (scales, shape) {
         ([] | [1], _) => vec![1; shape.len()],
         ([rows], [outputs, _]) if rows == outputs => vec![*rows, 1],
@@ -111,7 +111,7 @@ fn block(shape: &[usize], scales: &[usize]) -> Option<Vec<usize>> {
 }
 
 /// Bytes of a scale.
-fn scale_bytes(dtype: &str) -> Option<usize> {
+pub(super) fn scale_bytes(dtype: &str) -> Option<usize> {
     match dtype {
         "F32" => Some(4),
         "BF16" | "F16" => Some(2),
@@ -121,7 +121,7 @@ fn scale_bytes(dtype: &str) -> Option<usize> {
 }
 
 /// The numbers of a tensor of scales.
-fn floats(tensor: &FileTensor<'_>) -> Vec<f32> {
+pub(super) fn floats(tensor: &FileTensor<'_>) -> Vec<f32> {
     let halves = || {
         tensor
             .bytes

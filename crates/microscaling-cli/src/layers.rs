@@ -1,0 +1,336 @@
+//! The quantized weights of a checkpoint in every layout, for `inspect`, `unpack`, `convert` and `diff`.
+
+use crate::checkpoint::Checkpoint;
+use crate::companions::{called, is_low_bit, quantized};
+use crate::error::Error;
+use crate::models::summed_axis;
+use crate::scheme::Schemes;
+use microscaling::safetensors::{CheckpointLayout, Mxfp6Weight, PackedFiles};
+use microscaling::{BlockFormat, ElementFormat, WeightLayout};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The parts of a quantized weight.
+pub(crate) enum WeightKind {
+    Packed(BlockFormat),
+    /// FP8 codes with scales of higher precision: the scales' tensor, and the lengths of a block that shares one.
+    Scaled {
+        scales: String,
+        block: Vec<usize>,
+        is_e4m3: bool,
+    },
+    /// MXFP6 of compressed-tensors.
+    Mxfp6,
+    /// Integers: the lengths of a block that shares a scale, and whether there are zero points.
+    Integers {
+        block: [usize; 2],
+        is_symmetric: bool,
+    },
+}
+
+/// A quantized weight.
+pub(crate) struct QuantizedLayer {
+    pub(crate) kind: WeightKind,
+    /// The name in the float model.
+    pub(crate) name: String,
+    /// The name of the layout, as the tool's configs have it.
+    pub(crate) layout: &'static str,
+    /// Elements and scales, in words.
+    pub(crate) format: String,
+    /// The shape in the checkpoint, [out, in] for a matrix.
+    pub(crate) shape: Vec<usize>,
+    /// The axis of the blocks of a packed weight.
+    pub(crate) axis: Option<usize>,
+    /// The tensors that store the weight.
+    pub(crate) parts: Vec<String>,
+    /// The bits of an element.
+    pub(crate) bits: u32,
+    /// Whether the elements are integers.
+    pub(crate) is_integer: bool,
+    /// The elements along the last axis that share a scale, where config.json may name their number.
+    pub(crate) group: Option<usize>,
+    /// Whether the float model has the last two axes in the other order.
+    pub(crate) is_turned: bool,
+}
+
+impl QuantizedLayer {
+    /// The name of the module whose weight this is.
+    pub(crate) fn module(&self) -> &str {
+        self.name.strip_suffix(".weight").unwrap_or(&self.name)
+    }
+
+    /// The shape in the float model.
+    pub(crate) fn float_shape(&self) -> Vec<usize> {
+        let mut shape = self.shape.clone();
+        if let (true, rank @ 2..) = (self.is_turned, shape.len()) {
+            shape.swap(rank - 2, rank - 1);
+        }
+        shape
+    }
+
+    /// The values as the float model has them.
+    pub(crate) fn values(
+        &self,
+        input: &Checkpoint,
+        read: &PackedFiles<'_>,
+    ) -> Result<Vec<f32>, Error> {
+        let values = read.values(&self.name).expect("it is one of the weights");
+        let values = values.map_err(|source| Error::file(&input.path, source))?;
+        Ok(match self.is_turned {
+            true => turned(&values, &self.shape),
+            false => values,
+        })
+    }
+}
+
+/// The values with the last two axes in the other order.
+pub(crate) fn turned(values: &[f32], shape: &[usize]) -> Vec<f32> {
+    let [.., rows, width] = *shape else {
+        return values.to_vec();
+    };
+    let mut turned = Vec::with_capacity(values.len());
+    for matrix in values.chunks((rows * width).max(1)) {
+        let of = |i: usize| matrix[i % rows * width + i / rows];
+        turned.extend((0..matrix.len()).map(of));
+    }
+    turned
+}
+
+/// The quantized weights that are read, by name, and why others are not.
+#[derive(Default)]
+pub(crate) struct QuantizedLayers {
+    pub(crate) known: BTreeMap<String, QuantizedLayer>,
+    /// The name of each weight that is not read, the tensor with its codes, and the reason.
+    pub(crate) unread: BTreeMap<String, (String, String)>,
+    /// The contradictions of config.json to a layer, by name.
+    pub(crate) doubts: BTreeMap<String, String>,
+}
+
+impl QuantizedLayers {
+    /// The weights of a checkpoint.
+    pub(crate) fn of(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Self, Error> {
+        let mut layers = Self::default();
+        let schemes = Schemes::of(input)?;
+        layers.add_packed(input, read);
+        layers.add_scaled(&schemes, read);
+        layers.add_integers(read);
+        layers.add_mxfp6(read);
+        layers.add_unread(input, read);
+        for layer in layers.known.values() {
+            let doubt = schemes.doubt(layer);
+            let doubt = doubt.map(|doubt| (layer.name.clone(), doubt));
+            layers.doubts.extend(doubt);
+        }
+        Ok(layers)
+    }
+
+    fn add_packed(&mut self, input: &Checkpoint, read: &PackedFiles<'_>) {
+        for (name, layout) in read.weights() {
+            let packed = match read.packed(name).expect("it is one of the weights") {
+                Ok(packed) => packed,
+                Err(error) => {
+                    let mut codes = read.parts_of(name).into_iter();
+                    let codes = codes.rfind(|part| read.file_of(part).is_some());
+                    let codes = codes.unwrap_or_else(|| name.clone());
+                    self.unread.insert(name.clone(), (codes, error.to_string()));
+                    continue;
+                }
+            };
+            let (format, shape) = (packed.format(), packed.shape().to_vec());
+            self.add(QuantizedLayer {
+                kind: WeightKind::Packed(format),
+                layout: layout.name(),
+                format: format.to_string(),
+                parts: read.parts_of(name),
+                bits: format.element_bits(),
+                is_integer: false,
+                group: Some(format.block_size),
+                axis: Some(packed.axis()),
+                is_turned: is_turned(input, *layout, name, shape.len(), packed.axis()),
+                name: name.clone(),
+                shape,
+            });
+        }
+    }
+
+    fn add_scaled(&mut self, schemes: &Schemes, read: &PackedFiles<'_>) {
+        for (name, weight) in read.scaled() {
+            let tensor = |name: &str| read.tensor(name).expect("the weight has it");
+            let scales = tensor(&weight.scales);
+            let (element, shape) = (weight.element, tensor(name).shape);
+            // One block does not tell its length.
+            let module = name.strip_suffix(".weight").unwrap_or(name);
+            let said = schemes.block(module).filter(|_| scales.shape.len() > 1);
+            let block = match said {
+                Some(said) if said.iter().zip(&weight.block).all(|(x, y)| x >= y) => said,
+                _ => weight.block.clone(),
+            };
+            let is_inverse = weight.scales.ends_with("_inv");
+            self.add(QuantizedLayer {
+                kind: WeightKind::Scaled {
+                    scales: weight.scales.clone(),
+                    block: block.clone(),
+                    is_e4m3: element == ElementFormat::FP8_E4M3,
+                },
+                name: name.clone(),
+                layout: if is_inverse {
+                    "fp8-scale-inv"
+                } else {
+                    "float-quantized"
+                },
+                format: format!(
+                    "{element}, a scale in {} {}",
+                    scales.dtype,
+                    of_block(&block, &shape, scales.shape.len())
+                ),
+                parts: read.parts_of(name),
+                bits: 8,
+                is_integer: false,
+                group: None,
+                axis: None,
+                is_turned: false,
+                shape,
+            });
+        }
+    }
+
+    fn add_integers(&mut self, read: &PackedFiles<'_>) {
+        for (name, weight) in read.integers() {
+            let scales = read.tensor(&weight.scales).expect("the weight has it");
+            let [outputs, inputs] = weight.shape;
+            let zeros = weight.zero_points.as_ref().map_or("", |_| ", zero points");
+            let order = weight.groups.as_ref().map_or("", |_| ", groups by g_idx");
+            let whole = weight.block[1] >= inputs;
+            self.add(QuantizedLayer {
+                kind: WeightKind::Integers {
+                    block: weight.block,
+                    is_symmetric: weight.zero_points.is_none(),
+                },
+                name: name.clone(),
+                layout: weight.layout.name(),
+                format: format!(
+                    "int{}, a scale in {} {}{zeros}{order}",
+                    weight.bits,
+                    scales.dtype,
+                    of_block(&weight.block, &weight.shape, scales.shape.len())
+                ),
+                shape: vec![outputs, inputs],
+                parts: weight.parts(),
+                bits: weight.bits,
+                is_integer: true,
+                group: (!whole && weight.block[0] == 1).then_some(weight.block[1]),
+                axis: None,
+                is_turned: false,
+            });
+        }
+    }
+
+    fn add_mxfp6(&mut self, read: &PackedFiles<'_>) {
+        for (name, weight) in read.mxfp6() {
+            let format = Mxfp6Weight::FORMAT;
+            self.add(QuantizedLayer {
+                kind: WeightKind::Mxfp6,
+                name: name.clone(),
+                layout: "mxfp6-pack-quantized",
+                format: format.to_string(),
+                shape: weight.shape.to_vec(),
+                axis: Some(1),
+                parts: weight.parts.to_vec(),
+                bits: format.element_bits(),
+                is_integer: false,
+                group: Some(format.block_size),
+                is_turned: false,
+            });
+        }
+    }
+
+    fn add(&mut self, layer: QuantizedLayer) {
+        self.known.insert(layer.name.clone(), layer);
+    }
+
+    /// Adds the weights that are quantized in a way that nobody here knows.
+    fn add_unread(&mut self, input: &Checkpoint, read: &PackedFiles<'_>) {
+        let parts: BTreeSet<&String> = self.known.values().flat_map(|x| &x.parts).collect();
+        let mut unknown: BTreeMap<String, String> = quantized(read)
+            .into_iter()
+            .filter(|(name, codes)| !self.known.contains_key(name) && !parts.contains(codes))
+            .collect();
+        // Names that nobody knows: config.json alone says that they are quantized.
+        if input.config.get("quantization_config").is_some() {
+            let of_unknown: BTreeSet<&String> = unknown.values().collect();
+            let codes = read.others().iter();
+            let codes = codes.filter(|name| {
+                is_low_bit(read, name) && !parts.contains(name) && !of_unknown.contains(name)
+            });
+            let codes: Vec<String> = codes.cloned().collect();
+            unknown.extend(codes.into_iter().map(|codes| (codes.clone(), codes)));
+        }
+        for (name, codes) in unknown {
+            let called = called(&input.config, &name);
+            let called = called.map(|called| format!("; config.json: {called}"));
+            let reason = format!("unknown layout{}", called.unwrap_or_default());
+            self.unread.insert(name, (codes, reason));
+        }
+    }
+
+    /// Checks that every packed weight is whole.
+    pub(crate) fn check_packed(
+        &self,
+        input: &Checkpoint,
+        read: &PackedFiles<'_>,
+    ) -> Result<(), Error> {
+        let is_packed =
+            |(name, _): &(&String, &(String, String))| read.weights().contains_key(*name);
+        match self.unread.iter().find(is_packed) {
+            Some((weight, (_, reason))) => Err(Self::error(input, weight, reason)),
+            None => Ok(()),
+        }
+    }
+
+    fn error(input: &Checkpoint, weight: &str, reason: &str) -> Error {
+        Error::Unread {
+            path: input.path.clone(),
+            weight: weight.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Checks that every quantized weight is read, and that config.json says nothing against one.
+    pub(crate) fn check(&self, input: &Checkpoint) -> Result<(), Error> {
+        let unread = self.unread.iter().map(|(name, (_, reason))| (name, reason));
+        let Some((weight, reason)) = unread.chain(&self.doubts).next() else {
+            return Ok(());
+        };
+        Err(Self::error(input, weight, reason))
+    }
+}
+
+/// Whether the float model has the last two axes of a packed weight in the other order. In transformers, the experts of gpt-oss are
+/// [expert, in, out], and their codes are [expert, out, in].
+fn is_turned(
+    input: &Checkpoint,
+    layout: CheckpointLayout,
+    name: &str,
+    rank: usize,
+    axis: usize,
+) -> bool {
+    if rank < 3 || axis + 1 != rank {
+        return false;
+    }
+    match summed_axis(&input.config, name, rank) {
+        Some(summed) => summed + 2 == rank,
+        None => layout == CheckpointLayout::Weights(WeightLayout::GptOss),
+    }
+}
+
+/// The elements that share a scale, in words, where the scales have as many axes.
+fn of_block(block: &[usize], shape: &[usize], axes: usize) -> String {
+    let whole = |axis: usize| block.get(axis) >= shape.get(axis);
+    match *block {
+        [rows, columns] => match (whole(0), whole(1)) {
+            (true, true) if axes < 2 => "for the tensor".to_owned(),
+            (false, true) if rows == 1 => "for each row".to_owned(),
+            _ => format!("for each {rows} × {columns}"),
+        },
+        _ => format!("for each {block:?}"),
+    }
+}

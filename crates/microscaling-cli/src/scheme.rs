@@ -1,0 +1,283 @@
+//! The description of each layer's quantization in a model's `config.json`.
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::layers::QuantizedLayer;
+use crate::target::Tool;
+use globset::{Glob, GlobMatcher};
+use regex::Regex;
+use serde_json::{Value, json};
+
+/// A pattern of modules' names.
+enum Modules {
+    /// `re:` of compressed-tensors: from the name's start on.
+    Regex(Regex),
+    /// The name of a module, or a pattern with `*`.
+    Name(String, Option<GlobMatcher>),
+}
+
+impl Modules {
+    fn of(text: &str) -> Result<Self, String> {
+        if let Some(pattern) = text.strip_prefix("re:") {
+            let regex = Regex::new(&format!("^(?:{pattern})"));
+            return regex.map(Self::Regex).map_err(|error| error.to_string());
+        }
+        let glob = match text.contains('*') {
+            true => Some(Glob::new(text).map_err(|error| error.to_string())?),
+            false => None,
+        };
+        let glob = glob.map(|glob| glob.compile_matcher());
+        Ok(Self::Name(text.to_owned(), glob))
+    }
+
+    /// Whether the module is meant. A name means the modules within, too, as in `modules_to_not_convert`.
+    fn has(&self, module: &str) -> bool {
+        match self {
+            Self::Regex(regex) => regex.is_match(module),
+            Self::Name(name, None) => {
+                let rest = module.strip_prefix(name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            }
+            Self::Name(_, Some(glob)) => {
+                let parents = module.match_indices('.').map(|(end, _)| &module[..end]);
+                parents.chain([module]).any(|name| glob.is_match(name))
+            }
+        }
+    }
+}
+
+/// Layers that have one format.
+pub(crate) struct LayerGroup {
+    /// The name in config.json.
+    pub(crate) name: String,
+    targets: Vec<Modules>,
+    /// Whether the group has all linear layers without another group.
+    is_rest: bool,
+    /// The format of the weights: `float-quantized`, `NVFP4`.
+    format: Option<String>,
+    pub(crate) weights: Value,
+    /// How activations are quantized; null if they are not.
+    pub(crate) activations: Value,
+}
+
+/// The description of the layers in config.json.
+#[derive(Default)]
+pub(crate) struct Schemes {
+    /// `quant_method`, or the tool that made the checkpoint.
+    pub(crate) method: Option<String>,
+    /// How the keys and values of attention are quantized; null if they are not.
+    pub(crate) kv_cache: Value,
+    /// Why weights of GPTQ and AWQ are not what this program reads.
+    other_version: Option<String>,
+    groups: Vec<LayerGroup>,
+    ignored: Vec<(String, Modules)>,
+}
+
+/// The keys of modules that are not quantized.
+const IGNORED: [&str; 3] = ["ignore", "exclude_modules", "modules_to_not_convert"];
+
+impl Schemes {
+    pub(crate) fn of(input: &Checkpoint) -> Result<Self, Error> {
+        let config = input.config.get("quantization_config");
+        let Some(config) = config.filter(|config| !config.is_null()) else {
+            return Ok(Self::default());
+        };
+        if !config.is_object() {
+            return Err(Error::Config {
+                path: input.files[0].with_file_name("config.json"),
+                reason: format!("quantization_config is {config}; allowed: an object"),
+            });
+        }
+        let fail = |key: &str, text: &str, reason: String| Error::Config {
+            path: input.files[0].with_file_name("config.json"),
+            reason: format!("quantization_config: {key}: `{text}`: {reason}"),
+        };
+        let target =
+            |key: &str, text: &str| Modules::of(text).map_err(|reason| fail(key, text, reason));
+        let mut schemes = Self {
+            method: ["quant_method", "quant_algo"]
+                .iter()
+                .find_map(|key| Some(config.get(*key)?.as_str()?.to_owned())),
+            kv_cache: ["kv_cache_scheme", "kv_cache_quant_algo"]
+                .iter()
+                .find_map(|key| config.get(*key).filter(|value| !value.is_null()).cloned())
+                .unwrap_or_default(),
+            ..Self::default()
+        };
+        for (key, known) in [("checkpoint_format", "gptq"), ("version", "gemm")] {
+            let said = config.get(key).and_then(Value::as_str);
+            let is_method = matches!(schemes.method.as_deref(), Some("gptq" | "awq"));
+            if let Some(said) = said.filter(|said| is_method && !said.eq_ignore_ascii_case(known)) {
+                let reason = format!("config.json has {key} `{said}`; allowed: `{known}`");
+                schemes.other_version = Some(reason);
+            }
+        }
+        for key in IGNORED {
+            for text in texts(config.get(key)) {
+                schemes.ignored.push((text.to_owned(), target(key, text)?));
+            }
+        }
+        let layers = config.get("quantized_layers").and_then(Value::as_object);
+        let groups = config.get("config_groups").and_then(Value::as_object);
+        for (name, group) in groups.into_iter().flatten() {
+            let targets = texts(group.get("targets"));
+            let is_rest = targets.contains(&"Linear");
+            let targets = targets.into_iter().filter(|text| *text != "Linear");
+            let targets = targets.map(|text| target("targets", text));
+            let mut targets = targets
+                .collect::<Result<Vec<_>, _>>()?
+                .into_iter()
+                .peekable();
+            let of = |key: &str| group.get(key).cloned().unwrap_or_default();
+            // Model Optimizer names the format for each layer.
+            let algorithm = targets.peek().and_then(|target| match target {
+                Modules::Name(name, None) => layers?.get(name)?.get("quant_algo")?.as_str(),
+                _ => None,
+            });
+            let format = group.get("format").or(config.get("format"));
+            let format = format.or(config.get("quant_algo"));
+            let format = algorithm.or(format.and_then(Value::as_str));
+            schemes.groups.push(LayerGroup {
+                name: name.clone(),
+                format: format.map(str::to_owned),
+                targets: targets.collect(),
+                is_rest,
+                weights: of("weights"),
+                activations: of("input_activations"),
+            });
+        }
+        if groups.is_none() {
+            schemes.without_groups(config, layers)?;
+        }
+        Ok(schemes)
+    }
+
+    /// The groups of a config that has none by this name.
+    fn without_groups(
+        &mut self,
+        config: &Value,
+        layers: Option<&serde_json::Map<String, Value>>,
+    ) -> Result<(), Error> {
+        for (name, layer) in layers.into_iter().flatten() {
+            self.groups.push(LayerGroup {
+                name: "quantized_layers".to_owned(),
+                targets: vec![Modules::Name(name.clone(), None)],
+                is_rest: false,
+                format: layer
+                    .get("quant_algo")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned),
+                weights: layer.clone(),
+                activations: Value::Null,
+            });
+        }
+        if layers.is_none() {
+            let of = |key: &str| config.get(key).cloned().unwrap_or_default();
+            let weights = match (of("bits"), of("weight_block_size")) {
+                (Value::Null, block) => json!({"block_structure": block}),
+                (bits, _) => {
+                    json!({"num_bits": bits, "group_size": of("group_size"), "type": "int"})
+                }
+            };
+            self.groups.push(LayerGroup {
+                name: self.method.clone().unwrap_or_default(),
+                targets: Vec::new(),
+                is_rest: true,
+                format: None,
+                weights,
+                activations: of("activation_scheme"),
+            });
+        }
+        Ok(())
+    }
+
+    /// The group of a module. A name counts before a pattern, and a pattern before all linear layers.
+    pub(crate) fn group(&self, module: &str) -> Option<&LayerGroup> {
+        let named = |group: &&LayerGroup| group.targets.iter().any(|target| target.has(module));
+        let rest = |group: &&LayerGroup| group.is_rest;
+        self.groups
+            .iter()
+            .find(named)
+            .or_else(|| self.groups.iter().find(rest))
+    }
+
+    /// The tool whose words the config has.
+    pub(crate) fn tool(&self) -> Option<Tool> {
+        Some(match self.method.as_deref()? {
+            "compressed-tensors" => Tool::CompressedTensors,
+            "modelopt" => Tool::ModelOpt,
+            "fp8" => Tool::Fp8,
+            "mxfp4" => Tool::GptOss,
+            _ => return None,
+        })
+    }
+
+    /// The lengths of the blocks of a module's weight that share a scale, if config.json has them.
+    pub(crate) fn block(&self, module: &str) -> Option<Vec<usize>> {
+        let block = self
+            .group(module)?
+            .weights
+            .get("block_structure")?
+            .as_array()?;
+        let lengths = block.iter().map(|length| Some(length.as_u64()? as usize));
+        lengths.collect()
+    }
+
+    /// The pattern by which a module is not quantized.
+    pub(crate) fn ignored(&self, module: &str) -> Option<&str> {
+        let mut ignored = self.ignored.iter();
+        let found = ignored.find(|(_, target)| target.has(module));
+        found.map(|(text, _)| text.as_str())
+    }
+
+    /// Why the config contradicts what a layer's tensors are; `None` if the two agree.
+    pub(crate) fn doubt(&self, layer: &QuantizedLayer) -> Option<String> {
+        let module = layer.module();
+        if let Some(pattern) = self.ignored(module) {
+            return Some(format!(
+                "config.json says by `{pattern}` that the layer is not quantized; its tensors are {}",
+                layer.layout
+            ));
+        }
+        if let (Some(reason), "gptq" | "awq") = (&self.other_version, layer.layout) {
+            return Some(reason.clone());
+        }
+        let group = self.group(module)?;
+        let contradicts = |field: &str, said: &str, found: String| {
+            Some(format!(
+                "config.json has {field} {said} in `{}`; the tensors have {found}",
+                group.name
+            ))
+        };
+        let number = |field: &str| group.weights.get(field).and_then(Value::as_u64);
+        if let Some(bits) = number("num_bits").filter(|bits| *bits != u64::from(layer.bits)) {
+            return contradicts("num_bits", &bits.to_string(), layer.bits.to_string());
+        }
+        let kind = group.weights.get("type").and_then(Value::as_str);
+        if let Some(kind) = kind.filter(|kind| (*kind == "int") != layer.is_integer) {
+            let found = if layer.is_integer { "int" } else { "float" };
+            return contradicts("type", kind, found.to_owned());
+        }
+        let (said, found) = (number("group_size").filter(|size| *size > 0)?, layer.group?);
+        match said == found as u64 {
+            true => None,
+            false => contradicts("group_size", &said.to_string(), found.to_string()),
+        }
+    }
+}
+
+impl LayerGroup {
+    /// The format that the config has for the group.
+    pub(crate) fn format(&self) -> Option<&str> {
+        self.format.as_deref()
+    }
+}
+
+/// The texts of a list, or a text alone.
+fn texts(value: Option<&Value>) -> Vec<&str> {
+    match value {
+        Some(Value::Array(values)) => values.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(text)) => vec![text],
+        _ => Vec::new(),
+    }
+}

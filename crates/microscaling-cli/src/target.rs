@@ -1,0 +1,214 @@
+//! The layouts that `convert` writes: one for all weights, or a tool's layouts, one for each format.
+
+use crate::layers::QuantizedLayers;
+use crate::layers::{QuantizedLayer, WeightKind};
+use microscaling::WeightLayout;
+use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+/// The layout that weights get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToLayout {
+    /// One layout for every weight.
+    Layout(CheckpointLayout),
+    /// The layouts of compressed-tensors, one for each format.
+    CompressedTensors,
+    /// The layouts of NVIDIA Model Optimizer: NVFP4, and FP8 with a scale for the tensor.
+    ModelOpt,
+    /// `quant_method: fp8`: FP8 E4M3 with a scale for each block of rows and columns, in `weight_scale_inv`.
+    Fp8,
+}
+
+/// The tools that a target may be.
+pub(crate) const TOOLS: [(&str, ToLayout); 3] = [
+    ("compressed-tensors", ToLayout::CompressedTensors),
+    ("modelopt", ToLayout::ModelOpt),
+    ("fp8", ToLayout::Fp8),
+];
+
+/// The tool whose config describes the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    CompressedTensors,
+    ModelOpt,
+    Fp8,
+    GptOss,
+    /// No tool reads a config of this layout.
+    None,
+}
+
+impl Display for ToLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Layout(layout) => layout.fmt(f),
+            tool => {
+                let named = TOOLS.iter().find(|(_, target)| target == tool);
+                f.pad(named.expect("every tool has a name").0)
+            }
+        }
+    }
+}
+
+impl FromStr for ToLayout {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if let Some((_, tool)) = TOOLS.iter().find(|(known, _)| *known == name) {
+            return Ok(*tool);
+        }
+        name.parse().map(Self::Layout).map_err(|error| {
+            let tools = TOOLS.map(|(name, _)| name).join(", ");
+            format!("{error}, {tools}")
+        })
+    }
+}
+
+/// A tensor of the input under another name and shape, with the same bytes or another number.
+pub(crate) struct Retold {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) shape: Vec<usize>,
+    /// The F32 number in place of the tensor's, if the layout stores the reciprocal.
+    pub(crate) number: Option<f32>,
+}
+
+/// How a weight is written.
+pub(crate) enum WrittenForm {
+    /// Packed, in this layout.
+    Packed(CheckpointLayout),
+    /// From GPTQ's or AWQ's layout to `pack-quantized`, and whether the weight is symmetric.
+    Repacked { is_symmetric: bool },
+    /// By the same bytes.
+    Retold(Vec<Retold>),
+    /// Unchanged.
+    Kept,
+}
+
+impl ToLayout {
+    pub(crate) fn tool(self) -> Tool {
+        match self {
+            Self::CompressedTensors => Tool::CompressedTensors,
+            Self::ModelOpt => Tool::ModelOpt,
+            Self::Fp8 => Tool::Fp8,
+            Self::Layout(CheckpointLayout::Weights(layout)) => match layout {
+                WeightLayout::ModelOptNvfp4 => Tool::ModelOpt,
+                WeightLayout::GptOss => Tool::GptOss,
+                WeightLayout::Mxfp4PackQuantized
+                | WeightLayout::Mxfp8Quantized
+                | WeightLayout::Nvfp4PackQuantized => Tool::CompressedTensors,
+                _ => Tool::None,
+            },
+            Self::Layout(CheckpointLayout::Microscaling) => Tool::None,
+        }
+    }
+
+    /// How a weight is written; `None` if the target cannot hold the weight.
+    pub(crate) fn form(
+        self,
+        read: &PackedFiles<'_>,
+        layer: &QuantizedLayer,
+    ) -> Option<WrittenForm> {
+        match (self, &layer.kind) {
+            (Self::Layout(layout), WeightKind::Packed(format)) => {
+                let has = match layout {
+                    CheckpointLayout::Microscaling => true,
+                    CheckpointLayout::Weights(layout) => layout.has(*format),
+                };
+                has.then_some(WrittenForm::Packed(layout))
+            }
+            (Self::Layout(CheckpointLayout::Microscaling), _) => Some(WrittenForm::Kept),
+            (Self::CompressedTensors, WeightKind::Packed(format)) => {
+                let layouts = [
+                    WeightLayout::Nvfp4PackQuantized,
+                    WeightLayout::Mxfp4PackQuantized,
+                    WeightLayout::Mxfp8Quantized,
+                ];
+                let layout = layouts.into_iter().find(|layout| layout.has(*format))?;
+                Some(WrittenForm::Packed(layout.into()))
+            }
+            (Self::ModelOpt, WeightKind::Packed(format)) => {
+                let layout = WeightLayout::ModelOptNvfp4;
+                let is_it = layout.has(*format);
+                is_it.then_some(WrittenForm::Packed(layout.into()))
+            }
+            (Self::CompressedTensors, WeightKind::Mxfp6) => Some(WrittenForm::Kept),
+            (Self::CompressedTensors, WeightKind::Integers { .. }) => {
+                if matches!(layer.layout, "int-quantized" | "pack-quantized") {
+                    return Some(WrittenForm::Kept);
+                }
+                let weight = read.integers().get(&layer.name)?;
+                let fits = weight.fits_pack_quantized(|name| read.tensor(name));
+                let is_symmetric = fits.ok()?;
+                Some(WrittenForm::Repacked { is_symmetric })
+            }
+            (
+                _,
+                WeightKind::Scaled {
+                    scales,
+                    block,
+                    is_e4m3: true,
+                },
+            ) => self.scaled(read, layer, scales, block),
+            _ => None,
+        }
+    }
+
+    /// FP8 codes stay; their scales get another name and shape.
+    fn scaled(
+        self,
+        read: &PackedFiles<'_>,
+        layer: &QuantizedLayer,
+        scales: &str,
+        block: &[usize],
+    ) -> Option<WrittenForm> {
+        let stored = read.tensor(scales)?.shape;
+        let [outputs, inputs] = layer.shape[..].try_into().ok()?;
+        let is_tensor = stored.len() < 2 && *block == [outputs, inputs];
+        let is_row = *block == [1, inputs]
+            && stored.iter().product::<usize>() == outputs
+            && stored.len() < 3;
+        let (end, shape) = match self {
+            Self::CompressedTensors if is_tensor => ("_scale", vec![1]),
+            Self::CompressedTensors if is_row => ("_scale", vec![outputs, 1]),
+            Self::CompressedTensors if stored.len() == 2 => ("_scale", stored),
+            Self::ModelOpt if is_tensor => ("_scale", vec![]),
+            Self::Fp8 if stored.len() == 2 => ("_scale_inv", stored),
+            _ => return None,
+        };
+        let kept = |name: &str| Retold {
+            from: name.to_owned(),
+            to: name.to_owned(),
+            shape: layer.shape.clone(),
+            number: None,
+        };
+        let scales = Retold {
+            from: scales.to_owned(),
+            to: format!("{}{end}", layer.name),
+            shape,
+            number: None,
+        };
+        Some(WrittenForm::Retold(vec![kept(&layer.name), scales]))
+    }
+
+    /// The lengths of a block that all weights have, which the config of `fp8` names once.
+    pub(crate) fn one_block(layers: &QuantizedLayers) -> Option<Vec<u64>> {
+        let blocks = layers.known.values().filter_map(|layer| match &layer.kind {
+            WeightKind::Scaled { block, .. } => Some((block, &layer.shape)),
+            _ => None,
+        });
+        let blocks: Vec<_> = blocks.collect();
+        let longest = |axis: usize| blocks.iter().map(|(block, _)| block[axis]).max();
+        let one = [longest(0)?, longest(1)?];
+        // A weight that is shorter than a block has one block.
+        let fits = |(block, shape): &(&Vec<usize>, &Vec<usize>)| {
+            (0..2).all(|axis| {
+                block[axis] == one[axis] || block[axis] >= shape[axis] && one[axis] >= shape[axis]
+            })
+        };
+        blocks
+            .iter()
+            .all(fits)
+            .then(|| one.map(|x| x as u64).to_vec())
+    }
+}

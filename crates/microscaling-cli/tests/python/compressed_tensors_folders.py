@@ -1,0 +1,204 @@
+"""Random checkpoints that compressed-tensors writes, read by `microscaling`, and converted ones, read by compressed-tensors.
+
+python compressed_tensors_folders.py MICROSCALING [COUNT]
+
+Each folder has a few linear layers in two to four formats of the library's presets and of random integer formats, with random shapes, as
+one file or as two shards. The values of `unpack` equal the library's own in float32, zeros of either sign alike. `inspect`, `diff` and
+`convert --to compressed-tensors` succeed; the library accepts the config that `convert` writes and reads the converted tensors.
+Needs compressed-tensors 0.20.0, torch and NumPy.
+"""
+
+import copy
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.mx_utils import decompress_mx_scale
+from compressed_tensors.compressors.mxfp6.helpers import unpack_fp6_from_uint8
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme, preset_name_to_scheme
+from compressed_tensors.quantization.lifecycle.forward import dequantize
+from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+from safetensors.torch import load_file, save_file
+
+PRESETS = {
+    "W8A8": "int-quantized", "W8A16": "pack-quantized", "W4A16": "pack-quantized", "W4A16_ASYM": "pack-quantized",
+    "FP8": "float-quantized", "FP8_DYNAMIC": "float-quantized", "FP8_BLOCK": "float-quantized",
+    "NVFP4A16": "nvfp4-pack-quantized", "NVFP4": "nvfp4-pack-quantized",
+    "MXFP4A16": "mxfp4-pack-quantized", "MXFP4": "mxfp4-pack-quantized",
+    "MXFP6A16": "mxfp6-pack-quantized", "MXFP8A16": "mxfp8-quantized", "MXFP8": "mxfp8-quantized",
+}
+
+
+def some_scheme(targets):
+    """A preset, or integers of any width."""
+    if random.random() < 0.3:
+        strategy = random.choice(["group", "channel"])
+        size = {"group_size": random.choice([32, 64, 128])} if strategy == "group" else {}
+        bits = random.choice([2, 3, 4, 5, 6, 7, 8])
+        weights = QuantizationArgs(num_bits=bits, type="int", strategy=strategy, symmetric=random.random() < 0.5, **size)
+        return "pack-quantized", QuantizationScheme(targets=targets, weights=weights)
+    name = random.choice(sorted(PRESETS))
+    return PRESETS[name], preset_name_to_scheme(name, targets)
+
+
+def blocks(weight, args):
+    """The smallest and the largest number of each part of a weight that shares a scale."""
+    strategy = str(getattr(args.strategy, "value", args.strategy))
+    if strategy == "tensor":
+        return weight.min().reshape(1), weight.max().reshape(1)
+    if strategy == "channel":
+        return weight.amin(1, keepdim=True), weight.amax(1, keepdim=True)
+    rows, columns = args.block_structure if strategy == "block" else (1, args.group_size)
+    height, width = -(-weight.shape[0] // rows), -(-weight.shape[1] // columns)
+    parts = [[weight[i * rows:(i + 1) * rows, j * columns:(j + 1) * columns] for j in range(width)] for i in range(height)]
+    return tuple(torch.stack([torch.stack([of(part) for part in row]) for row in parts]) for of in (torch.min, torch.max))
+
+
+def compress(weight, form, scheme):
+    """The tensors that the library stores, and its values in float32."""
+    args = scheme.weights
+    state = {"weight": weight}
+    if form == "nvfp4-pack-quantized":
+        state["weight_global_scale"] = generate_gparam(weight.min(), weight.max())
+    low, high = blocks(weight, args)
+    scale, zero = calculate_qparams(low, high, args, global_scale=state.get("weight_global_scale"))
+    state["weight_scale"] = scale
+    if not args.symmetric:
+        state["weight_zero_point"] = zero
+    stored = BaseCompressor.get_value_from_registry(form).compress(dict(state), scheme)
+    return {name: tensor.detach() for name, tensor in stored.items()}
+
+
+def values(stored, form, scheme):
+    """The library's values in float32, as `decompress` computes them from float32 scales."""
+    stored, args = dict(stored), scheme.weights
+    compressor = BaseCompressor.get_value_from_registry(form)
+    if form in ("float-quantized", "int-quantized", "pack-quantized"):
+        stored["weight_scale"] = stored["weight_scale"].float()
+        return compressor.decompress(stored, scheme)["weight"].float()
+    if form == "mxfp8-quantized":
+        codes = stored["weight"].float()
+    elif form == "mxfp6-pack-quantized":
+        rows, width = stored["weight_packed"].shape
+        codes = unpack_fp6_from_uint8(stored["weight_packed"], rows, width * 4 // 3, torch.float32)
+    else:
+        rows, width = stored["weight_packed"].shape
+        codes = unpack_fp4_from_uint8(stored["weight_packed"], rows, width * 2, torch.float32)
+    scale = stored["weight_scale"]
+    scale = decompress_mx_scale(scale).float() if form.startswith("mx") else scale.float()
+    return dequantize(x_q=codes, scale=scale, args=args, dtype=torch.float32, global_scale=stored.get("weight_global_scale"))
+
+
+def write(folder, tensors, config):
+    names = sorted(tensors)
+    if random.random() < 0.5:
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    else:
+        files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+        places = {name: random.choice(files) for name in names} | {names[0]: files[0], names[-1]: files[1]}
+        for file in files:
+            save_file({name: tensors[name] for name in names if places[name] == file}, folder / file, {"format": "pt"})
+        index = {"metadata": {}, "weight_map": places}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "quantization_config": config}))
+
+
+def tensors_of(folder):
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+def layer_of(tensors, module):
+    return {name.removeprefix(module + "."): tensor for name, tensor in tensors.items() if name.startswith(module + ".")}
+
+
+def one(microscaling, seed):
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+    def run(*words, status=0):
+        done = subprocess.run([microscaling, *map(str, words)], capture_output=True, text=True)
+        assert done.returncode == status, (seed, words, done.stdout[-500:], done.stderr)
+        return done.stdout
+
+    modules, tensors, expected, groups = {}, {}, {}, {}
+    for number in range(random.randint(2, 4)):
+        targets = [f"re:.*layers\\.{number}\\..*"]
+        form, scheme = some_scheme(targets)
+        scheme.format = form
+        groups[f"group_{number}"] = scheme
+        for name in ["self_attn.q_proj", "mlp.up_proj"]:
+            module = f"model.layers.{number}.{name}"
+            weight = torch.randn(random.choice([32, 96, 160]), random.choice([128, 256, 384])) * 0.1
+            weight[0, :32] = 0
+            stored = compress(weight.to(torch.bfloat16 if random.random() < 0.5 else torch.float32), form, scheme)
+            modules[module] = (form, scheme)
+            tensors |= {f"{module}.{part}": tensor.contiguous() for part, tensor in stored.items()}
+            expected[f"{module}.weight"] = values(stored, form, scheme)
+            if form == "nvfp4-pack-quantized" and scheme.input_activations is not None:
+                tensors[f"{module}.input_global_scale"] = torch.rand(1) + 1
+    tensors["lm_head.weight"] = torch.randn(32, 64).to(torch.bfloat16)
+    config = QuantizationConfig(config_groups=groups, ignore=["lm_head"], format="mixed-precision", quantization_status="compressed")
+    config = json.loads(config.model_dump_json()) | {"quant_method": "compressed-tensors"}
+
+    count = 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name in ["in", "out"]:
+            (folder / name).mkdir()
+        write(folder / "in", tensors, config)
+        run("unpack", folder / "in", "--out", folder / "float.safetensors")
+        unpacked = load_file(folder / "float.safetensors")
+        assert sorted(unpacked) == sorted([*expected, "lm_head.weight"]), seed
+        for name, tensor in expected.items():
+            assert torch.equal(unpacked[name], tensor), (seed, name, modules[name.removesuffix(".weight")])
+            count += tensor.numel()
+        said = json.loads(run("inspect", folder / "in", "--json"))
+        assert said["unread"] == said["contradictions"] == [], (seed, said)
+        run("diff", folder / "in", folder / "in")
+        run("convert", folder / "in", folder / "out", "--to", "compressed-tensors")
+        written = json.loads((folder / "out/model.config.json").read_text())["quantization_config"]
+        accepted = QuantizationConfig.model_validate(copy.deepcopy(written))
+        schemes = {}
+        for scheme in accepted.config_groups.values():
+            targets = modules if scheme.targets == ["Linear"] else scheme.targets
+            schemes |= {module: scheme for module in targets}
+        original = QuantizationConfig.model_validate(copy.deepcopy(config)).config_groups.values()
+        original = {scheme.targets[0]: scheme for scheme in original}
+        back = tensors_of(folder / "out")
+        assert sorted(back) == sorted(tensors), seed
+        for module, (form, scheme) in modules.items():
+            was = original[scheme.targets[0]]
+            assert schemes[module].format == form, (seed, module, form)
+            assert (schemes[module].weights, schemes[module].input_activations) == (was.weights, was.input_activations), (seed, module)
+            layer = {name: part for name, part in layer_of(back, module).items() if not name.startswith("input")}
+            assert torch.equal(values(layer, form, schemes[module]), expected[f"{module}.weight"]), (seed, module, form)
+    return count, {form for form, _ in modules.values()}
+
+
+def awq(microscaling):
+    """A weight of AWQ, as `convert` repacks it: compressed-tensors reads AutoAWQ's values."""
+    data = pathlib.Path(__file__).parent.parent / "data/checkpoints"
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder) / "out"
+        command = [microscaling, "convert", data / "awq", folder, "--to", "compressed-tensors"]
+        subprocess.run(command, check=True, capture_output=True)
+        config = json.loads((folder / "model.config.json").read_text())["quantization_config"]
+        scheme = QuantizationConfig.model_validate(config).config_groups["group_0"]
+        layer = layer_of(tensors_of(folder), "a")
+        expected = load_file(data / "awq.expected.safetensors")["a.weight"]
+        assert torch.equal(values(layer, "pack-quantized", scheme), expected)
+
+
+if __name__ == "__main__":
+    awq(sys.argv[1])
+    total, forms = 0, set()
+    for seed in range(int(sys.argv[2]) if len(sys.argv) > 2 else 100):
+        count, found = one(sys.argv[1], seed)
+        total, forms = total + count, forms | found
+    print(f"{total} values equal those of compressed-tensors; formats: {', '.join(sorted(forms))}")

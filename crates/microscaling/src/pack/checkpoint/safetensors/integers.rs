@@ -1,0 +1,338 @@
+//! Weights of integers with scales, as tools for int8 and int4 write them.
+
+mod repacked;
+
+use super::FileTensor;
+use super::scaled::{block, floats, scale_bytes};
+use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
+use microscaling_processor::float_state::ieee;
+pub use repacked::RepackedTensor;
+
+/// How a tool stores the integers of a weight `NAME.weight` \[out, in\] of `bits` bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IntegerLayout {
+    /// `int-quantized` of compressed-tensors: `NAME.weight` I8 \[out, in\], `NAME.weight_scale`.
+    Bytes,
+    /// `pack-quantized` of compressed-tensors 0.20: `NAME.weight_packed` I32 \[out, ⌈in · bits / 32⌉\], `NAME.weight_scale`,
+    /// `NAME.weight_shape`. Integer `i` of a row, plus 2^(bits − 1), has the bits from `i · bits` on, the lowest first.
+    PackQuantized,
+    /// GPTQ: `NAME.qweight` I32 \[in · bits / 32, out\], `NAME.scales` \[groups, out\], `NAME.qzeros` I32 \[groups, out · bits / 32\],
+    /// and `NAME.g_idx` I32 \[in\], the group of each input. A stored zero point is less by 1 (in
+    /// AutoGPTQ 0.7.1, file qlinear_cuda.py, the largest stored number means 2^bits; qlinear_cuda_old.py takes this number for 0).
+    Gptq,
+    /// AWQ's GEMM layout of 4 bits: `NAME.qweight` I32 \[in, out / 8\], `NAME.scales` \[groups, out\], `NAME.qzeros` I32
+    /// \[groups, out / 8\]. A word has the outputs 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits on.
+    Awq,
+}
+
+impl IntegerLayout {
+    /// The name that the tool's configs have.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "int-quantized",
+            Self::PackQuantized => "pack-quantized",
+            Self::Gptq => "gptq",
+            Self::Awq => "awq",
+        }
+    }
+}
+
+/// A weight \[out, in\] of integers: (integer − zero point) · scale, one scale for the tensor, each row, or each block of rows and
+/// columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IntegerWeight {
+    /// How the integers are stored.
+    pub layout: IntegerLayout,
+    /// Bits of an integer.
+    pub bits: u32,
+    /// The weight's shape, \[out, in\].
+    pub shape: [usize; 2],
+    /// The lengths of a block along the weight's axes. The last block of an axis may be shorter.
+    pub block: [usize; 2],
+    /// The name of the tensor of integers.
+    pub codes: String,
+    /// The name of the tensor of scales.
+    pub scales: String,
+    /// The name of the tensor of zero points; `None` of a symmetric weight.
+    pub zero_points: Option<String>,
+    /// The name of the tensor that says the group of each input, if the groups do not follow one another.
+    pub groups: Option<String>,
+    /// The name of a tensor that says the weight's shape.
+    pub said_shape: Option<String>,
+}
+
+impl IntegerWeight {
+    /// The weight with these integers, and the weight's name; `None` of a tensor without scales that fit it.
+    pub(super) fn find<'a>(
+        codes: &str,
+        tensor: impl Fn(&str) -> Option<FileTensor<'a>>,
+    ) -> Option<(String, Self)> {
+        if let Some(layer) = codes.strip_suffix(".qweight") {
+            return of_layer(codes, layer, tensor);
+        }
+        let stored = tensor(codes)?;
+        let (name, layout) = match (codes.strip_suffix("_packed"), stored.dtype.as_str()) {
+            (Some(name), "I32") => (name, IntegerLayout::PackQuantized),
+            (None, "I8") => (codes, IntegerLayout::Bytes),
+            _ => return None,
+        };
+        let said_shape = format!("{name}_shape");
+        let [rows, words] = stored.shape[..].try_into().ok()?;
+        let (shape, bits) = match layout {
+            IntegerLayout::Bytes => ([rows, words], 8),
+            _ => {
+                let shape: [usize; 2] = integers(&tensor(&said_shape)?)?.try_into().ok()?;
+                let fits =
+                    |bits: &u32| (shape[1].checked_mul(*bits as usize)).map(|x| x.div_ceil(32));
+                let bits = (1..=8).find(|bits| fits(bits) == Some(words))?;
+                (rows == shape[0]).then_some(())?;
+                (shape, bits)
+            }
+        };
+        let scales = format!("{name}_scale");
+        let stored = tensor(&scales)?;
+        scale_bytes(&stored.dtype)?;
+        let block: [usize; 2] = match (block(&shape, &stored.shape), &stored.shape[..]) {
+            (Some(block), _) => block.try_into().ok()?,
+            // Groups that are no power of two.
+            (None, [outputs, groups])
+                if *outputs == shape[0] && *groups > 0 && shape[1].is_multiple_of(*groups) =>
+            {
+                [1, shape[1] / groups]
+            }
+            _ => return None,
+        };
+        let zero_points = format!("{name}_zero_point");
+        let zero_points = match tensor(&zero_points) {
+            None => None,
+            Some(zeros) => {
+                let counts = [shape[0].div_ceil(block[0]), shape[1].div_ceil(block[1])];
+                let packed = [(counts[0] * bits as usize).div_ceil(32), counts[1]];
+                let fits = match layout {
+                    IntegerLayout::Bytes => zeros.dtype == "I8" && zeros.shape == stored.shape,
+                    _ => zeros.dtype == "I32" && zeros.shape == packed,
+                };
+                fits.then_some(())?;
+                Some(zero_points)
+            }
+        };
+        // Older versions of compressed-tensors permute the groups of inputs.
+        let groups = Some(format!("{name}_g_idx")).filter(|name| tensor(name).is_some());
+        if let Some(groups) = &groups {
+            is_groups(&tensor(groups)?, shape[1], shape[1].div_ceil(block[1])).then_some(())?;
+        }
+        let weight = Self {
+            layout,
+            bits,
+            shape,
+            block,
+            codes: codes.to_owned(),
+            scales,
+            zero_points,
+            groups,
+            said_shape: (layout == IntegerLayout::PackQuantized).then_some(said_shape),
+        };
+        Some((name.to_owned(), weight))
+    }
+
+    /// The names of the tensors that store the weight, the integers first.
+    pub fn parts(&self) -> Vec<String> {
+        let more = [&self.zero_points, &self.groups, &self.said_shape];
+        let more = more.into_iter().flatten();
+        [&self.codes, &self.scales]
+            .into_iter()
+            .chain(more)
+            .cloned()
+            .collect()
+    }
+
+    /// The values in row-major order, \[out, in\]: (integer − zero point) · scale, rounded to float32. `tensor` looks up the
+    /// [parts](Self::parts); `None` if one is missing.
+    pub fn values<'a>(&self, tensor: impl Fn(&str) -> Option<FileTensor<'a>>) -> Option<Vec<f32>> {
+        let [outputs, inputs] = self.shape;
+        // The other length of an empty weight may be any number.
+        if outputs == 0 || inputs == 0 {
+            return Some(Vec::new());
+        }
+        let counts = [
+            outputs.div_ceil(self.block[0]),
+            inputs.div_ceil(self.block[1]),
+        ];
+        let codes = Codes {
+            layout: self.layout,
+            bits: self.bits as usize,
+            bytes: tensor(&self.codes)?.bytes,
+            shape: [outputs, inputs],
+        };
+        let scales = floats(&tensor(&self.scales)?);
+        let groups = match &self.groups {
+            Some(groups) => integers(&tensor(groups)?)?,
+            None => (0..inputs).map(|input| input / self.block[1]).collect(),
+        };
+        let zeros = match &self.zero_points {
+            Some(zeros) => Some(tensor(zeros)?),
+            None => None,
+        };
+        let zero = |row: usize, group: usize| match &zeros {
+            Some(zeros) => codes.zero_point(zeros.bytes, [row, group], counts),
+            None => 0,
+        };
+        let of_layer = matches!(self.layout, IntegerLayout::Gptq | IntegerLayout::Awq);
+        let mut values = vec![0.0; outputs * inputs];
+        for (output, values) in values.chunks_exact_mut(inputs.max(1)).enumerate() {
+            let row = output / self.block[0];
+            let zeros: Vec<i32> = (0..counts[1]).map(|group| zero(row, group)).collect();
+            ieee(|| {
+                for (input, value) in values.iter_mut().enumerate() {
+                    let group = groups[input];
+                    let scale = match of_layer {
+                        true => scales[group * outputs + output],
+                        false => scales[row * counts[1] + group],
+                    };
+                    *value = (codes.integer(output, input) - zeros[group]) as f32 * scale;
+                }
+            });
+        }
+        Some(values)
+    }
+}
+
+/// A weight of GPTQ or AWQ, and its name.
+fn of_layer<'a>(
+    codes: &str,
+    layer: &str,
+    tensor: impl Fn(&str) -> Option<FileTensor<'a>>,
+) -> Option<(String, IntegerWeight)> {
+    let part = |end: &str| format!("{layer}.{end}");
+    let [stored, zeros] = [tensor(codes)?, tensor(&part("qzeros"))?];
+    let scales = tensor(&part("scales"))?;
+    scale_bytes(&scales.dtype)?;
+    let [rows, columns]: [usize; 2] = stored.shape[..].try_into().ok()?;
+    let [count, outputs]: [usize; 2] = scales.shape[..].try_into().ok()?;
+    let groups = part("g_idx");
+    let of_inputs = tensor(&groups);
+    let (layout, bits, inputs) = match &of_inputs {
+        Some(of_inputs) if columns == outputs => {
+            let [inputs]: [usize; 1] = of_inputs.shape[..].try_into().ok()?;
+            let fits = |bits: &u32| inputs.checked_mul(*bits as usize) == rows.checked_mul(32);
+            let bits = [2, 3, 4, 8].into_iter().find(fits)?;
+            is_groups(of_inputs, inputs, count).then_some(())?;
+            (IntegerLayout::Gptq, bits, inputs)
+        }
+        None if columns.checked_mul(8) == Some(outputs) => (IntegerLayout::Awq, 4, rows),
+        _ => return None,
+    };
+    let words = outputs.checked_mul(bits as usize)?.div_ceil(32);
+    let is_whole = stored.dtype == "I32"
+        && zeros.dtype == "I32"
+        && zeros.shape == [count, words]
+        && count > 0
+        && (of_inputs.is_some() || inputs.is_multiple_of(count));
+    is_whole.then_some(())?;
+    let weight = IntegerWeight {
+        layout,
+        bits,
+        shape: [outputs, inputs],
+        block: [1, inputs.div_ceil(count).max(1)],
+        codes: codes.to_owned(),
+        scales: part("scales"),
+        zero_points: Some(part("qzeros")),
+        groups: of_inputs.map(|_| groups),
+        said_shape: None,
+    };
+    Some((part("weight"), weight))
+}
+
+/// The places in a word of AWQ that the outputs 0 to 7 have.
+const AWQ_PLACES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+
+/// The stored integers of a weight.
+struct Codes<'a> {
+    layout: IntegerLayout,
+    bits: usize,
+    bytes: &'a [u8],
+    /// \[out, in\].
+    shape: [usize; 2],
+}
+
+impl Codes<'_> {
+    /// An integer, with its sign if it has one.
+    fn integer(&self, output: usize, input: usize) -> i32 {
+        let [outputs, inputs] = self.shape;
+        match self.layout {
+            IntegerLayout::Bytes => i32::from(self.bytes[output * inputs + input] as i8),
+            IntegerLayout::PackQuantized => {
+                let words = (inputs * self.bits).div_ceil(32);
+                let of = |word| output * words + word;
+                field(self.bytes, of, input, self.bits) - (1 << (self.bits - 1))
+            }
+            IntegerLayout::Gptq => {
+                field(self.bytes, |word| word * outputs + output, input, self.bits)
+            }
+            IntegerLayout::Awq => awq(self.bytes, outputs, input, output),
+        }
+    }
+
+    /// The zero point of a block.
+    fn zero_point(&self, zeros: &[u8], [row, group]: [usize; 2], counts: [usize; 2]) -> i32 {
+        match self.layout {
+            IntegerLayout::Bytes => i32::from(zeros[row * counts[1] + group] as i8),
+            IntegerLayout::PackQuantized => {
+                let of = |word| word * counts[1] + group;
+                field(zeros, of, row, self.bits) - (1 << (self.bits - 1))
+            }
+            IntegerLayout::Gptq => {
+                let words = (self.shape[0] * self.bits).div_ceil(32);
+                field(zeros, |word| group * words + word, row, self.bits) + 1
+            }
+            IntegerLayout::Awq => awq(zeros, self.shape[0], group, row),
+        }
+    }
+}
+
+/// Integer `i` of a stream of words, where `of` gives the place of a word.
+fn field(bytes: &[u8], of: impl Fn(usize) -> usize, i: usize, bits: usize) -> i32 {
+    let word = |place: usize| {
+        let bytes = bytes[4 * place..].first_chunk().copied();
+        u64::from(u32::from_le_bytes(bytes.expect("words are whole")))
+    };
+    let (first, shift) = (i * bits / 32, i * bits % 32);
+    let mut found = word(of(first)) >> shift;
+    if shift + bits > 32 {
+        found |= word(of(first + 1)) << (32 - shift);
+    }
+    (found & ((1 << bits) - 1)) as i32
+}
+
+/// The integer in a row of words of AWQ that belongs to an output.
+fn awq(bytes: &[u8], outputs: usize, row: usize, output: usize) -> i32 {
+    let word = row * (outputs / 8) + output / 8;
+    field(bytes, |_| word, AWQ_PLACES[output % 8], 4)
+}
+
+/// The numbers of a tensor of I32 or I64; `None` if one is negative.
+fn integers(tensor: &FileTensor<'_>) -> Option<Vec<usize>> {
+    match tensor.dtype.as_str() {
+        "I32" => {
+            let words = tensor.bytes.as_chunks().0.iter();
+            words
+                .map(|word| i32::from_le_bytes(*word).try_into().ok())
+                .collect()
+        }
+        "I64" => {
+            let words = tensor.bytes.as_chunks().0.iter();
+            words
+                .map(|word| i64::from_le_bytes(*word).try_into().ok())
+                .collect()
+        }
+        _ => None,
+    }
+}
+
+/// Whether a tensor says a group, of as many, for each input.
+fn is_groups(tensor: &FileTensor<'_>, inputs: usize, count: usize) -> bool {
+    let groups = integers(tensor).filter(|groups| groups.len() == inputs);
+    groups.is_some_and(|groups| groups.iter().all(|group| *group < count))
+}
