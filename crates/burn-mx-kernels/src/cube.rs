@@ -31,7 +31,6 @@ use super::{
 };
 use functions::rows::{self, RowFunction, RowNorm};
 use functions::{Binary, Unary};
-pub use product::reproducible_products;
 use quantize::Job;
 
 impl<R, F, I, B> MxKernels for CubeBackend<R, F, I, B>
