@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 use microscaling::internal::{FloatScaleRule, ScaleAbove, ScalePair, SubScaleRule, UnitElement};
 use microscaling::{BlockFormat, ElementFormat, Rounding, with_rule};
 
-/// What the largest magnitudes of a block and of its tensor, or of the part that shares its outer scale, give.
+/// The scales that follow from the largest magnitudes of a block and of its tensor, or of the part that shares its outer scale.
 #[derive(CubeType)]
 pub(in crate::cube::quantize) struct FloatScales {
     /// t; 1 where there is none.
@@ -278,7 +278,7 @@ pub(in crate::cube) fn scale_of_sub_block(scale: u32, doubled: u32) -> u32 {
     }))
 }
 
-/// What refines the grid of a sub-block of the second level: the largest magnitudes of the sub-blocks of both levels.
+/// The word that refines the grid of a sub-block of the second level, from the largest magnitudes of the sub-blocks of both levels.
 #[cube]
 #[allow(unused_variables, reason = "used where the kernel is written")]
 pub(in crate::cube) fn both_levels(first: u32, second: u32) -> u32 {
