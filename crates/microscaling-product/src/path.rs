@@ -41,7 +41,7 @@ const NONE: &str = "float32";
 #[cfg(feature = "std")]
 const REPRODUCIBLE: &str = "reproducible";
 
-/// What [`reproducible_products`] said: nothing yet, no, or yes.
+/// The last call of [`reproducible_products`]: none yet, no, or yes.
 static CALLED: AtomicU8 = AtomicU8::new(UNSET);
 const UNSET: u8 = 0;
 const OFF: u8 = 1;
@@ -58,7 +58,7 @@ pub fn reproducible_products(on: bool) {
     CALLED.store(if on { ON } else { OFF }, Ordering::Relaxed);
 }
 
-/// Whether products are to be reproducible: what [`reproducible_products`] said, else what the environment says.
+/// Whether products are to be reproducible: by the last call of [`reproducible_products`], else by the environment.
 pub fn are_products_reproducible() -> bool {
     match CALLED.load(Ordering::Relaxed) {
         UNSET => requested() == Request::Reproducible,
@@ -66,7 +66,7 @@ pub fn are_products_reproducible() -> bool {
     }
 }
 
-/// What the environment asks for.
+/// A request of the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Nothing,
@@ -75,7 +75,7 @@ enum Request {
     Path(Option<ProductPath>),
 }
 
-/// What the environment asks for, read once.
+/// The request of the environment, read once.
 ///
 /// # Panics
 /// If the variable names an unknown path, or a path that this processor does not have.
@@ -94,7 +94,7 @@ fn requested() -> Request {
 }
 
 impl Request {
-    /// The path to take, after what [`reproducible_products`] said.
+    /// The path to take, after the last call of [`reproducible_products`].
     fn path(self, called: u8) -> Option<ProductPath> {
         match (self, called) {
             (Self::Path(path), ON) if !path.is_none_or(ProductPath::is_bit_exact) => {
@@ -135,7 +135,7 @@ impl Request {
 pub struct ProductCounts {
     /// All products.
     pub all: u64,
-    /// Those that took another path than the one asked for: the instructions of that path flush subnormals to zero, and an element, a
+    /// Products by another path than the one asked for. The instructions of that path flush subnormals to zero, and an element, a
     /// product or a sum could be a subnormal.
     pub by_another_path: u64,
 }

@@ -48,8 +48,8 @@ pub struct StepRecord {
     pub thread: usize,
     /// The step's number.
     pub step: u64,
-    /// Products in bfloat16 of all threads since the last step of this thread, as far as another path computed them than
-    /// [`Header::product_path`], whose instructions flush subnormals to zero. Those are products in which a subnormal could occur.
+    /// Products in bfloat16 of all threads since the last step of this thread, if another path than [`Header::product_path`] computed
+    /// them. The instructions of that path flush subnormals to zero, and a number could be a subnormal.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub by_another_path: u64,
     /// The step's products, in the order of their first use.
