@@ -171,7 +171,7 @@ fn contradictions() {
             specs.round = burn_mx::Rounding::Stochastic
         }),
         ("accumulator", |specs| {
-            specs.accumulator = Some("hopper".parse().unwrap())
+            specs.accumulator = Some("blackwell".parse().unwrap())
         }),
         ("mask_clipped", |specs| {
             specs.mask_clipped = true;
