@@ -60,6 +60,7 @@ mod suite {
     mod data_and_parameters;
     #[cfg(test_backend = "flex")]
     mod devices;
+    mod dialects;
     #[cfg(test_backend = "flex")]
     mod differences;
     #[cfg(test_backend = "flex")]

@@ -21,6 +21,15 @@ pub(crate) type TestBackend = burn::backend::WebGpu;
 #[cfg(test_backend = "wgpu")]
 pub(crate) type TestBackend = burn::backend::Wgpu;
 
+/// Tests compare bits: processors sum in the order of all, unless the environment names a path.
+#[cfg(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch"))]
+#[ctor::ctor(unsafe)]
+fn products_are_reproducible() {
+    if std::env::var_os("MICROSCALING_PRODUCT").is_none() {
+        burn_mx::process::reproducible_products(true);
+    }
+}
+
 #[allow(dead_code, reason = "used by some")]
 pub(crate) type TestDevice = <TestBackend as BackendTypes>::Device;
 

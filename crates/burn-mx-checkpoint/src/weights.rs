@@ -76,7 +76,7 @@ impl Weight {
         self.format
     }
 
-    /// The packed weight. Also returns the number that compressed-tensors stores in place of the tensor scale, if it is known.
+    /// The packed weight, by the rules of a tool: the given one, else the one that forward products quantize the weight by. Also returns the number that compressed-tensors stores in place of the tensor scale, if it is known.
     pub(super) fn pack(
         &self,
         dialect: Option<Dialect>,
@@ -85,7 +85,8 @@ impl Weight {
         if let (Some(packed), None) = (&self.packed, dialect) {
             return Ok((packed.clone(), None));
         }
-        let Some(dialect) = dialect else {
+        let is_trained = dialect.is_none();
+        let Some(dialect) = dialect.or(self.specs.dialect(Slot::W)) else {
             let packed = (self.encoded)().map_err(|source| CheckpointError::Pack {
                 weight: weight(),
                 source,
@@ -103,7 +104,12 @@ impl Weight {
             weight: weight(),
             source,
         })?;
-        Ok((tensor.packed, tensor.divisor))
+        let packed = match (tensor.divisor, is_trained) {
+            // So that the packed values are those of training, to the last bit.
+            (Some(divisor), true) => tensor.packed.with_divisor(divisor),
+            _ => tensor.packed,
+        };
+        Ok((packed, tensor.divisor))
     }
 }
 

@@ -31,7 +31,6 @@ use super::{
 };
 use functions::rows::{self, RowFunction, RowNorm};
 use functions::{Binary, Unary};
-pub use product::reproducible_products;
 use quantize::Job;
 
 impl<R, F, I, B> MxKernels for CubeBackend<R, F, I, B>
@@ -89,6 +88,10 @@ where
         {
             return portable::run::<CubeBackend<R, F, I, B>>(op, first, others);
         }
+        // Another tool's arithmetic, which it does on the host for weights.
+        if let KernelOp::Dialect { .. } = op {
+            return portable::run::<CubeBackend<R, F, I, B>>(op, first, others);
+        }
         let [second, third] = others;
         let length = last_length(&first.shape());
         let result = match op {
@@ -102,6 +105,7 @@ where
                 let job = Job::of(elementwise, (format, rounding));
                 quantize::quantize(first, axis, job, stream)
             }
+            KernelOp::Dialect { .. } => unreachable!("the host computes it"),
             KernelOp::Hadamard {
                 axis,
                 transform,

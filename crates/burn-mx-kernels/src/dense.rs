@@ -2,7 +2,7 @@
 
 use crate::arithmetic::Arithmetic;
 use microscaling::{
-    BlockFormat, Comparison, QuantizeError, RandomHadamard, RandomStream, Rounding, Signs,
+    BlockFormat, Comparison, Dialect, QuantizeError, RandomHadamard, RandomStream, Rounding, Signs,
     Statistics,
 };
 
@@ -17,6 +17,18 @@ pub(super) fn quantize_dense(
     stream: RandomStream,
 ) {
     of_known(format.quantize(data, shape, axis, rounding.with(stream)));
+}
+
+/// [`Dialect::quantize`] where the format is the dialect's, and the axis is known to be right, as for [`quantize_dense`].
+pub(super) fn dialect_dense(
+    data: &mut [f32],
+    shape: &[usize],
+    axis: usize,
+    dialect: Dialect,
+    format: BlockFormat,
+) {
+    (dialect.quantize(format, data, shape, axis))
+        .unwrap_or_else(|error| panic!("burn-mx: {error}"));
 }
 
 /// [`Statistics::of`] where format, shape and axis are known to be right, as for [`quantize_dense`].

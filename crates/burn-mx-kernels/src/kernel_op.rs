@@ -8,9 +8,11 @@ pub(super) mod rounding;
 pub(super) mod softmax;
 pub(super) mod table;
 
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
+use microscaling::{
+    BlockFormat, Dialect, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs,
+};
 
-use super::dense::{invert_dense, mask_dense, quantize_dense, transform_dense};
+use super::dense::{dialect_dense, invert_dense, mask_dense, quantize_dense, transform_dense};
 use super::{
     BinaryOp, Function, FunctionRounding, LogSoftmax, Normalization, OpRounding, Softmax, UnaryOp,
     last_length,
@@ -33,6 +35,15 @@ pub enum KernelOp {
         rounding: Rounding,
         /// The random numbers, if that is stochastic.
         stream: RandomStream,
+    },
+    /// From x: quantizes blocks along an axis to the numbers of another tool, as [`Dialect::quantize`] does.
+    Dialect {
+        /// The axis.
+        axis: usize,
+        /// The tool's rules.
+        dialect: Dialect,
+        /// The block format, one of the dialect's.
+        format: BlockFormat,
     },
     /// From x: transforms blocks along an axis, as [`RandomHadamard::transform`] does, or undoes the transform.
     Hadamard {
@@ -126,6 +137,7 @@ impl KernelOp {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Quantize { .. } => "mx_quantize",
+            Self::Dialect { .. } => "mx_dialect",
             Self::Hadamard { .. } => "mx_hadamard",
             Self::MaskClipped { .. } => "mx_mask_clipped",
             Self::Round { .. } => "mx_round",
@@ -175,6 +187,11 @@ impl KernelOp {
                 }
                 quantize_dense(first, shape, axis, format, rounding, stream);
             }
+            Self::Dialect {
+                axis,
+                dialect,
+                format,
+            } => dialect_dense(first, shape, axis, dialect, format),
             Self::Hadamard {
                 axis,
                 transform,

@@ -21,10 +21,9 @@ pub mod product;
 mod statistics;
 
 pub use arithmetic::Function;
-#[cfg(feature = "cube")]
-pub use cube::reproducible_products;
 pub use plain::ModelOps;
 pub use portable::host_round_trips;
+pub use product::reproducible_products;
 
 // What crosses to the crates above.
 #[doc(hidden)]

@@ -17,6 +17,21 @@ use accumulated::{Accumulated, AccumulatedForm};
 /// Why no backend gets an accumulated operand.
 pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by the core";
 
+/// Makes the sums of this process's products reproducible, from the next product on, or as fast as possible. Quantized values are the
+/// same either way.
+///
+/// * **Processors.** With `true`, products in bfloat16 have the same bits on every processor. Without, a processor with AMX uses its
+///   tiles, whose sums have another order; the bits are still the same in each run on such a processor.
+/// * **Backends of CubeCL.** With `true`, the strategy of a matrix product or a convolution follows from its shapes, so a
+///   run on the same device gives the same bits again. Without, feature `autotune` tries several strategies and takes the fastest
+///   one, which may differ from run to run, and with it the order of sums.
+///
+/// A call wins over the environment variable `MICROSCALING_PRODUCT`, whose value `reproducible` means `true`.
+/// A path that the variable names stays, as far as the call allows. Without both, products are as fast as possible.
+pub fn reproducible_products(on: bool) {
+    microscaling_product::reproducible_products(on);
+}
+
 /// The layout of an operand in a product `lhs · rhs` over the last two axes. The product sums over the columns of the
 /// left operand and the rows of the right one. A transposed operand swaps rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

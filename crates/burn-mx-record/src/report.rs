@@ -33,6 +33,7 @@ struct Run {
     source: PathBuf,
     thread: usize,
     config: RecorderConfig,
+    product_path: Option<String>,
     steps: BTreeMap<u64, StepRecord>,
 }
 
@@ -137,12 +138,16 @@ impl Run {
             source: source.to_owned(),
             thread,
             config: header.config.clone(),
+            product_path: header.product_path.clone(),
             steps: BTreeMap::new(),
         };
         for header in &records.headers {
             match runs.iter_mut().find(|run| run.name == header.run) {
                 // It went on, maybe with another configuration.
-                Some(known) => known.config = header.config.clone(),
+                Some(known) => {
+                    known.config = header.config.clone();
+                    known.product_path = header.product_path.clone();
+                }
                 None => runs.push(run(header, 0)),
             }
         }
@@ -178,6 +183,18 @@ impl Run {
         };
         names.retain(|name| !is_emulated(name));
         names
+    }
+
+    /// How a processor computed products in bfloat16; `None` if it did not, or if the records are of an earlier version.
+    fn products(&self) -> Option<String> {
+        let path = self.product_path.as_deref()?;
+        let others: u64 = self.steps.values().map(|step| step.by_another_path).sum();
+        Some(match others {
+            0 => format!("in bfloat16 by {path}"),
+            others => format!(
+                "in bfloat16 by {path}, {others} by another path, as a subnormal could occur"
+            ),
+        })
     }
 
     /// The name on the page.

@@ -30,5 +30,5 @@ pub use error::PanelsError;
 pub use fill::DenseAxis;
 pub use matrices::{Axis, Matrices};
 pub use panels::{Panels, Side};
-pub use path::ProductPath;
+pub use path::{ProductCounts, ProductPath, are_products_reproducible, reproducible_products};
 pub use sources::Line;

@@ -3,7 +3,7 @@
 use super::epilogue::Epilogue;
 use super::kernels::{COLUMNS, KernelCall, Strip};
 use super::panels::{FREE, Panels, Side, TILE};
-use super::path::ProductPath;
+use super::path::{ProductCounts, ProductPath};
 use crate::PanelsError;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -44,11 +44,11 @@ impl Panels {
     /// summed axis have a sum s that starts from 0; the last sum may have fewer elements. Products are added to s in pairs, of
     /// each pair the odd one first: s = fma(a₁, b₁, s), then s = fma(a₀, b₀, s). An element of the result adds the sums of the
     /// blocks of 512 in order. A tensor scale multiplies the result. AVX-512's `vdpbf16ps` computes the same sum, so every path
-    /// but two gives the same bits. The bits depend only on the operands' values and on the length of the summed axis. Neither
+    /// but two gives the same bits, and [`reproducible_products`](super::reproducible_products) leaves these two out. The bits depend only on the operands' values and on the length of the summed axis. Neither
     /// the processor, the threads and their float state, the other lengths nor the strides of the operands matter. NaN and Inf
     /// propagate, and every NaN is [`f32::NAN`], on all paths; nothing is flushed to zero.
     ///
-    /// [`ProductPath::AmxBf16`], which is taken only if the environment names it, has AMX's sum. For every 32 elements of a block,
+    /// [`ProductPath::AmxBf16`], the best path where there is AMX, has AMX's sum. For every 32 elements of a block,
     /// fused multiply-adds sum the products with even index from 0, in order, and the products with odd index likewise. Then both
     /// sums together are added to s. [`ProductPath::NeonBf16`] has Arm's sum: s = s ⊕ (a₀·b₀ ⊕ a₁·b₁), where ⊕ rounds to odd. A
     /// sum that float32 does not hold becomes the one of its two neighbours with an odd significand. Where a number could be a
@@ -179,6 +179,7 @@ impl Panels {
             }
             return;
         }
+        let asked = path;
         let path = match path {
             ProductPath::Avx512Bf16 | ProductPath::AmxBf16 if !Self::is_never_flushed(lhs, rhs) => {
                 ProductPath::Avx512
@@ -186,6 +187,7 @@ impl Panels {
             ProductPath::NeonBf16 if !Self::is_never_flushed(lhs, rhs) => ProductPath::Neon,
             path => path,
         };
+        ProductCounts::count(asked, path);
         let product = Multiplication {
             path,
             may_be_nan: Self::may_be_nan(lhs, rhs),

@@ -1,6 +1,7 @@
 //! The paths of products, and the choice of a path for a processor.
 
 use core::fmt;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 #[cfg(feature = "std")]
 use microscaling::NameError;
 
@@ -28,13 +29,137 @@ pub enum ProductPath {
     NeonBf16,
 }
 
-/// Names the path that all products take, or `float32` for products in plain float32.
+/// Names the path that all products take, `float32` for products in plain float32, or `reproducible`.
 #[cfg(feature = "std")]
 const VARIABLE: &str = "MICROSCALING_PRODUCT";
 
 /// The name of no path.
 #[cfg(feature = "std")]
 const NONE: &str = "float32";
+
+/// The name of the fastest path that gives the bits of all.
+#[cfg(feature = "std")]
+const REPRODUCIBLE: &str = "reproducible";
+
+/// The last call of [`reproducible_products`]: none yet, no, or yes.
+static CALLED: AtomicU8 = AtomicU8::new(UNSET);
+const UNSET: u8 = 0;
+const OFF: u8 = 1;
+const ON: u8 = 2;
+
+/// Makes all products of this process from the next one on reproducible, or as fast as possible.
+///
+/// With `true` processors compute products of [`Panels`](super::Panels) by a path that gives the bits of
+/// [`ProductPath::Portable`]: the same bits on every processor. With `false` they take the [best](ProductPath::best) path, which on
+/// processors with AMX has sums in another order. The call wins over the environment variable `MICROSCALING_PRODUCT`, except that
+/// a path that the variable names remains if `on` allows it. Without a call, and without `MICROSCALING_PRODUCT=reproducible`, products
+/// are as fast as possible.
+pub fn reproducible_products(on: bool) {
+    CALLED.store(if on { ON } else { OFF }, Ordering::Relaxed);
+}
+
+/// Whether products are to be reproducible: by the last call of [`reproducible_products`], else by the environment.
+pub fn are_products_reproducible() -> bool {
+    match CALLED.load(Ordering::Relaxed) {
+        UNSET => requested() == Request::Reproducible,
+        called => called == ON,
+    }
+}
+
+/// A request of the environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Nothing,
+    Reproducible,
+    /// A path; `None` stands for `float32`.
+    Path(Option<ProductPath>),
+}
+
+/// The request of the environment, read once.
+///
+/// # Panics
+/// If the variable names an unknown path, or a path that this processor does not have.
+fn requested() -> Request {
+    #[cfg(feature = "std")]
+    {
+        static REQUEST: std::sync::OnceLock<Request> = std::sync::OnceLock::new();
+        *REQUEST.get_or_init(|| match std::env::var_os(VARIABLE) {
+            None => Request::Nothing,
+            Some(name) => Request::named(&name.to_string_lossy())
+                .unwrap_or_else(|error| panic!("{VARIABLE}: {error}")),
+        })
+    }
+    #[cfg(not(feature = "std"))]
+    Request::Nothing
+}
+
+impl Request {
+    /// The path to take, after the last call of [`reproducible_products`].
+    fn path(self, called: u8) -> Option<ProductPath> {
+        match (self, called) {
+            (Self::Path(path), ON) if !path.is_none_or(ProductPath::is_bit_exact) => {
+                ProductPath::best_reproducible()
+            }
+            (Self::Path(path), _) => path,
+            (Self::Nothing, ON) | (Self::Reproducible, ON | UNSET) => {
+                ProductPath::best_reproducible()
+            }
+            (Self::Nothing | Self::Reproducible, _) => ProductPath::best(),
+        }
+    }
+
+    #[cfg(feature = "std")]
+    fn named(name: &str) -> Result<Self, NameError> {
+        match name {
+            NONE => return Ok(Self::Path(None)),
+            REPRODUCIBLE => return Ok(Self::Reproducible),
+            _ => {}
+        }
+        let available = || {
+            ProductPath::ALL
+                .into_iter()
+                .filter(|path| path.is_available())
+        };
+        let found = available().find(|path| path.name() == name);
+        found.map(|path| Self::Path(Some(path))).ok_or_else(|| {
+            let allowed = available().map(ProductPath::name);
+            let allowed = allowed.chain([NONE, REPRODUCIBLE]).collect();
+            NameError::new("product path of this processor", name, allowed)
+        })
+    }
+}
+
+/// Products of panels in this process, of all threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ProductCounts {
+    /// All products.
+    pub all: u64,
+    /// Products by another path than the one asked for. The instructions of that path flush subnormals to zero, and an element, a
+    /// product or a sum could be a subnormal.
+    pub by_another_path: u64,
+}
+
+static ALL: AtomicU64 = AtomicU64::new(0);
+static BY_ANOTHER_PATH: AtomicU64 = AtomicU64::new(0);
+
+impl ProductCounts {
+    /// The counts since the process began.
+    pub fn now() -> Self {
+        Self {
+            all: ALL.load(Ordering::Relaxed),
+            by_another_path: BY_ANOTHER_PATH.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts a product that was to take one path and takes another one, or the same.
+    pub(crate) fn count(asked: ProductPath, taken: ProductPath) {
+        ALL.fetch_add(1, Ordering::Relaxed);
+        if asked != taken {
+            BY_ANOTHER_PATH.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl ProductPath {
     /// All paths.
@@ -104,47 +229,32 @@ impl ProductPath {
         !matches!(self, Self::AmxBf16 | Self::NeonBf16)
     }
 
+    /// The fastest path of this processor: [`AmxBf16`](Self::AmxBf16) where there are tiles, else the fastest [reproducible
+    /// path](Self::best_reproducible).
+    pub fn best() -> Option<Self> {
+        match Self::AmxBf16.is_available() {
+            true => Some(Self::AmxBf16),
+            false => Self::best_reproducible(),
+        }
+    }
+
     /// The fastest path of this processor that gives the bits of all, `None` where none is faster than a float32 matrix product
     /// is expected to be, or was seen to be.
-    pub fn best() -> Option<Self> {
+    pub fn best_reproducible() -> Option<Self> {
         // From the best on.
         let paths = [Self::Avx512Bf16, Self::Avx512, Self::Avx2];
         let is_fast = |path| path != Self::Avx512Bf16 || is_bf16_fast();
         (paths.into_iter()).find(|path| path.is_available() && is_fast(*path))
     }
 
-    /// The path to take: the [best](Self::best), unless the environment variable `MICROSCALING_PRODUCT` names another
-    /// path, or `float32` for none. The variable is read once.
+    /// The path to take: the [best](Self::best), unless [`reproducible_products`] was called, or the environment variable
+    /// `MICROSCALING_PRODUCT` names another path, `float32` for none, or `reproducible` for the [reproducible
+    /// one](Self::best_reproducible). The variable is read once.
     ///
     /// # Panics
     /// If the variable names an unknown path, or a path that this processor does not have.
     pub fn current() -> Option<Self> {
-        #[cfg(feature = "std")]
-        {
-            static PATH: std::sync::OnceLock<Option<ProductPath>> = std::sync::OnceLock::new();
-            *PATH.get_or_init(|| match std::env::var_os(VARIABLE) {
-                None => Self::best(),
-                Some(name) => Self::named(&name.to_string_lossy())
-                    .unwrap_or_else(|error| panic!("{VARIABLE}: {error}")),
-            })
-        }
-        #[cfg(not(feature = "std"))]
-        Self::best()
-    }
-
-    /// The path of this name, `None` for `float32`.
-    #[cfg(feature = "std")]
-    fn named(name: &str) -> Result<Option<Self>, NameError> {
-        if name == NONE {
-            return Ok(None);
-        }
-        let mut available = Self::ALL.into_iter().filter(|path| path.is_available());
-        let found = available.find(|path| path.name() == name);
-        found.map(Some).ok_or_else(|| {
-            let available = Self::ALL.into_iter().filter(|path| path.is_available());
-            let allowed = available.map(Self::name).chain([NONE]).collect();
-            NameError::new("product path of this processor", name, allowed)
-        })
+        requested().path(CALLED.load(Ordering::Relaxed))
     }
 }
 
@@ -176,16 +286,17 @@ mod tests {
 
     #[test]
     fn names() {
-        assert_eq!(ProductPath::named("float32"), Ok(None));
+        assert_eq!(Request::named("float32"), Ok(Request::Path(None)));
+        assert_eq!(Request::named("reproducible"), Ok(Request::Reproducible));
         for path in ProductPath::ALL
             .into_iter()
             .filter(|path| path.is_available())
         {
-            assert_eq!(ProductPath::named(path.name()), Ok(Some(path)));
+            assert_eq!(Request::named(path.name()), Ok(Request::Path(Some(path))));
         }
-        let error = ProductPath::named("fast").unwrap_err().to_string();
+        let error = Request::named("fast").unwrap_err().to_string();
         assert!(
-            error.contains("`fast`") && error.contains("portable"),
+            ["`fast`", "portable", "reproducible"].map(|name| error.contains(name)) == [true; 3],
             "{error}"
         );
     }
@@ -193,6 +304,30 @@ mod tests {
     #[test]
     fn the_best_path_is_available() {
         assert!(ProductPath::best().is_none_or(ProductPath::is_available));
+        let reproducible = ProductPath::best_reproducible();
+        assert!(reproducible.is_none_or(|path| path.is_available() && path.is_bit_exact()));
         assert!(ProductPath::Portable.is_available());
+    }
+
+    /// The call wins over the environment, the environment over the default.
+    #[test]
+    fn the_call_wins_over_the_environment() {
+        let [best, exact] = [ProductPath::best(), ProductPath::best_reproducible()];
+        let portable = Some(ProductPath::Portable);
+        let amx = Some(ProductPath::AmxBf16);
+        for (request, unset, off, on) in [
+            (Request::Nothing, best, best, exact),
+            (Request::Reproducible, exact, best, exact),
+            (Request::Path(portable), portable, portable, portable),
+            (Request::Path(amx), amx, amx, exact),
+            (Request::Path(None), None, None, None),
+        ] {
+            let paths = [UNSET, OFF, ON].map(|called| request.path(called));
+            assert_eq!(paths, [unset, off, on], "{request:?}");
+        }
+        // This library's tests emulate tiles where a processor has AVX-512 alone.
+        if ProductPath::AmxBf16.is_available() {
+            assert_eq!(best, amx);
+        }
     }
 }

@@ -207,6 +207,10 @@ fn unpacked(packed: &Packed, layer: LayerKind, specs: &ResolvedSpecs) -> Option<
     if format != packed.format() || random_field(&quantization).is_some() {
         return None;
     }
+    // By the rules of a tool the values are what they are: its products do not quantize them again.
+    if specs.dialect(Slot::W).is_some() {
+        return Unpacked::new(packed.clone(), None, specs, layer.summed_axis());
+    }
     let mut values = packed.decode();
     let smallest = values.iter().map(|x| x.abs()).filter(|x| *x > 0.0);
     let smallest = smallest.fold(f32::INFINITY, f32::min);

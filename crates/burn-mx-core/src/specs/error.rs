@@ -1,6 +1,6 @@
 //! The errors of specs.
 
-use microscaling::{FormatError, ParseFormatError};
+use microscaling::{BlockFormat, Dialect, FormatError, ParseFormatError};
 
 use super::{MxSpecs, presets};
 use crate::specs::ProductKind;
@@ -75,6 +75,20 @@ pub enum SpecsError {
         reason: &'static str,
         /// The values that the field may have.
         allowed: &'static str,
+    },
+    /// A dialect of a tool that does not have the slot's format.
+    #[error(
+        "`{field}` is {dialect}, and the format of its slot is {format}; allowed with this dialect: {allowed}"
+    )]
+    Dialect {
+        /// The field of [`MxSpecs`].
+        field: &'static str,
+        /// Its value.
+        dialect: Dialect,
+        /// The slot's format.
+        format: Box<BlockFormat>,
+        /// The formats that the tool has.
+        allowed: String,
     },
     /// An accumulator that cannot sum up the products of these operands.
     #[error(

@@ -17,7 +17,7 @@ pub(super) mod slot;
 pub(super) mod slot_format;
 pub(super) mod table;
 
-use microscaling::{Headroom, Rounding, ScaleMode, SharedExpMethod};
+use microscaling::{Dialect, Headroom, Rounding, ScaleMode, SharedExpMethod};
 use microscaling_product::Accumulation;
 
 use super::{ElementwiseScope, GradientOperands, Hadamard, Slot, SlotFormat};
@@ -195,6 +195,14 @@ specs_table! {
     /// one. Default: false.
     mask_clipped: bool = false,
         on("Make a gradient zero where its operand was clipped"), beyond("clipped ones masked");
+    /// The tool whose rules quantize weights in forward products, bit for bit, see [`Dialect`]: the scale's arithmetic, ties and zeros
+    /// of the engine that will serve the model. `w_elem_format` has to be a format of the tool. Gradient products keep the
+    /// rules of their own formats. Default: none.
+    dialect_w: Option<Dialect> = None,
+        value("DIALECT", "Tool whose rules quantize weights, forward: compressed-tensors, modelopt, torchao, quark, ggml, microxcaling or ocp"), beyond("weights as {}");
+    /// The same for activations in forward products. `a_elem_format` has to be a format of the tool. Default: none.
+    dialect_a: Option<Dialect> = None,
+        value("DIALECT", "Tool whose rules quantize activations, forward"), beyond("activations as {}");
     /// The accumulator that sums up every product, see [`Accumulation`]: the matrix unit of a chip (`hopper`, `blackwell`,
     /// …), or a unit with your own parameters (`accumulator(order=joint,terms=32,fraction_bits=13,output=e8m13_rz)`). The
     /// unit sums elements and block scales apart. Default: none, which is the backend's own float32.

@@ -7,8 +7,8 @@ mod validate;
 use std::borrow::Cow;
 
 use microscaling::{
-    BlockFormat, ElementFormat, FloatFormat, Headroom, OperandQuantization, Rounding, ScaleFormat,
-    Subnormals,
+    BlockFormat, Dialect, ElementFormat, FloatFormat, Headroom, OperandQuantization, Rounding,
+    ScaleFormat, Subnormals,
 };
 use microscaling_product::Accumulation;
 
@@ -102,8 +102,8 @@ impl MxSpecs {
     /// # Errors
     /// [`SpecsError::OutOfRange`], [`SpecsError::BfloatAndFp`] and [`SpecsError::Format`] name the field.
     /// [`SpecsError::WithoutEffect`] is for a field of MX blocks if every set slot has a whole block format.
-    /// [`SpecsError::Contradiction`] is for a field that contradicts the others, and [`SpecsError::Accumulator`] for
-    /// operands that an accumulator does not take.
+    /// [`SpecsError::Contradiction`] is for a field that contradicts the others, [`SpecsError::Accumulator`] for
+    /// operands that an accumulator does not take, and [`SpecsError::Dialect`] for a format that a tool does not have.
     pub fn resolve(&self) -> Result<ResolvedSpecs, SpecsError> {
         self.validate()?;
         let mut specs = self.clone().with_others();
@@ -112,6 +112,7 @@ impl MxSpecs {
         }
         let resolved = ResolvedSpecs::new(specs);
         resolved.check_accumulators()?;
+        resolved.check_dialects()?;
         Ok(resolved)
     }
 }
@@ -191,6 +192,15 @@ impl ResolvedSpecs {
     /// without [`quantize_backprop`](Self::quantize_backprop).
     pub fn block_format(&self, slot: Slot) -> Option<BlockFormat> {
         self.formats[slot as usize]
+    }
+
+    /// The tool whose rules quantize an operand of a slot, see [`MxSpecs::dialect_w`].
+    pub fn dialect(&self, slot: Slot) -> Option<Dialect> {
+        match slot {
+            Slot::W => self.specs.dialect_w,
+            Slot::A => self.specs.dialect_a,
+            _ => None,
+        }
     }
 
     /// The forward product's quantization of a weight in blocks, in the weight's own layout; `None` if the weight has no blocks or

@@ -10,9 +10,9 @@ use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use microscaling::{BlockFormat, FloatFormat, Packed, Rounding, Signs};
+use microscaling::{BlockFormat, Dialect, FloatFormat, Packed, Rounding, Signs};
 
-use crate::specs::{Hadamard, ResolvedSpecs};
+use crate::specs::{Hadamard, ResolvedSpecs, Slot};
 use burn_mx_kernels::OperandLayout;
 
 /// Copies of one weight, one for a forward and one for a backward product. Other specs on the same weight make other
@@ -62,6 +62,8 @@ pub(crate) struct CopyKey {
     /// The factor that follows.
     pub(crate) margin: Option<f32>,
     pub(crate) format: Option<BlockFormat>,
+    /// The tool whose rules quantize to the format.
+    pub(crate) dialect: Option<Dialect>,
     /// Rounding to the block format, along an axis.
     pub(crate) rounding: Rounding,
     pub(crate) axis: usize,
@@ -82,6 +84,7 @@ impl CopyKey {
             hadamard: None,
             margin: None,
             format: Some(format),
+            dialect: specs.dialect(Slot::W),
             rounding,
             axis,
             place: None,
@@ -229,6 +232,7 @@ mod tests {
             hadamard: None,
             margin: None,
             format: Some(BlockFormat::mx(ElementFormat::FP8_E4M3, 32)),
+            dialect: None,
             rounding,
             axis,
             place: None,

@@ -19,7 +19,7 @@ const TENSOR_FLOAT_BITS: u32 = 11;
 /// Whether [`convolve`] computes the products of tensors with this number of significant bits.
 pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>, significant_bits: u32) -> bool {
     let is_rounded = Float32::of(client) == Float32::Device && significant_bits > TENSOR_FLOAT_BITS;
-    is_rounded || product::is_reproducible()
+    is_rounded || are_products_reproducible()
 }
 
 /// A product of a convolution in one, two or three dimensions, in true float32, number by number.

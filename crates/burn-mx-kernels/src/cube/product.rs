@@ -4,8 +4,6 @@
 //! the sums are the device's float32. Other operands are multiplied in true float32: Burn's own product rounds them to
 //! tensor-float-32 on CUDA.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use burn_backend::{DType, FloatDType, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
@@ -18,6 +16,7 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 use microscaling::{BlockFormat, Rounding};
+use microscaling_product::are_products_reproducible;
 
 use super::functions::elementwise;
 use super::launch;
@@ -33,23 +32,6 @@ use crate::product::{self, Operand, OperandForm};
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
 
-/// Whether products on GPUs take a strategy that their shapes fix, and not the fastest one of a trial.
-static REPRODUCIBLE: AtomicBool = AtomicBool::new(false);
-
-/// Makes CubeCL's backends choose the strategy of matrix products and convolutions by their shapes alone. A run on the same device then
-/// gives the same bits again. By default (feature `autotune`) a trial finds the fastest of several strategies. The winner, and with it
-/// the order of sums, may differ from run to run.
-///
-/// The setting holds for the whole process, from the next product on. Only feature `autotune` tries several kernels; without
-/// this feature the setting changes nothing.
-pub fn reproducible_products(on: bool) {
-    REPRODUCIBLE.store(on, Ordering::Relaxed);
-}
-
-pub(super) fn is_reproducible() -> bool {
-    REPRODUCIBLE.load(Ordering::Relaxed)
-}
-
 /// Whether the device has matrix units for bfloat16 operands and float32 sums.
 fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
     let float = |kind| StorageType::from(ElemType::Float(kind));
@@ -64,7 +46,7 @@ fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
 
 /// Whether [`multiply`] is another product than Burn's own, which on CUDA and HIP may round float32 operands.
 pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
-    Float32::of(client) == Float32::Device || is_reproducible()
+    Float32::of(client) == Float32::Device || are_products_reproducible()
 }
 
 /// The float type in which an operand is multiplied.
@@ -217,7 +199,7 @@ fn word_or_one(scale: &ComptimeOption<Array<u32>>) -> u32 {
 
 /// Whether no strategy is chosen by trial.
 fn is_by_shape() -> bool {
-    is_reproducible() || cfg!(not(feature = "autotune"))
+    are_products_reproducible() || cfg!(not(feature = "autotune"))
 }
 
 /// Bfloat16 by matrix units, and float32 by units that multiply float32 exactly. If these refuse a shape, elements are

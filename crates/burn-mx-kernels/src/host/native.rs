@@ -7,7 +7,8 @@ use microscaling::{
 use super::memory::{self, InMemory};
 use super::quantize::Quantization;
 use crate::dense::{
-    invert_dense, mask_dense, of_known, quantize_dense, statistics_dense, transform_dense,
+    dialect_dense, invert_dense, mask_dense, of_known, quantize_dense, statistics_dense,
+    transform_dense,
 };
 use crate::kernel_op::{given, recip};
 use crate::{KernelOp, Normalization};
@@ -160,6 +161,13 @@ pub(crate) fn run<T: InMemory>(
             };
             quantize(first, quantization)
         }
+        KernelOp::Dialect {
+            axis,
+            dialect,
+            format,
+        } => first.change_where_it_lies(|data, shape, order| {
+            dialect_dense(data, shape, place_of(axis, order), dialect, format);
+        }),
         KernelOp::Hadamard {
             axis,
             transform,

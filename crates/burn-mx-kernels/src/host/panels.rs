@@ -1,6 +1,7 @@
 //! Products of bfloat16 panels, for backends whose tensors are slices of this process's memory.
 
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use microscaling::{BlockFormat, OperandQuantization, Rounder, Rounding};
 use microscaling_product::{Axis, Epilogue, Matrices, Panels, PanelsError, ProductPath};
@@ -15,10 +16,10 @@ use crate::product::{Operand, OperandForm, OperandLayout};
 const SIGNIFICANT_BITS: u32 = 8;
 
 /// Whether this process multiplies values of at most this number of significant bits in bfloat16. The log names the
-/// path once.
+/// path.
 pub(crate) fn multiplies(significant_bits: u32) -> bool {
     let path = ProductPath::current().filter(|_| significant_bits <= SIGNIFICANT_BITS);
-    path.inspect(|path| say_once(*path)).is_some()
+    path.inspect(|path| say(*path)).is_some()
 }
 
 /// `None` where values turn out to be no bfloat16 numbers, which leaves them to float32.
@@ -228,12 +229,13 @@ fn offsets(shape: &[usize], strides: &[usize]) -> Vec<usize> {
     })
 }
 
-/// Says once by which path products are computed.
-fn say_once(path: ProductPath) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+/// Says by which path products are computed: once, and again when a call of this process changes the path.
+fn say(path: ProductPath) {
+    static SAID: AtomicUsize = AtomicUsize::new(usize::MAX);
+    let number = path as usize;
+    if SAID.load(Ordering::Relaxed) != number && SAID.swap(number, Ordering::Relaxed) != number {
         log::info!(
             "burn-mx: matrix products of operands that are exact in bfloat16 are computed in bfloat16 by {path}"
         );
-    });
+    }
 }

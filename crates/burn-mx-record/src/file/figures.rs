@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use microscaling::Statistics;
-use microscaling_product::{Accumulation, SumStatistics};
+use microscaling_product::{Accumulation, ProductPath, SumStatistics};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RecorderConfig, Statistic};
@@ -22,6 +22,10 @@ pub struct Header {
     pub run: String,
     /// The configuration of the recorder.
     pub config: RecorderConfig,
+    /// The [path](microscaling_product::ProductPath) of this process's products in bfloat16 on a processor; `None` if they
+    /// are computed in float32, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub product_path: Option<String>,
 }
 
 impl Header {
@@ -30,6 +34,7 @@ impl Header {
             burn_mx_records: VERSION,
             run,
             config,
+            product_path: ProductPath::current().map(|path| path.to_string()),
         }
     }
 }
@@ -43,6 +48,10 @@ pub struct StepRecord {
     pub thread: usize,
     /// The step's number.
     pub step: u64,
+    /// Products in bfloat16 of all threads since the last step of this thread, if another path than [`Header::product_path`] computed
+    /// them. The instructions of that path flush subnormals to zero, and a number could be a subnormal.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub by_another_path: u64,
     /// The step's products, in the order of their first use.
     pub products: Vec<ProductRecord>,
     /// The weights whose products were not emulated in the forward pass, such as the weights of layers in float32, in the order

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use microscaling::FloatFormat;
-use microscaling_product::SumStatistics;
+use microscaling_product::{ProductCounts, SumStatistics};
 
 use super::elementwise::{self, Key as ElementwiseKey};
 use super::late::{Deferred, Late, Read};
@@ -37,6 +37,8 @@ pub(super) struct Stream {
     pub(super) draws: u64,
     /// Statistics of the current step that are not ready.
     pub(super) late: Late,
+    /// The process's products by another path than its own, up to the current step.
+    counted: u64,
 }
 
 /// The key of a product in a step.
@@ -89,6 +91,7 @@ impl Stream {
             elementwise_places: HashMap::new(),
             draws: 0,
             late: Late::default(),
+            counted: ProductCounts::now().by_another_path,
         }
     }
 
@@ -225,9 +228,12 @@ impl Stream {
     pub(super) fn end_step(&mut self, selection: &Selection) -> Option<Step> {
         let weights = std::mem::take(&mut self.weights).into_iter();
         let left_out = |label: &&str| !self.emulated.contains(label) && selection.has_layer(label);
+        let counted = ProductCounts::now().by_another_path;
+        let before = std::mem::replace(&mut self.counted, counted);
         let step = Step {
             thread: self.thread,
             step: self.step,
+            by_another_path: counted - before,
             not_emulated: weights.filter(left_out).collect(),
             products: std::mem::take(&mut self.products),
             elementwise: std::mem::take(&mut self.elementwise),
@@ -249,6 +255,7 @@ impl Stream {
 pub(super) struct Step {
     thread: usize,
     step: u64,
+    by_another_path: u64,
     not_emulated: Vec<&'static str>,
     products: Vec<ProductStream>,
     elementwise: Vec<Elementwise>,
@@ -270,6 +277,7 @@ impl Step {
             run: run.to_owned(),
             thread: self.thread,
             step: self.step,
+            by_another_path: self.by_another_path,
             not_emulated: self.not_emulated.into_iter().map(str::to_owned).collect(),
             products: products
                 .map(|product| product.record(selection, &mut read))

@@ -90,6 +90,8 @@ struct PageRun {
     /// The cost of the last step, if its products' sizes were recorded.
     cost: Option<PageCost>,
     layers: Vec<ReportLayer>,
+    /// How a processor computed products in bfloat16.
+    products: Option<String>,
     /// Weights whose products were not emulated in any of the steps.
     not_emulated: Vec<String>,
     rows: Vec<Row>,
@@ -245,6 +247,7 @@ impl PageRun {
                 microjoules: cost.picojoules / 1e6,
             }),
             layers: Vec::new(),
+            products: run.products(),
             not_emulated: run.not_emulated(),
             rows: Vec::new(),
             results: Vec::new(),

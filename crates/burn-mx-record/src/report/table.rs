@@ -23,8 +23,10 @@ pub(super) fn worst(runs: &[Run]) -> String {
                 names if names.is_empty() => String::new(),
                 names => format!(", not emulated: {}", names.join(", ")),
             };
+            let products = run.products();
+            let products = products.map_or(String::new(), |how| format!(", products {how}"));
             format!(
-                "{}, step {}{not_emulated}\n{}\n{}{more}",
+                "{}, step {}{products}{not_emulated}\n{}\n{}{more}",
                 run.title(),
                 step.step,
                 layers(step),

@@ -1,6 +1,6 @@
 //! AMX: tiles of the operands, as they lie in memory, are multiplied by `tdpbf16ps`.
 
-#[cfg(test)]
+#[cfg(any(test, amx_emulator))]
 mod emulator;
 #[cfg(test)]
 mod tests;
@@ -39,7 +39,7 @@ static CONFIGURATION: Configuration = Configuration {
 pub(crate) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
-        #[cfg(test)]
+        #[cfg(any(test, amx_emulator))]
         if !is_granted() {
             return emulator::install();
         }

@@ -69,7 +69,100 @@ fn bytes_of_the_tools() {
         assert_eq!(own.divisor.is_some(), {
             case.dialect == Dialect::CompressedTensors && case.format.tensor_scale
         });
+        let served = match own.divisor {
+            Some(divisor) => own.packed.with_divisor(divisor).decode(),
+            None => own.packed.decode(),
+        };
+        let quantize = |data: &[f32], shape: &[usize], axis| {
+            let mut data = data.to_vec();
+            (case.dialect.quantize(case.format, &mut data, shape, axis)).unwrap();
+            data
+        };
+        let [rows, columns] = shape[..] else {
+            panic!("a weight is a matrix")
+        };
+        assert_same(&quantize(&weight, &shape, 1), &served, &case);
+        // Along the first of two axes, and with a line that is no whole number of blocks.
+        let turned = quantize(&transposed(&weight, columns), &[columns, rows], 0);
+        assert_same(&transposed(&turned, rows), &served, &case);
+        if !case.format.tensor_scale {
+            let short = columns - 5;
+            let cut = |data: &[f32]| -> Vec<f32> {
+                data.chunks(columns)
+                    .flat_map(|row| row[..short].to_vec())
+                    .collect()
+            };
+            let mut padded = weight.clone();
+            padded
+                .chunks_mut(columns)
+                .for_each(|row| row[short..].fill(0.0));
+            let expected = cut(&quantize(&padded, &shape, 1));
+            assert_same(
+                &quantize(&cut(&weight), &[rows, short], 1),
+                &expected,
+                &case,
+            );
+        }
     }
+}
+
+#[track_caller]
+fn assert_same(got: &[f32], expected: &[f32], case: &Case) {
+    assert_eq!(got.len(), expected.len());
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_eq!(got.to_bits(), expected.to_bits(), "{case:?}: element {i}");
+    }
+}
+
+/// A matrix with rows of this length, transposed.
+fn transposed(data: &[f32], columns: usize) -> Vec<f32> {
+    let column = |column| data.iter().skip(column).step_by(columns).copied();
+    (0..columns).flat_map(column).collect()
+}
+
+/// Tensors that [`Dialect::encode`] refuses, and training meets.
+#[test]
+fn values_where_a_tool_has_no_bytes() {
+    for dialect in ["torchao", "quark", "compressed-tensors", "modelopt", "ggml"] {
+        let dialect: Dialect = dialect.parse().unwrap();
+        for name in dialect.formats() {
+            let format: BlockFormat = name.parse().unwrap();
+            let quantize = |data: &[f32], shape: &[usize], axis| {
+                let mut data = data.to_vec();
+                dialect
+                    .quantize(format, &mut data, shape, axis)
+                    .map(|()| data)
+            };
+            let block = format.block_size;
+            let mut data = numbers(4 * block, 0, false, 3);
+            let ordinary = quantize(&data, &[2, 2 * block], 1).unwrap();
+            assert!(ordinary.iter().all(|x| x.is_finite()), "{dialect} {name}");
+            for bad in [f32::NAN, f32::INFINITY] {
+                data[block + 1] = bad;
+                let result = quantize(&data, &[2, 2 * block], 1).unwrap();
+                for (i, (x, ordinary)) in result.iter().zip(&ordinary).enumerate() {
+                    let expected = match i / block {
+                        1 => f32::NAN,
+                        _ if format.tensor_scale => f32::NAN,
+                        _ => *ordinary,
+                    };
+                    assert_eq!(x.to_bits(), expected.to_bits(), "{dialect} {name} {i}");
+                }
+            }
+            let zeros = quantize(&vec![0.0; 2 * block], &[1, 2 * block], 1).unwrap();
+            assert!(zeros.iter().all(|x| *x == 0.0), "{dialect} {name}");
+            assert!(quantize(&[], &[0, block], 1).unwrap().is_empty());
+            assert!(quantize(&[], &[3, 0], 1).unwrap().is_empty());
+            let error = quantize(&[1.0; 8], &[2, 4], 2).unwrap_err().to_string();
+            assert!(error.contains("axis 2 is out of range"), "{error}");
+        }
+    }
+    let mxfp6 = "mxfp6_e2m3".parse().unwrap();
+    let error = Dialect::Ggml.quantize(mxfp6, &mut [0.0_f32; 32], &[1, 32], 1);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "dialect ggml: format is mxfp6_e2m3, expected one of mxfp4"
+    );
 }
 
 /// Two dialects equal formats of this crate. Other tests compare Microxcaling's formats with its values.

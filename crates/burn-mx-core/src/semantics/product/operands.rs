@@ -116,10 +116,14 @@ impl<B: MxKernels> Product<B> {
                 let form = form(quantization, NO_STREAM);
                 return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
             }
-            if self.static_input(slot).is_some() {
+            if self.static_input(slot).is_some() || self.dialect(slot).is_some() {
                 let observed = observed.map(|(views, _)| views.quantized);
                 let values = observed.unwrap_or_else(|| self.values(slot, tensor, along));
-                return B::kernels().product_operand(values, as_it_is);
+                let form = OperandForm {
+                    significant_bits: self.significant_bits_of_values(slot),
+                    ..as_it_is
+                };
+                return B::kernels().product_operand(values, form);
             }
             let (values, stream) = match observed {
                 Some((views, stream)) => (views.original, stream),
@@ -257,6 +261,7 @@ impl<B: MxKernels> Product<B> {
             hadamard: self.hadamard.map(with_groups),
             margin: self.margin(slot),
             format: self.block_format(slot),
+            dialect: self.dialect(slot),
             rounding: self.roundings(slot).mx,
             axis: along.axis,
             place: along.place,

@@ -1,6 +1,7 @@
 //! The allowed values of the fields, alone and together.
 
 mod accumulators;
+mod dialects;
 mod recipe;
 
 use std::fmt::Display;

@@ -62,7 +62,8 @@ function buildHead(data) {
       const ends = run.steps.length > 1 ? `${run.steps[0]} to ${run.steps.at(-1)}` : `${run.steps[0]}`;
       return [run.name, (run.source ?? ABSENT) + (run.thread ? `, thread ${run.thread}` : ""),
         `${counted(run.steps.length, "step")}, ${ends}`,
-        `${counted(products.size, "product")} of ${counted(run.layers.length, "layer")}`, notEmulated(run),
+        `${counted(products.size, "product")} of ${counted(run.layers.length, "layer")}${run.products ? `, ${run.products}` : ""}`,
+        notEmulated(run),
         fixed(run.cost?.bits ?? null, 2), fixed(run.cost?.area ?? null, 2), fixed(run.cost?.microjoules ?? null, 1)];
     }),
   }]));

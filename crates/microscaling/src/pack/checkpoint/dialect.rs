@@ -1,6 +1,7 @@
 //! The bytes that other tools make of the same weights.
 
 mod recipe;
+mod values;
 
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::names::impl_by_name;
@@ -115,13 +116,7 @@ impl Dialect {
         data: &[f32],
         shape: &[usize],
     ) -> Result<DialectTensor, DialectError> {
-        let own = |name: &&str| name.parse() == Ok(format);
-        if !self.formats().iter().any(own) {
-            return Err(DialectError::Format {
-                dialect: self,
-                format: Box::new(format),
-            });
-        }
+        self.check(format)?;
         // A tensor without axes is refused as one that does not have the first.
         let axis = shape.len().saturating_sub(1);
         let plan = Plan::new(&format, shape, axis)?;
@@ -133,28 +128,28 @@ impl Dialect {
         if let Some(position) = data.iter().position(|x| !x.is_finite()) {
             return Err(DialectError::NotFinite { position });
         }
-        let pack = |rounder| Packed::encode(format, data, shape, axis, rounder);
-        let (packed, divisor) = match (format.has_exponent(), self) {
-            (true, Self::Ocp) | (false, Self::Torchao) => (pack(Rounder::NearestEven)?, None),
-            (true, Self::Microxcaling) => (pack(Rounder::NearestAway)?, None),
-            (true, _) => {
+        if let Some(rounder) = self.is_ours(&format) {
+            let packed = Packed::encode(format, data, shape, axis, rounder)?;
+            return Ok(DialectTensor {
+                packed,
+                divisor: None,
+            });
+        }
+        let (packed, divisor) = match format.has_exponent() {
+            true => {
                 let recipe = self.mx(format.element);
                 let blocks = ieee(|| recipe.encode(data, plan.elements_len));
                 let parts =
                     Packed::from_parts(format, shape, axis, None, blocks.scales, blocks.elements);
                 (parts?, None)
             }
-            (false, _) => {
-                let recipe = match self {
-                    Self::ModelOpt => Nvfp4Recipe::ModelOpt,
-                    _ => Nvfp4Recipe::CompressedTensors,
-                };
-                let amax = largest(data);
-                let blocks = ieee(|| recipe.encode(data, amax, plan.elements_len));
-                let blocks = blocks.ok_or(match data {
+            false => {
+                let tensor = ieee(|| self.nvfp4().tensor(largest(data)));
+                let tensor = tensor.ok_or(match data {
                     [] => DialectError::Empty { dialect: self },
                     _ => DialectError::Zeros { dialect: self },
                 })?;
+                let blocks = ieee(|| tensor.encode(data, plan.elements_len));
                 let scale = Some(blocks.tensor_scale);
                 let (scales, elements) = (blocks.scales, blocks.elements);
                 let packed = Packed::from_parts(format, shape, axis, scale, scales, elements);
@@ -162,6 +157,36 @@ impl Dialect {
             }
         };
         Ok(DialectTensor { packed, divisor })
+    }
+
+    /// # Errors
+    /// [`DialectError::Format`]: the dialect does not have the format.
+    pub fn check(self, format: BlockFormat) -> Result<(), DialectError> {
+        let own = |name: &&str| name.parse() == Ok(format);
+        match self.formats().iter().any(own) {
+            true => Ok(()),
+            false => Err(DialectError::Format {
+                dialect: self,
+                format: Box::new(format),
+            }),
+        }
+    }
+
+    /// The rounding with which the dialect's format is this crate's own.
+    fn is_ours(self, format: &BlockFormat) -> Option<Rounder> {
+        match (format.has_exponent(), self) {
+            (true, Self::Ocp) | (false, Self::Torchao) => Some(Rounder::NearestEven),
+            (true, Self::Microxcaling) => Some(Rounder::NearestAway),
+            _ => None,
+        }
+    }
+
+    /// The treatment of NVFP4 with a tensor scale in the dialects that differ from this crate's format.
+    fn nvfp4(self) -> Nvfp4Recipe {
+        match self {
+            Self::ModelOpt => Nvfp4Recipe::ModelOpt,
+            _ => Nvfp4Recipe::CompressedTensors,
+        }
     }
 
     /// The treatment of MX in the dialects that differ from this crate's formats.

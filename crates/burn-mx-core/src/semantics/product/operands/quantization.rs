@@ -8,7 +8,7 @@ use crate::tensor::{Float, Meta};
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use burn_mx_kernels::{KernelOp, MxKernels, to_f32};
-use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
+use microscaling::{BlockFormat, Dialect, OperandQuantization, RandomStream, Rounding};
 
 /// How an operand is quantized.
 impl<B: MxKernels> Product<B> {
@@ -135,11 +135,11 @@ impl<B: MxKernels> Product<B> {
         self.is_plain(slot) || self.is_certain(slot) && has_local_blocks
     }
 
-    /// Whether the quantization has neither random numbers nor fixed scales.
+    /// Whether the quantization is the format's rule, without random numbers and fixed scales.
     fn is_certain(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
         let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
-        self.static_input(slot).is_none() && !is_random
+        self.static_input(slot).is_none() && self.dialect(slot).is_none() && !is_random
     }
 
     /// The scales of the slot's operand, if a calibration fixed them.
@@ -153,6 +153,11 @@ impl<B: MxKernels> Product<B> {
             Some(format) if format.tensor_scale => f32::MANTISSA_DIGITS,
             _ => self.significant_bits(slot),
         }
+    }
+
+    /// The tool whose rules quantize the slot's operand.
+    pub(super) fn dialect(&self, slot: Slot) -> Option<Dialect> {
+        self.specs.specs.dialect(slot)
     }
 
     /// How many significant bits an element of the slot's operand has at most, beside a tensor scale.
@@ -177,10 +182,24 @@ impl<B: MxKernels> Product<B> {
         };
         let axis = along.block_axis(Some(format), tensor.rank());
         if let Some(input) = self.static_input(slot) {
+            assert!(
+                self.dialect(slot).is_none(),
+                "burn-mx: {self}: static scales cannot be combined with a dialect; allowed: dialect_a none"
+            );
             self.check_length(input, &tensor.shape(), axis);
             return static_input::quantize::<B>(tensor, axis, format, rounding, input);
         }
-        B::mx_quantize(tensor, axis, format, rounding, stream)
+        match self.dialect(slot) {
+            Some(dialect) => {
+                let op = KernelOp::Dialect {
+                    axis,
+                    dialect,
+                    format,
+                };
+                B::kernel(op, [to_f32::<B>(tensor)])
+            }
+            None => B::mx_quantize(tensor, axis, format, rounding, stream),
+        }
     }
 
     /// # Panics

@@ -38,6 +38,11 @@ impl Signs {
     }
 }
 
+/// Elements in a block of MX, in each tool.
+pub(super) const MX_BLOCK: usize = 32;
+/// Elements in a block of NVFP4.
+pub(super) const NVFP4_BLOCK: usize = BlockFormat::NVFP4.block_size;
+
 /// The numbers of an element format.
 struct Elements {
     bits: u32,
@@ -68,6 +73,17 @@ impl Elements {
         let odd = below % 2 == 1;
         let up = x > middle || (x == middle && odd && matches!(ties, Ties::Even));
         (below + usize::from(up)) as u32
+    }
+
+    /// The number of a code.
+    fn number(&self, code: u32) -> f64 {
+        let sign = 1 << (self.bits - 1);
+        let magnitude = self.magnitudes[(code & (sign - 1)) as usize];
+        if code & sign == 0 {
+            magnitude
+        } else {
+            -magnitude
+        }
     }
 
     fn code(&self, x: u32, scaled: f64, ties: Ties, signs: Signs) -> u32 {
@@ -170,19 +186,37 @@ impl MxRecipe {
         let numbers = Elements::of(self.element);
         let mut elements = vec![0; bytes];
         let mut writer = Writer::new(&mut elements, numbers.bits);
-        let mut scales = Vec::with_capacity(data.len() / 32);
-        for block in data.as_chunks::<32>().0 {
-            let exponent = self.scale.exponent(self.element, largest(block));
+        let mut scales = Vec::with_capacity(data.len() / MX_BLOCK);
+        for block in data.as_chunks().0 {
+            let (exponent, codes) = self.block(&numbers, block);
             scales.push((exponent + BIAS) as u8);
-            // Exact, and normal.
-            let unit = 1.0 / power_of_two(exponent.max(self.least_exponent));
-            writer.put(&block.map(|x| {
-                let scaled = bits::widen(x.to_bits() & ABS) * unit;
-                numbers.code(x.to_bits(), scaled, self.ties, self.signs)
-            }));
+            writer.put(&codes);
         }
         writer.finish();
         Blocks { scales, elements }
+    }
+
+    /// The numbers of these bytes in place of finite numbers, a whole number of blocks.
+    pub(super) fn quantize(self, data: &mut [f32]) {
+        let numbers = Elements::of(self.element);
+        for block in data.as_chunks_mut().0 {
+            let (exponent, codes) = self.block(&numbers, block);
+            let scale = power_of_two(exponent);
+            // Exact: an element has few bits, none of them below those of the smallest subnormal.
+            *block = codes.map(|code| (numbers.number(code) * scale) as f32);
+        }
+    }
+
+    /// The exponent of a block's scale, and the codes.
+    fn block(self, numbers: &Elements, block: &[f32; MX_BLOCK]) -> (i32, [u32; MX_BLOCK]) {
+        let exponent = self.scale.exponent(self.element, largest(block));
+        // Exact, and normal.
+        let unit = 1.0 / power_of_two(exponent.max(self.least_exponent));
+        let codes = block.map(|x| {
+            let scaled = bits::widen(x.to_bits() & ABS) * unit;
+            numbers.code(x.to_bits(), scaled, self.ties, self.signs)
+        });
+        (exponent, codes)
     }
 }
 
@@ -209,14 +243,18 @@ pub(super) struct Nvfp4Blocks {
 const BOTH_MAX: u32 = 2688.0_f32.to_bits();
 const ELEMENT_MAX: u32 = 6.0_f32.to_bits();
 
+/// The scale of a tensor of NVFP4.
+#[derive(Clone, Copy)]
+pub(super) struct Nvfp4Tensor {
+    /// The scale as a factor, as a pattern.
+    of_tensor: u32,
+    /// The divisor that compressed-tensors has in its place.
+    divisor: Option<u32>,
+}
+
 impl Nvfp4Recipe {
-    /// For finite numbers, a whole number of blocks, the largest of which has this pattern; `None` if the tool makes NaN of
-    /// them.
-    pub(super) fn encode(self, data: &[f32], amax: u32, bytes: usize) -> Option<Nvfp4Blocks> {
-        let (fp4, e4m3) = (
-            Elements::of(ElementFormat::FP4_E2M1),
-            Elements::of(ElementFormat::FP8_E4M3),
-        );
+    /// The scale of a tensor whose largest magnitude has this pattern; `None` if the tool makes NaN of the tensor.
+    pub(super) fn tensor(self, amax: u32) -> Option<Nvfp4Tensor> {
         let (of_tensor, divisor) = match self {
             Self::ModelOpt => (bits::quotient(amax, BOTH_MAX), None),
             Self::CompressedTensors => {
@@ -229,48 +267,92 @@ impl Nvfp4Recipe {
                 (bits::quotient(ONE, divisor), Some(divisor))
             }
         };
-        if of_tensor == 0 {
-            return None;
-        }
+        (of_tensor != 0).then_some(Nvfp4Tensor { of_tensor, divisor })
+    }
+}
+
+impl Nvfp4Tensor {
+    /// For finite numbers, a whole number of blocks.
+    pub(super) fn encode(self, data: &[f32], bytes: usize) -> Nvfp4Blocks {
+        let numbers = Nvfp4Numbers::new();
         let mut elements = vec![0; bytes];
-        let mut writer = Writer::new(&mut elements, fp4.bits);
-        let mut scales = Vec::with_capacity(data.len() / BlockFormat::NVFP4.block_size);
-        for block in data.as_chunks::<{ BlockFormat::NVFP4.block_size }>().0 {
-            let amax = largest(block);
-            let code = match divisor {
-                Some(divisor) => {
-                    let scale = bits::product(divisor, bits::quotient(amax, ELEMENT_MAX));
-                    match e4m3.magnitude(bits::widen(scale), Ties::Even) {
-                        // 2^−3.
-                        0 => 0x20,
-                        code => code,
-                    }
-                }
-                None => {
-                    let scale = bits::quotient(amax, bits::product(ELEMENT_MAX, of_tensor));
-                    let scale = if scale == 0 { ONE } else { scale };
-                    // From 2^−9 on.
-                    e4m3.magnitude(bits::widen(scale), Ties::Even).max(1)
-                }
-            };
-            scales.push(code as u8);
-            let scale = ElementFormat::FP8_E4M3.decode(code).to_bits();
-            let unit = match divisor {
-                Some(divisor) => bits::quotient(scale, divisor),
-                None => bits::product(scale, of_tensor),
-            };
-            writer.put(&block.map(|x| {
-                let quotient = bits::quotient(x.to_bits() & ABS, unit);
-                let scaled = bits::widen(quotient.min(bits::INFINITY - 1));
-                fp4.code(x.to_bits(), scaled, Ties::Even, Signs::OfNumbers)
-            }));
+        let mut writer = Writer::new(&mut elements, numbers.fp4.bits);
+        let mut scales = Vec::with_capacity(data.len() / NVFP4_BLOCK);
+        for block in data.as_chunks().0 {
+            let (scale, _, codes) = self.block(&numbers, block);
+            scales.push(scale as u8);
+            writer.put(&codes);
         }
         writer.finish();
-        Some(Nvfp4Blocks {
+        Nvfp4Blocks {
             scales,
             elements,
-            tensor_scale: f32::from_bits(of_tensor),
-            divisor: divisor.map(f32::from_bits),
-        })
+            tensor_scale: f32::from_bits(self.of_tensor),
+            divisor: self.divisor.map(f32::from_bits),
+        }
+    }
+
+    /// The numbers of these bytes in place of finite numbers, a whole number of blocks.
+    pub(super) fn quantize(self, data: &mut [f32]) {
+        let numbers = Nvfp4Numbers::new();
+        for block in data.as_chunks_mut().0 {
+            let (_, unit, codes) = self.block(&numbers, block);
+            *block = codes.map(|code| {
+                let number = (numbers.fp4.number(code) as f32).to_bits();
+                f32::from_bits(number & !ABS | bits::product(number & ABS, unit))
+            });
+        }
+    }
+
+    /// The code of a block's scale, the scale with the tensor's, and the codes.
+    fn block(
+        self,
+        numbers: &Nvfp4Numbers,
+        block: &[f32; NVFP4_BLOCK],
+    ) -> (u32, u32, [u32; NVFP4_BLOCK]) {
+        let Nvfp4Numbers { fp4, e4m3 } = numbers;
+        let amax = largest(block);
+        let code = match self.divisor {
+            Some(divisor) => {
+                let scale = bits::product(divisor, bits::quotient(amax, ELEMENT_MAX));
+                match e4m3.magnitude(bits::widen(scale), Ties::Even) {
+                    // 2^−3.
+                    0 => 0x20,
+                    code => code,
+                }
+            }
+            None => {
+                let scale = bits::quotient(amax, bits::product(ELEMENT_MAX, self.of_tensor));
+                let scale = if scale == 0 { ONE } else { scale };
+                // From 2^−9 on.
+                e4m3.magnitude(bits::widen(scale), Ties::Even).max(1)
+            }
+        };
+        let scale = (e4m3.number(code) as f32).to_bits();
+        let unit = match self.divisor {
+            Some(divisor) => bits::quotient(scale, divisor),
+            None => bits::product(scale, self.of_tensor),
+        };
+        let codes = block.map(|x| {
+            let quotient = bits::quotient(x.to_bits() & ABS, unit);
+            let scaled = bits::widen(quotient.min(bits::INFINITY - 1));
+            fp4.code(x.to_bits(), scaled, Ties::Even, Signs::OfNumbers)
+        });
+        (code, unit, codes)
+    }
+}
+
+/// The numbers of elements and scales.
+struct Nvfp4Numbers {
+    fp4: Elements,
+    e4m3: Elements,
+}
+
+impl Nvfp4Numbers {
+    fn new() -> Self {
+        Self {
+            fp4: Elements::of(ElementFormat::FP4_E2M1),
+            e4m3: Elements::of(ElementFormat::FP8_E4M3),
+        }
     }
 }
