@@ -10,8 +10,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 
 use super::numbers::float::Float32;
-use super::product;
 use crate::{Convolution, ConvolutionProduct};
+use microscaling_product::are_products_reproducible;
 
 /// Significant bits of a tensor-float-32 number.
 const TENSOR_FLOAT_BITS: u32 = 11;

@@ -1,7 +1,8 @@
 //! The kernels of backends whose tensors are slices of this process's memory: in place on the tensor's own buffer.
 
 use microscaling::{
-    BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics,
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
+    Statistics,
 };
 
 use super::memory::{self, InMemory};
@@ -132,6 +133,22 @@ fn place_of(axis: usize, order: &[usize]) -> usize {
     place.expect("axis is one of the tensor's")
 }
 
+/// The tensor in the basis of a transform along an axis, or in its own again.
+fn hadamard<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    (transform, signs): (RandomHadamard, Signs),
+    inverse: bool,
+) -> T {
+    tensor.change_where_it_lies(|data, shape, order| {
+        let axis = place_of(axis, order);
+        match inverse {
+            true => invert_dense(data, shape, axis, transform, signs),
+            false => transform_dense(data, shape, axis, transform, signs),
+        }
+    })
+}
+
 /// The results of an op.
 pub(crate) fn run<T: InMemory>(
     op: KernelOp,
@@ -173,13 +190,7 @@ pub(crate) fn run<T: InMemory>(
             transform,
             signs,
             inverse,
-        } => first.change_where_it_lies(|data, shape, order| {
-            let axis = place_of(axis, order);
-            match inverse {
-                true => invert_dense(data, shape, axis, transform, signs),
-                false => transform_dense(data, shape, axis, transform, signs),
-            }
-        }),
+        } => hadamard(first, axis, (transform, signs), inverse),
         KernelOp::MaskClipped { axis, format } => mask_clipped(first, given(second), axis, format),
         KernelOp::Round {
             format,

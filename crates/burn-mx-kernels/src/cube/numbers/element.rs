@@ -15,7 +15,9 @@ pub(in crate::cube) fn element_code(
 ) -> u32 {
     intrinsic!(|scope| written(scope, || {
         let (x, exponent) = (KernelValue::of(x), KernelValue::of(exponent));
-        ElementCodes::of_element(element).code(x, exponent).variable()
+        ElementCodes::of_element(element)
+            .code(x, exponent)
+            .variable()
     }))
 }
 
@@ -29,6 +31,8 @@ pub(in crate::cube) fn element_value(
 ) -> u32 {
     intrinsic!(|scope| written(scope, || {
         let (code, exponent) = (KernelValue::of(code), KernelValue::of(exponent));
-        ElementCodes::of_element(element).value(code, exponent).variable()
+        ElementCodes::of_element(element)
+            .value(code, exponent)
+            .variable()
     }))
 }

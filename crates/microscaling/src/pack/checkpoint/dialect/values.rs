@@ -53,15 +53,15 @@ impl Dialect {
         let inner: usize = shape[axis + 1..].iter().product();
         let length = shape[axis];
         if inner == 1 && length.is_multiple_of(recipe.block()) {
-            share_all(Blocks { data, recipe }, &Blocks::quantize);
+            share_all(WholeBlocks { data, recipe }, &WholeBlocks::quantize);
             return Ok(());
         }
-        let mut lines = Lines::of(data, length, inner, recipe.block());
-        let blocks = Blocks {
+        let mut lines = PaddedLines::of(data, length, inner, recipe.block());
+        let blocks = WholeBlocks {
             data: &mut lines.padded,
             recipe,
         };
-        share_all(blocks, &Blocks::quantize);
+        share_all(blocks, &WholeBlocks::quantize);
         lines.write(data);
         Ok(())
     }
@@ -85,12 +85,12 @@ impl Recipe {
 }
 
 /// A whole number of blocks, one after another.
-struct Blocks<'a> {
+struct WholeBlocks<'a> {
     data: &'a mut [f32],
     recipe: Recipe,
 }
 
-impl Divide for Blocks<'_> {
+impl Divide for WholeBlocks<'_> {
     fn elements(&self) -> usize {
         self.data.len()
     }
@@ -102,11 +102,11 @@ impl Divide for Blocks<'_> {
             return Err(Self { data, recipe });
         }
         let (first, second) = data.split_at_mut(blocks / 2 * recipe.block());
-        Ok([first, second].map(|data| Blocks { data, recipe }))
+        Ok([first, second].map(|data| WholeBlocks { data, recipe }))
     }
 }
 
-impl Blocks<'_> {
+impl WholeBlocks<'_> {
     fn quantize(self) {
         let Self { data, recipe } = self;
         for block in data.chunks_mut(recipe.block()) {
@@ -120,7 +120,7 @@ impl Blocks<'_> {
 }
 
 /// The lines of a tensor along an axis, one after another, each padded with zeros to whole blocks.
-struct Lines {
+struct PaddedLines {
     padded: Vec<f32>,
     length: usize,
     inner: usize,
@@ -128,7 +128,7 @@ struct Lines {
     stride: usize,
 }
 
-impl Lines {
+impl PaddedLines {
     fn of(data: &[f32], length: usize, inner: usize, block: usize) -> Self {
         let stride = length.next_multiple_of(block);
         let lines = data.len().checked_div(length).unwrap_or(0);
