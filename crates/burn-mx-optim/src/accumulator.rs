@@ -37,13 +37,13 @@ pub struct GradientAccumulator<B: AutodiffBackend, M> {
     states: ResolvedStates,
     /// Sums without a format.
     plain: GradientsParams,
-    packed: HashMap<ParamId, Sum<B>>,
+    packed: HashMap<ParamId, PackedSum<B>>,
     passes: u64,
     module: PhantomData<M>,
 }
 
 /// A packed sum, and where the gradients were.
-struct Sum<B: AutodiffBackend> {
+struct PackedSum<B: AutodiffBackend> {
     state: PackedState,
     device: B::Device,
     dtype: DType,
@@ -53,7 +53,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> GradientAccumulator<B, M> {
     /// An accumulator without gradients.
     ///
     /// # Errors
-    /// Those of [`OptimizerStates::check`].
+    /// The errors of [`OptimizerStates::check`].
     pub fn new(states: &OptimizerStates) -> Result<Self, StatesError> {
         Ok(Self {
             states: states.resolve()?,
@@ -100,7 +100,7 @@ impl<B: AutodiffBackend, M> ModuleVisitor<B> for Adding<'_, B, M> {
             return;
         };
         let before = match sums.packed.remove(&param.id) {
-            Some(Sum {
+            Some(PackedSum {
                 state,
                 device,
                 dtype,
@@ -121,7 +121,7 @@ impl<B: AutodiffBackend, M> ModuleVisitor<B> for Adding<'_, B, M> {
                 let (device, dtype) = (sum.device(), sum.dtype());
                 sums.packed.insert(
                     param.id,
-                    Sum {
+                    PackedSum {
                         state,
                         device,
                         dtype,
@@ -135,7 +135,7 @@ impl<B: AutodiffBackend, M> ModuleVisitor<B> for Adding<'_, B, M> {
 
 struct Taking<'a, B: AutodiffBackend> {
     gradients: GradientsParams,
-    packed: &'a mut HashMap<ParamId, Sum<B>>,
+    packed: &'a mut HashMap<ParamId, PackedSum<B>>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Taking<'_, B> {

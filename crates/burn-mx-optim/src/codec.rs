@@ -13,7 +13,7 @@ use crate::StateFormat;
 
 /// A tensor as scales and codes, in any [`StateFormat`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Parts", into = "Parts")]
+#[serde(try_from = "RecordedState", into = "RecordedState")]
 pub struct PackedState {
     format: StateFormat,
     shape: Vec<usize>,
@@ -24,7 +24,7 @@ pub struct PackedState {
 
 /// The bytes of a tensor in a format.
 #[derive(Default)]
-struct Bytes {
+struct CodedTensor {
     tensor_scale: Option<f32>,
     scales: Vec<u8>,
     elements: Vec<u8>,
@@ -38,7 +38,7 @@ impl PackedState {
     /// numbers of their own.
     ///
     /// # Errors
-    /// Those of [`Packed::encode`]: a NaN or Inf in block floating point, MS-EDEN with stochastic rounding.
+    /// The errors of [`Packed::encode`]: a NaN or Inf in block floating point, MS-EDEN with stochastic rounding.
     ///
     /// # Panics
     /// If the data are not as many numbers as the shape has.
@@ -56,7 +56,7 @@ impl PackedState {
                 let block = format.as_block().expect("a block format");
                 let (shape, axis) = layout(format, shape);
                 let parts = Packed::encode(block, data, &shape, axis, rounder)?.into_parts();
-                Bytes {
+                CodedTensor {
                     tensor_scale: parts.tensor_scale,
                     scales: parts.scales,
                     elements: parts.elements,
@@ -121,7 +121,7 @@ impl PackedState {
         &self.shape
     }
 
-    /// Bytes of the scales and codes.
+    /// CodedTensor of the scales and codes.
     pub fn bytes(&self) -> usize {
         let of_tensor = self.tensor_scale.map_or(0, |_| size_of::<f32>());
         self.scales.len() + self.elements.len() + of_tensor
@@ -178,7 +178,7 @@ fn largest(numbers: impl Iterator<Item = f32>) -> f32 {
 
 /// As a record has the tensor.
 #[derive(Clone, Serialize, Deserialize)]
-struct Parts {
+struct RecordedState {
     format: String,
     shape: Vec<usize>,
     tensor_scale: Option<f32>,
@@ -186,7 +186,7 @@ struct Parts {
     elements: Vec<u8>,
 }
 
-impl From<PackedState> for Parts {
+impl From<PackedState> for RecordedState {
     fn from(state: PackedState) -> Self {
         Self {
             format: state.format.to_string(),
@@ -198,10 +198,10 @@ impl From<PackedState> for Parts {
     }
 }
 
-impl TryFrom<Parts> for PackedState {
+impl TryFrom<RecordedState> for PackedState {
     type Error = String;
 
-    fn try_from(parts: Parts) -> Result<Self, String> {
+    fn try_from(parts: RecordedState) -> Result<Self, String> {
         let wrong = |allowed| format!("`format` is {}; allowed: {allowed}", parts.format);
         let state = Self {
             format: parts.format.parse().map_err(wrong)?,

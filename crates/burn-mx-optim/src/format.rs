@@ -80,13 +80,17 @@ impl StateFormat {
     /// Whether every number of the format is 0 or positive.
     pub fn is_unsigned(self) -> bool {
         match self {
-            Self::Elementwise(_) | Self::Block(_) | Self::Coat { .. } => false,
+            Self::Elementwise(_) | Self::Coat { .. } => false,
+            Self::Block(format) => {
+                let tables = format.element.table_numbers();
+                format.element.is_table() && tables.iter().flatten().all(|number| *number >= 0.0)
+            }
             Self::Map { map, .. } => map.numbers().iter().all(|number| *number >= 0.0),
             Self::RankOne { .. } | Self::Logarithmic { .. } => true,
         }
     }
 
-    /// Whether numbers are those of a table, a logarithm or a power rather than floats or integers.
+    /// Whether numbers come from a table, a logarithm or a power rather than floats or integers.
     pub(crate) fn is_table(self) -> bool {
         match self {
             Self::Elementwise(_) => false,
@@ -150,7 +154,7 @@ impl fmt::Display for StateFormat {
     }
 }
 
-/// What a text may be.
+/// The texts of formats.
 fn allowed() -> String {
     let names: Vec<_> = NAMED.iter().map(|(name, _)| *name).collect();
     format!(
@@ -161,7 +165,7 @@ fn allowed() -> String {
 }
 
 impl FromStr for StateFormat {
-    /// What is allowed in place of the text.
+    /// The allowed texts.
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -51,7 +51,7 @@ impl<O> PackedStates<O> {
     /// The optimizer with states in formats.
     ///
     /// # Errors
-    /// Those of [`OptimizerStates::check`], or a field that has no effect on the optimizer.
+    /// The errors of [`OptimizerStates::check`], or a field that has no effect on the optimizer.
     pub fn new<B: Backend>(optimizer: O, states: &OptimizerStates) -> Result<Self, StatesError>
     where
         O: OpenState<B>,
@@ -135,7 +135,7 @@ impl<B: Backend, O: OpenState<B>> SimpleOptimizer<B> for PackedStates<O> {
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &B::Device) -> Self::State<D> {
-        state.to_device(device)
+        state.moved(device)
     }
 }
 
@@ -162,7 +162,7 @@ where
 /// [`OptimizerStates::default`] every bit is as with the config's `init`.
 ///
 /// # Errors
-/// Those of [`PackedStates::new`].
+/// The errors of [`PackedStates::new`].
 impl OptimizerStates {
     /// Adam.
     pub fn adam<B: AutodiffBackend, M: AutodiffModule<B>>(

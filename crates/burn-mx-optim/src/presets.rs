@@ -37,7 +37,7 @@ impl OptimizerStates {
     /// | `coat` (arXiv 2410.19313) | `coat` | `coat` | |
     /// | `deepseek_v3` (arXiv 2412.19437) | `bfloat16` | `bfloat16` | the report does not say the rounding; to nearest is our choice |
     /// | `ms_amp_o2` (code of Azure/MS-AMP) | E4M3, a power of two per tensor | float16 with such a scale | the rounding is our choice |
-    /// | `ms_amp_o3` | as O2 | as O2 | weights in float16 with such a scale |
+    /// | `ms_amp_o3` | as O2 | as O2 | weights in float16 with such a scale; FP8 in products is for the model's specs |
     /// | `adam4` (arXiv 2309.01507) | `dynamic4` | `linear4` | tensors of up to 4,096 elements stay float32 |
     /// | `adam4_zero` | `dynamic4` | `linear4_zero` | as above: what the paper warns of |
     /// | `solo` (arXiv 2505.00347) | `dynamic4` | `logarithmic2`, stochastic | as above |

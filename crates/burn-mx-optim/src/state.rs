@@ -1,4 +1,4 @@
-//! What an optimizer keeps of a parameter.
+//! The state of a parameter.
 
 use burn_core as burn;
 use burn_core::{
@@ -15,7 +15,7 @@ use crate::{
 /// A kept tensor.
 #[derive(Debug, Clone)]
 pub enum StateTensor<B: Backend, const D: usize> {
-    /// As it is.
+    /// Unchanged.
     Float(Tensor<B, D>),
     /// In a format.
     Packed(PackedState),
@@ -25,7 +25,7 @@ pub enum StateTensor<B: Backend, const D: usize> {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub enum StateTensorItem<B: Backend, const D: usize, S: PrecisionSettings> {
-    /// As it is.
+    /// Unchanged.
     Float(<Tensor<B, D> as Record<B>>::Item<S>),
     /// In a format.
     Packed(PackedState),
@@ -80,7 +80,7 @@ impl<B: Backend, const D: usize> StateTensor<B, D> {
         }
     }
 
-    /// The tensor on this device. The type is that of a packed tensor.
+    /// The tensor. A packed tensor is decoded to this device and this float type.
     pub(crate) fn open(self, device: &B::Device, dtype: DType) -> Tensor<B, D> {
         match self {
             Self::Float(tensor) => tensor,
@@ -88,7 +88,7 @@ impl<B: Backend, const D: usize> StateTensor<B, D> {
         }
     }
 
-    pub(crate) fn to_device(self, device: &B::Device) -> Self {
+    pub(crate) fn moved(self, device: &B::Device) -> Self {
         match self {
             Self::Float(tensor) => Self::Float(tensor.to_device(device)),
             packed @ Self::Packed(_) => packed,
@@ -143,7 +143,7 @@ pub struct ParameterState<B: Backend, const D: usize> {
     pub second_moment: Option<StateTensor<B, D>>,
     /// AMSGrad's largest second moment.
     pub largest_second_moment: Option<StateTensor<B, D>>,
-    /// What rounding the weights lost.
+    /// The part of the weights that rounding lost.
     pub compensation: Option<StateTensor<B, D>>,
 }
 
@@ -163,8 +163,8 @@ impl<B: Backend, const D: usize> ParameterState<B, D> {
         each.fold(StateBytes::default(), |sum, bytes| sum + bytes)
     }
 
-    pub(crate) fn to_device(self, device: &B::Device) -> Self {
-        let moved = |tensor: Option<StateTensor<B, D>>| tensor.map(|kept| kept.to_device(device));
+    pub(crate) fn moved(self, device: &B::Device) -> Self {
+        let moved = |tensor: Option<StateTensor<B, D>>| tensor.map(|kept| kept.moved(device));
         Self {
             first_moment: moved(self.first_moment),
             second_moment: moved(self.second_moment),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PackedState, StateFormat, StatesError};
 
-/// A format for each tensor that an optimizer keeps, as the text of a [`StateFormat`]. `None` and `float32` keep a tensor as it is.
+/// A format for each tensor that an optimizer keeps, as the text of a [`StateFormat`]. `None` and `float32` leave a tensor unchanged.
 ///
 /// ```
 /// # use burn_mx_optim::OptimizerStates;
@@ -130,7 +130,7 @@ impl ResolvedStates {
     }
 }
 
-/// What a field allows.
+/// The formats that a field allows.
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Signed,
@@ -191,9 +191,13 @@ impl OptimizerStates {
     /// Checks all fields, as every function that takes them does before the first step.
     ///
     /// # Errors
-    /// The first field that cannot be used: a text that is no format; numbers without a sign for anything but second moments; a table for
-    /// `master`; a format with 5 exponent bits and no scale for gradients; `kahan` without an elementwise `master`; a rounding that the format
-    /// does not have.
+    /// The first field that cannot be used:
+    /// * a text without a format of this name;
+    /// * numbers without a sign, in any field but `second_moment`;
+    /// * a table for `master`;
+    /// * a float with 5 exponent bits, without a scale, for `gradient_accumulation`;
+    /// * `kahan` without an elementwise `master`;
+    /// * a rounding that the format does not have.
     pub fn check(&self) -> Result<(), StatesError> {
         self.resolve().map(|_| ())
     }

@@ -3,7 +3,7 @@
 
 use microscaling::{PackError, Packed, PackedView, Rounder};
 
-use super::{Bytes, get, largest, put};
+use super::{CodedTensor, get, largest, put};
 use crate::StateFormat;
 
 /// Ratio of E4M3's largest number to half of its smallest, as COAT's code has it.
@@ -40,7 +40,7 @@ pub(super) fn encode(
     data: &[f32],
     block_size: usize,
     rounder: Rounder,
-) -> Result<Bytes, PackError> {
+) -> Result<CodedTensor, PackError> {
     let mut expanded = Vec::with_capacity(data.len());
     let mut expansions = Vec::new();
     for block in data.chunks(block_size) {
@@ -58,7 +58,7 @@ pub(super) fn encode(
     let parts = Packed::encode(block, &expanded, &[data.len()], 0, rounder)?.into_parts();
     let mut scales = parts.scales;
     scales.append(&mut expansions);
-    Ok(Bytes {
+    Ok(CodedTensor {
         tensor_scale: None,
         scales,
         elements: parts.elements,

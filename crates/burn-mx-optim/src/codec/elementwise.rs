@@ -3,14 +3,14 @@
 use half::f16;
 use microscaling::{FloatFormat, Rounder};
 
-use super::Bytes;
+use super::CodedTensor;
 
-/// Bytes of a number.
+/// CodedTensor of a number.
 pub(super) fn width(format: FloatFormat) -> usize {
     (format.bits() as usize).div_ceil(8)
 }
 
-pub(super) fn encode(format: FloatFormat, data: &[f32], rounder: Rounder) -> Bytes {
+pub(super) fn encode(format: FloatFormat, data: &[f32], rounder: Rounder) -> CodedTensor {
     let mut rounded = data.to_vec();
     format.round_slice(&mut rounded, rounder);
     let shift = 16 - format.bits();
@@ -25,9 +25,9 @@ pub(super) fn encode(format: FloatFormat, data: &[f32], rounder: Rounder) -> Byt
         1 => codes.map(|code| code as u8).collect(),
         _ => codes.flat_map(u16::to_le_bytes).collect(),
     };
-    Bytes {
+    CodedTensor {
         elements,
-        ..Bytes::default()
+        ..CodedTensor::default()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use microscaling::Rounder;
 
-use super::{Bytes, fractions, get, largest, put};
+use super::{CodedTensor, fractions, get, largest, put};
 
 /// The largest code.
 const LAST: f64 = 3.0;
@@ -12,7 +12,7 @@ const QUANTILE: f64 = 0.1;
 /// The least scale, as in SOLO's code.
 const LEAST: f32 = 1e-12;
 
-/// The quantile, on the straight line between the two numbers beside it.
+/// The quantile, interpolated between two numbers of the block.
 fn quantile(block: &[f32]) -> f64 {
     let mut sorted = block.to_vec();
     sorted.sort_by(f32::total_cmp);
@@ -22,10 +22,10 @@ fn quantile(block: &[f32]) -> f64 {
     low + (place - below as f64) * (high - low)
 }
 
-pub(super) fn encode(data: &[f32], block_size: usize, rounder: Rounder) -> Bytes {
-    let mut bytes = Bytes {
+pub(super) fn encode(data: &[f32], block_size: usize, rounder: Rounder) -> CodedTensor {
+    let mut bytes = CodedTensor {
         elements: vec![0; data.len().div_ceil(4)],
-        ..Bytes::default()
+        ..CodedTensor::default()
     };
     let draws = fractions(rounder);
     for (number, block) in data.chunks(block_size).enumerate() {

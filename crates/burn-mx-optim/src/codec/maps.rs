@@ -45,8 +45,8 @@ impl Map {
     }
 }
 
-/// `create_dynamic_map` of bitsandbytes: for i = 0 … 6 the midpoints of 2^i equal parts of [0.1, 1] (2^(i + 1) of them if unsigned), times
-/// 10^(i − 6); their negatives if signed; 0 and 1.
+/// `create_dynamic_map` of bitsandbytes. For i = 0 … 6, the midpoints of 2^i equal parts of [0.1, 1] (2^(i + 1) parts if unsigned), times
+/// 10^(i − 6). A signed table has their negatives, too. Every table has 0 and 1.
 fn dynamic(is_signed: bool) -> Vec<f32> {
     let mut numbers = vec![0.0, 1.0];
     for i in 0..7 {

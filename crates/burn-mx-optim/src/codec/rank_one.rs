@@ -3,7 +3,7 @@
 
 use microscaling::Rounder;
 
-use super::{Bytes, fractions, get, largest, put};
+use super::{CodedTensor, fractions, get, largest, put};
 
 /// Number of scales.
 pub(super) fn scales(&[rows, columns]: &[usize; 2], block_size: usize) -> usize {
@@ -33,11 +33,11 @@ pub(super) fn encode(
     shape: &[usize; 2],
     block_size: usize,
     rounder: Rounder,
-) -> Bytes {
+) -> CodedTensor {
     let &[rows, columns] = shape;
-    let mut bytes = Bytes {
+    let mut bytes = CodedTensor {
         elements: vec![0; data.len().div_ceil(2)],
-        ..Bytes::default()
+        ..CodedTensor::default()
     };
     let block = if rows == 1 {
         block_size

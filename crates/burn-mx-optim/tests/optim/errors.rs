@@ -51,7 +51,8 @@ fn wrong_fields_are_named() {
         },
         "`second_moment` is dynamic8(block_size=-256); allowed: dynamic8, or dynamic8(block_size=N)",
     );
-    for unsigned in ["linear4", "dynamic8_unsigned", "logarithmic2"] {
+    let table = "block(element=table(0 0.25 1),scale=float32)";
+    for unsigned in ["linear4", "dynamic8_unsigned", "logarithmic2", table] {
         refused(
             OptimizerStates {
                 first_moment: some(unsigned),

@@ -6,6 +6,7 @@ mod equal;
 mod errors;
 mod master;
 mod resume;
+mod strangers;
 
 use burn_autodiff::Autodiff;
 use burn_core as burn;
