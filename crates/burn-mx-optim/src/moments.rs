@@ -36,16 +36,25 @@ pub(crate) fn refuse(
     fields: &[(&'static str, &Option<String>)],
     optimizer: &str,
 ) -> Result<(), StatesError> {
-    match fields
-        .iter()
-        .find_map(|(field, text)| Some((*field, text.as_ref()?)))
-    {
-        Some((field, text)) => Err(StatesError::new(
-            field,
-            text,
-            format!("none: {optimizer} has no such tensor"),
-        )),
-        None => Ok(()),
+    for (field, text) in fields {
+        if let Some(text) = text {
+            let allowed = format!("none: {optimizer} has no such tensor");
+            return Err(StatesError::new(field, text, allowed));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses Muon's fields.
+pub(crate) fn refuse_muons(states: &OptimizerStates, optimizer: &str) -> Result<(), StatesError> {
+    refuse(&[("newton_schulz", &states.newton_schulz)], optimizer)?;
+    match states.newton_schulz_further.as_slice() {
+        [] => Ok(()),
+        further => {
+            let allowed = format!("none: {optimizer} has no such iteration");
+            let value = format!("{further:?}");
+            Err(StatesError::new("newton_schulz_further", value, allowed))
+        }
     }
 }
 
@@ -83,7 +92,7 @@ impl<B: Backend> OpenState<B> for Adam {
     }
 
     fn check(states: &OptimizerStates) -> Result<(), StatesError> {
-        refuse(&[("newton_schulz", &states.newton_schulz)], "Adam")
+        refuse_muons(states, "Adam")
     }
 }
 
@@ -97,6 +106,6 @@ impl<B: Backend> OpenState<B> for AdamW {
     }
 
     fn check(states: &OptimizerStates) -> Result<(), StatesError> {
-        refuse(&[("newton_schulz", &states.newton_schulz)], "AdamW")
+        refuse_muons(states, "AdamW")
     }
 }

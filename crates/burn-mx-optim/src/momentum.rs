@@ -12,7 +12,10 @@ use burn_optim::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Moments, OpenState, OptimizerStates, StatesError, moments::refuse};
+use crate::{
+    Moments, OpenState, OptimizerStates, StatesError,
+    moments::{refuse, refuse_muons},
+};
 
 /// The fields of a config of Burn, which are private, by way of its text.
 pub(crate) fn fields<T: DeserializeOwned>(config: &impl Serialize) -> T {
@@ -134,10 +137,7 @@ impl<B: Backend> OpenState<B> for Sgd {
     }
 
     fn check(states: &OptimizerStates) -> Result<(), StatesError> {
-        let fields = [
-            ("second_moment", &states.second_moment),
-            ("newton_schulz", &states.newton_schulz),
-        ];
-        refuse(&fields, "SGD")
+        refuse_muons(states, "SGD")?;
+        refuse(&[("second_moment", &states.second_moment)], "SGD")
     }
 }

@@ -32,14 +32,16 @@ struct MuonFields {
 pub struct Muon {
     config: MuonFields,
     operands: Option<Kept>,
+    further: Vec<[f32; 3]>,
 }
 
 impl Muon {
     /// The optimizer of Burn's config.
-    pub(crate) fn new(config: &MuonConfig, operands: Option<Kept>) -> Self {
+    pub(crate) fn new(config: &MuonConfig, operands: Option<Kept>, further: &[[f32; 3]]) -> Self {
         Self {
             config: fields(config),
             operands,
+            further: further.to_vec(),
         }
     }
 
@@ -63,8 +65,9 @@ impl Muon {
         };
         let norm = x.clone().powf_scalar(2.0).sum().sqrt();
         x = x.div(norm.clamp_min(self.config.epsilon).unsqueeze());
-        let (a, b, c) = self.config.ns_coefficients;
-        for _ in 0..self.config.ns_steps {
+        let first = core::iter::repeat_n(self.config.ns_coefficients, self.config.ns_steps);
+        let further = self.further.iter().map(|[a, b, c]| (*a, *b, *c));
+        for (a, b, c) in first.chain(further) {
             let left = self.operand(x.clone());
             let squared = left.clone().matmul(left.clone().swap_dims(D - 2, D - 1));
             let factor = self.operand(squared.clone());

@@ -200,7 +200,11 @@ impl OptimizerStates {
         &self,
         config: &MuonConfig,
     ) -> Result<PackedAdaptor<Muon, M, B>, StatesError> {
-        let optimizer = Muon::new(config, self.resolve()?.newton_schulz);
+        let optimizer = Muon::new(
+            config,
+            self.resolve()?.newton_schulz,
+            &self.newton_schulz_further,
+        );
         adaptor(optimizer, &config.init::<B, M>(), self)
     }
 }

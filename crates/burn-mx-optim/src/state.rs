@@ -115,7 +115,7 @@ impl<B: Backend, const D: usize> StateTensor<B, D> {
 pub struct StateBytes {
     /// As they are kept, scales included.
     pub kept: usize,
-    /// The same tensors in float32.
+    /// The same optimizer's tensors in float32.
     pub float32: usize,
 }
 
@@ -148,18 +148,19 @@ pub struct ParameterState<B: Backend, const D: usize> {
 }
 
 impl<B: Backend, const D: usize> ParameterState<B, D> {
-    fn tensors(&self) -> impl Iterator<Item = &StateTensor<B, D>> {
+    /// Bytes of all tensors, without the two counters. An optimizer in float32 has no compensation, so `float32` leaves it out.
+    pub fn bytes(&self) -> StateBytes {
         let moments = [
             &self.first_moment,
             &self.second_moment,
             &self.largest_second_moment,
         ];
-        moments.into_iter().chain([&self.compensation]).flatten()
-    }
-
-    /// Bytes of all tensors, without the two counters.
-    pub fn bytes(&self) -> StateBytes {
-        let each = self.tensors().map(StateTensor::bytes);
+        let moments = moments.into_iter().flatten().map(StateTensor::bytes);
+        let compensation = self.compensation.iter().map(|tensor| StateBytes {
+            float32: 0,
+            ..tensor.bytes()
+        });
+        let each = moments.chain(compensation);
         each.fold(StateBytes::default(), |sum, bytes| sum + bytes)
     }
 

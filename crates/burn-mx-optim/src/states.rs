@@ -43,6 +43,9 @@ pub struct OptimizerStates {
     pub gradient_accumulation_rounding: Rounding,
     /// Both operands of each product in Muon's Newton–Schulz iteration.
     pub newton_schulz: Option<String>,
+    /// Coefficients (a, b, c) of further steps of Muon's iteration, after the steps of `MuonConfig`. DeepSeek-V4 has 8 steps of
+    /// `MuonConfig`'s coefficients, then two of (2, −1.5, 0.5).
+    pub newton_schulz_further: Vec<[f32; 3]>,
     /// Tensors with fewer elements stay float32. 4,096 unless set, as in bitsandbytes.
     pub smallest: usize,
     /// The seed of stochastic rounding. Runs with one seed are equal, also if a run is resumed from a record.
@@ -63,6 +66,7 @@ impl Default for OptimizerStates {
             gradient_accumulation: None,
             gradient_accumulation_rounding: even,
             newton_schulz: None,
+            newton_schulz_further: Vec::new(),
             smallest: 4096,
             seed: 0,
         }
@@ -220,6 +224,11 @@ impl OptimizerStates {
                 let value = value(&format!("{}, {}", kept.format, kept.rounding));
                 return Err(StatesError::new("kahan", value, allowed));
             }
+        }
+        let mut coefficients = self.newton_schulz_further.iter().flatten();
+        if let Some(number) = coefficients.find(|number| !number.is_finite()) {
+            let allowed = "finite numbers";
+            return Err(StatesError::new("newton_schulz_further", number, allowed));
         }
         Ok(ResolvedStates {
             first_moment: parse(

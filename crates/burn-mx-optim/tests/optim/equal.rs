@@ -121,6 +121,8 @@ fn formats_change_the_bits_and_the_memory() {
         // A byte each, and a float32 for each 256.
         ("bitsandbytes", 2 * (packed + 4 * (20 + 20 + 18)) + 8 * 432),
         ("deepseek_v3", float32 / 2),
+        // A third bfloat16 number.
+        ("bfloat16_kahan", float32 / 4 * 3),
         ("mxfp8_e4m3", 2 * (packed + 157 + 158 + 139) + 8 * 432),
         // Two scales of the rows and columns of matrices, [3·40, 37] for the volume.
         (

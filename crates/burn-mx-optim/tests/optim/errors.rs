@@ -141,6 +141,16 @@ fn a_field_without_an_effect_is_refused() {
         .adamw::<B, Net<B>>(&AdamWConfig::new())
         .map(|_| ());
     assert_eq!(adamw.map_err(field), Err("newton_schulz"));
+    let further = |number| OptimizerStates {
+        newton_schulz_further: vec![[2.0, number, 0.5]],
+        ..OptimizerStates::default()
+    };
+    let adamw = further(-1.5)
+        .adamw::<B, Net<B>>(&AdamWConfig::new())
+        .map(|_| ());
+    assert_eq!(adamw.map_err(field), Err("newton_schulz_further"));
+    assert!(further(-1.5).muon::<B, Net<B>>(&MuonConfig::new()).is_ok());
+    assert!(further(f32::NAN).check().is_err());
 }
 
 #[test]
