@@ -83,6 +83,12 @@ fn wrong_fields_are_named() {
             ),
         );
     }
+}
+
+#[test]
+fn roundings_that_a_format_does_not_have_are_named() {
+    let default = OptimizerStates::default;
+    let some = |text: &str| Some(text.to_owned());
     refused(
         OptimizerStates {
             second_moment: some("linear4"),
