@@ -17,8 +17,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CRATES = "microscaling microscaling-c microscaling-product microscaling-vectors burn-mx-cost burn-mx-files burn-mx-kernels burn-mx-core burn-mx-module burn-mx-record burn-mx-onnx burn-mx-ptq burn-mx-checkpoint burn-mx".split()
-FEATURES = "burn-mx/checkpoint,burn-mx/clap,burn-mx/ptq,burn-mx/train,microscaling/safetensors"
+CRATES = "microscaling microscaling-c microscaling-product microscaling-vectors burn-mx-cost burn-mx-files burn-mx-kernels burn-mx-core burn-mx-module burn-mx-record burn-mx-onnx burn-mx-optim burn-mx-ptq burn-mx-checkpoint burn-mx".split()
+FEATURES = "burn-mx/checkpoint,burn-mx/clap,burn-mx/optim,burn-mx/ptq,burn-mx/train,microscaling/safetensors"
 # rustdoc's JSON is unstable: another version may have other fields.
 FORMAT = 57
 KINDS = {"module": "mod", "struct_field": "field", "constant": "const", "assoc_const": "const", "assoc_type": "type", "type_alias": "type"}

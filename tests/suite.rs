@@ -31,6 +31,7 @@ mod suite {
     mod digit_models;
     mod learner;
     mod multi_device;
+    mod packed_states;
     mod reuse;
     mod roles;
     mod slots;

@@ -49,7 +49,7 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 17] = [
+const PACKAGES: [&str; 18] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
@@ -59,6 +59,7 @@ const PACKAGES: [&str; 17] = [
     "burn-mx-lab",
     "burn-mx-module",
     "burn-mx-onnx",
+    "burn-mx-optim",
     "burn-mx-ptq",
     "burn-mx-record",
     "microscaling",

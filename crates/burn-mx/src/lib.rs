@@ -56,6 +56,8 @@ pub use burn_mx_core::{
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;
+#[cfg(feature = "optim")]
+pub use burn_mx_optim as optim;
 #[cfg(feature = "ptq")]
 pub use burn_mx_ptq as ptq;
 #[cfg(feature = "record")]

@@ -1,6 +1,5 @@
 //! Trains one model in several formats, from the same weights on the same batches.
 
-use core::fmt::Display;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,19 +10,24 @@ use burn::{
     backend::{Flex, flex::FlexDevice},
     grad_clipping::GradientClippingConfig,
     module::AutodiffModule,
-    optim::{AdamW, AdamWConfig, GradientsParams, Optimizer, adaptor::OptimizerAdaptor},
+    optim::{AdamW, AdamWConfig, GradientsParams, Optimizer},
     prelude::*,
     record::{BinBytesRecorder, BinFileRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx::{
-    MxAutodiff, MxBackend, MxDevice, MxSpecs, Recipe,
-    module::{MxTensorOps, label_parameters, set_exemptions, set_recipe_layers},
+    MxAutodiff, MxDevice,
+    module::label_parameters,
+    optim::{OptimizerStates, PackedAdaptor, StateBytes, state_bytes},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-use crate::{Decoder, DecoderConfig, Error, Folder, evaluate::held_out, folder, text::Tokens};
+use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
+
+mod format;
+
+pub use format::Format;
 
 type B = MxAutodiff<Flex>;
 type Device = MxDevice<FlexDevice>;
@@ -43,87 +47,6 @@ pub struct Training {
     pub seed: u64,
 }
 
-/// The format of a run.
-#[derive(Clone, Debug)]
-pub struct Format {
-    /// Its name: `fp32`, `bfloat16`, a preset of [`MxSpecs`], or the name of a recipe's file.
-    pub name: String,
-    recipe: Recipe,
-}
-
-impl Format {
-    /// The format of this name: `fp32`, `bfloat16`, a preset, or the path of a [`Recipe`] as JSON. Errors name the `option` of the
-    /// command line.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, or the file is not a recipe.
-    pub fn named(option: &'static str, name: &str) -> Result<Self, Error> {
-        let path = Path::new(name);
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-        {
-            return Self::of_file(option, path);
-        }
-        let recipe = Recipe::preset(name).map_err(|_| Error::Option {
-            option,
-            value: name.to_owned(),
-            allowed: format!(
-                "fp32, bfloat16, {}, or a recipe's file, whose name ends with .json",
-                MxSpecs::PRESETS.join(", ")
-            ),
-        })?;
-        recipe.specs.resolve()?;
-        Ok(Self {
-            name: name.to_owned(),
-            recipe,
-        })
-    }
-
-    fn of_file(option: &'static str, path: &Path) -> Result<Self, Error> {
-        let text = fs::read_to_string(path).map_err(Error::io(path))?;
-        let recipe = serde_json::from_str::<Recipe>(&text).map_err(|error| Error::Option {
-            option,
-            value: path.display().to_string(),
-            allowed: format!("a recipe as JSON: {error}"),
-        })?;
-        recipe.specs.resolve()?;
-        let name = path.file_stem().unwrap_or(path.as_os_str());
-        Ok(Self {
-            name: name.to_string_lossy().into_owned(),
-            recipe,
-        })
-    }
-
-    /// The model of a folder in this format, to predict with.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be loaded, or the recipe names a layer that the model does not have.
-    pub fn load(&self, folder: &Folder) -> Result<Decoder<MxBackend<Flex>>, Error> {
-        self.set_layers(folder.load(&self.device()?)?)
-    }
-
-    /// The decoder with the formats of the layers that the recipe exempts or names.
-    fn set_layers<B: MxTensorOps>(&self, model: Decoder<B>) -> Result<Decoder<B>, Error> {
-        let other = |error: &dyn Display| Error::Other(format!("{}: {error}", self.name));
-        let two = Tensor::zeros([1, 2], &model.devices()[0]);
-        let (model, _) = set_exemptions(model, &self.recipe, |model| model.loss(two))
-            .map_err(|error| other(&error))?;
-        set_recipe_layers(model, &self.recipe).map_err(|error| other(&error))
-    }
-
-    /// A device of this format.
-    ///
-    /// # Errors
-    ///
-    /// None after [`named`](Self::named).
-    pub fn device(&self) -> Result<Device, Error> {
-        Ok(MxDevice::new(FlexDevice, &self.recipe.specs)?)
-    }
-}
-
 /// The losses of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
@@ -133,6 +56,9 @@ pub struct Curve {
     pub validation: Vec<(usize, f32)>,
     /// Time of all steps.
     pub time: Duration,
+    /// Bytes of the optimizer's states.
+    #[serde(default)]
+    pub states: StateBytes,
 }
 
 /// The data of all runs.
@@ -203,6 +129,7 @@ impl Training {
                 let all = data.validation.windows(shape, u64::MAX, device);
                 let loss = held_out(&trainer.model.valid(), all.split(batch, 0));
                 curve.validation.push((done, loss));
+                curve.states = state_bytes(&trainer.optimizer);
                 saved.save(done, &curve, &trainer.model, trainer.optimizer.to_record())?;
                 began = Instant::now();
             }
@@ -227,12 +154,16 @@ impl Training {
 
     /// The settings that must be the same when a run is resumed.
     fn settings(&self, config: &DecoderConfig, format: &Format, data: Data<'_>) -> Value {
-        json!({
+        let mut settings = json!({
             "model": config.to_json(),
             "training": self,
             "format": format.recipe,
             "text": [data.training.len(), data.validation.len()],
-        })
+        });
+        if format.states != OptimizerStates::default() {
+            settings["optimizer_states"] = json!(format.states);
+        }
+        settings
     }
 }
 
@@ -243,7 +174,7 @@ pub struct Trainer<'a> {
     context: usize,
     device: Device,
     model: Decoder<B>,
-    optimizer: OptimizerAdaptor<AdamW, Decoder<B>, B>,
+    optimizer: PackedAdaptor<AdamW, Decoder<B>, B>,
 }
 
 impl<'a> Trainer<'a> {
@@ -264,8 +195,11 @@ impl<'a> Trainer<'a> {
             .with_beta_2(0.99)
             .with_epsilon(1e-8)
             .with_weight_decay(0.1)
-            .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)))
-            .init();
+            .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)));
+        let optimizer = format
+            .states
+            .adamw(&optimizer)
+            .map_err(|error| Error::Other(error.to_string()))?;
         Ok(Self {
             settings,
             data,

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, error::Error, fs, path::PathBuf};
 use burn::module::AutodiffModule;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use language_model::{
+    Error as Reason,
     evaluate::{Score, held_out},
     train::{Curve, Format, Training},
 };
@@ -21,6 +22,10 @@ pub(super) struct Train {
     /// Formats: fp32, bfloat16, presets such as mxfp8_e4m3, mxfp4, nvfp4, or recipes as JSON, such as `search` writes
     #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["fp32", "mxfp8_e4m3"])]
     formats: Vec<String>,
+    /// Formats of the optimizer's states, each with each of --formats: presets such as float32, bitsandbytes, coat, adam4, mxfp8_e4m3, or the
+    /// fields of `OptimizerStates` as JSON [default: float32]
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    optimizer_states: Vec<String>,
     #[command(flatten)]
     model: Model,
     /// Steps
@@ -47,13 +52,24 @@ impl Train {
         Ok(())
     }
 
+    /// Each format, with each of the states.
+    fn formats(&self) -> Result<Vec<Format>, Reason> {
+        let mut formats = Vec::new();
+        for name in &self.formats {
+            let format = Format::named("--formats", name)?;
+            if self.optimizer_states.is_empty() {
+                formats.push(format.clone());
+            }
+            for states in &self.optimizer_states {
+                formats.push(format.clone().with_states("--optimizer-states", states)?);
+            }
+        }
+        Ok(formats)
+    }
+
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.check()?;
-        let formats = self
-            .formats
-            .iter()
-            .map(|name| Format::named("--formats", name));
-        let formats = formats.collect::<Result<Vec<_>, _>>()?;
+        let formats = self.formats()?;
         let (config, corpus) = self.model.open()?;
         let data = corpus.data();
         fs::create_dir_all(&self.out)
@@ -114,6 +130,9 @@ impl Train {
             curves.push((format.name.clone(), curve));
         }
         println!("{table}");
+        if !self.optimizer_states.is_empty() {
+            println!("{}", memory(&curves));
+        }
         let named: Vec<plot::Named<'_>> = curves
             .iter()
             .map(|(name, curve)| (name.as_str(), &curve.validation[..]))
@@ -129,4 +148,21 @@ impl Train {
         );
         Ok(())
     }
+}
+
+/// The table of the optimizers' states.
+fn memory(curves: &[(String, Curve)]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN);
+    table.set_header(["format", "bytes of states", "in float32", "share"]);
+    for (name, Curve { states, .. }) in curves {
+        let share = 100.0 * states.kept as f64 / states.float32.max(1) as f64;
+        table.add_row([
+            name.clone(),
+            states.kept.to_string(),
+            states.float32.to_string(),
+            format!("{share:.1} %"),
+        ]);
+    }
+    table
 }

@@ -78,7 +78,10 @@ impl Corpus {
             validation,
             tokenizer: &self.tokenizer,
         };
-        let format = Format::named("--formats", format).unwrap();
+        // `FORMAT+STATES`
+        let (name, states) = format.split_once('+').unwrap_or((format, "float32"));
+        let format = Format::named("--formats", name).unwrap();
+        let format = format.with_states("--optimizer-states", states).unwrap();
         let (_, curve) = TRAINING
             .run(&config(), &format, data, path, report)
             .unwrap();
@@ -93,10 +96,20 @@ fn logits(model: &Decoder<B>, tokens: &Tensor<B, 2, Int>) -> Vec<f32> {
 /// A run that is stopped and goes on has the bits of one that is not, and other settings are refused.
 #[test]
 fn a_resumed_run_is_the_same() {
+    resume("mxfp8_e4m3");
+}
+
+/// Also one whose optimizer rounds its states stochastically.
+#[test]
+fn a_resumed_run_with_packed_states_is_the_same() {
+    resume("fp32+bfloat16_stochastic");
+}
+
+fn resume(name: &str) {
     let corpus = Corpus::new();
     let temporary = tempfile::tempdir().unwrap();
     let [whole, stopped] = ["whole", "stopped"].map(|name| temporary.path().join(name));
-    let curve = corpus.train("mxfp8_e4m3", &whole, |step, _| {
+    let curve = corpus.train(name, &whole, |step, _| {
         if step == 150 {
             // What a run has left that is killed here.
             fs::create_dir(&stopped).unwrap();
@@ -107,7 +120,7 @@ fn a_resumed_run_is_the_same() {
         }
     });
     let mut steps = Vec::new();
-    let resumed = corpus.train("mxfp8_e4m3", &stopped, |step, _| steps.push(step));
+    let resumed = corpus.train(name, &stopped, |step, _| steps.push(step));
     assert_eq!(steps, (101..=200).collect::<Vec<_>>());
     assert_eq!(
         (curve.training, curve.validation),

@@ -8,6 +8,7 @@
 mod broken;
 mod end_to_end;
 mod exports;
+mod optimizer_states;
 mod recipes;
 mod rotations;
 mod transformers;

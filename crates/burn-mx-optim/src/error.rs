@@ -1,0 +1,35 @@
+//! Why settings cannot be used.
+
+/// A field of [`OptimizerStates`](crate::OptimizerStates) with a value that cannot be used. Every function that takes the fields returns
+/// this error before the first step.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[error("`{field}` is {value}; allowed: {allowed}")]
+pub struct StatesError {
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The allowed values.
+    pub allowed: String,
+}
+
+impl StatesError {
+    pub(crate) fn new(
+        field: &'static str,
+        value: impl ToString,
+        allowed: impl Into<String>,
+    ) -> Self {
+        Self {
+            field,
+            value: value.to_string(),
+            allowed: allowed.into(),
+        }
+    }
+}
+
+impl core::fmt::Debug for StatesError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+
+mod accumulator;
+mod codec;
+mod error;
+mod format;
+mod moments;
+mod momentum;
+mod muon;
+mod optimizer;
+mod presets;
+mod state;
+mod states;
+
+pub use accumulator::GradientAccumulator;
+pub use codec::{PackedState, maps::Map};
+pub use error::StatesError;
+pub use format::StateFormat;
+pub use moments::{Moments, OpenState};
+pub use momentum::{Sgd, Velocity};
+pub use muon::Muon;
+pub use optimizer::{PackedAdaptor, PackedStates, state_bytes};
+pub use state::{ParameterState, StateBytes, StateTensor, StateTensorItem};
+pub use states::OptimizerStates;

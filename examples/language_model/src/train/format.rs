@@ -1,0 +1,141 @@
+//! The formats of a run: of operands, and of the optimizer's states.
+
+use core::fmt::Display;
+use std::{fs, path::Path};
+
+use burn::{
+    backend::{Flex, flex::FlexDevice},
+    optim::AdamWConfig,
+    prelude::*,
+};
+use burn_mx::{
+    MxBackend, MxDevice, MxSpecs, Recipe,
+    module::{MxTensorOps, set_exemptions, set_recipe_layers},
+    optim::OptimizerStates,
+};
+
+use super::{B, Device};
+use crate::{Decoder, Error, Folder};
+
+/// The format of a run.
+#[derive(Clone, Debug)]
+pub struct Format {
+    /// Its name: `fp32`, `bfloat16`, a preset of [`MxSpecs`], or the name of a recipe's file.
+    pub name: String,
+    pub(super) recipe: Recipe,
+    pub(super) states: OptimizerStates,
+}
+
+impl Format {
+    /// The format of this name: `fp32`, `bfloat16`, a preset, or the path of a [`Recipe`] as JSON. Errors name the `option` of the
+    /// command line.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the file is not a recipe.
+    pub fn named(option: &'static str, name: &str) -> Result<Self, Error> {
+        let path = Path::new(name);
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            return Self::of_file(option, path);
+        }
+        let recipe = Recipe::preset(name).map_err(|_| Error::Option {
+            option,
+            value: name.to_owned(),
+            allowed: format!(
+                "fp32, bfloat16, {}, or a recipe's file, whose name ends with .json",
+                MxSpecs::PRESETS.join(", ")
+            ),
+        })?;
+        recipe.specs.resolve()?;
+        Ok(Self {
+            name: name.to_owned(),
+            recipe,
+            states: OptimizerStates::default(),
+        })
+    }
+
+    fn of_file(option: &'static str, path: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(path).map_err(Error::io(path))?;
+        let recipe = serde_json::from_str::<Recipe>(&text).map_err(|error| Error::Option {
+            option,
+            value: path.display().to_string(),
+            allowed: format!("a recipe as JSON: {error}"),
+        })?;
+        recipe.specs.resolve()?;
+        let name = path.file_stem().unwrap_or(path.as_os_str());
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            recipe,
+            states: OptimizerStates::default(),
+        })
+    }
+
+    /// The same format with these states of the optimizer, by the name of a preset of [`OptimizerStates`] or the path of its fields as JSON.
+    /// The run's name ends with the name of the states, unless that is `float32`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such preset or file, or a field cannot be used.
+    pub fn with_states(mut self, option: &'static str, name: &str) -> Result<Self, Error> {
+        let path = Path::new(name);
+        let refused = |allowed: String| Error::Option {
+            option,
+            value: name.to_owned(),
+            allowed,
+        };
+        let is_file = path
+            .extension()
+            .is_some_and(|extension| extension == "json");
+        self.states = if is_file {
+            let text = fs::read_to_string(path).map_err(Error::io(path))?;
+            serde_json::from_str(&text)
+                .map_err(|error| refused(format!("fields of OptimizerStates as JSON: {error}")))?
+        } else {
+            let allowed = OptimizerStates::PRESETS.join(", ");
+            OptimizerStates::preset(name)
+                .map_err(|_| refused(format!("{allowed}, or a file whose name ends with .json")))?
+        };
+        // AdamW refuses more than the fields themselves do.
+        self.states
+            .adamw::<B, Decoder<B>>(&AdamWConfig::new())
+            .map_err(|error| refused(error.to_string()))?;
+        if name != "float32" {
+            let stem = path.file_stem().unwrap_or(path.as_os_str());
+            self.name = format!("{}-{}", self.name, stem.to_string_lossy());
+        }
+        Ok(self)
+    }
+
+    /// The model of a folder in this format, to predict with.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be loaded, or the recipe names a layer that the model does not have.
+    pub fn load(&self, folder: &Folder) -> Result<Decoder<MxBackend<Flex>>, Error> {
+        self.set_layers(folder.load(&self.device()?)?)
+    }
+
+    /// The decoder with the formats of the layers that the recipe exempts or names.
+    pub(super) fn set_layers<B: MxTensorOps>(
+        &self,
+        model: Decoder<B>,
+    ) -> Result<Decoder<B>, Error> {
+        let other = |error: &dyn Display| Error::Other(format!("{}: {error}", self.name));
+        let two = Tensor::zeros([1, 2], &model.devices()[0]);
+        let (model, _) = set_exemptions(model, &self.recipe, |model| model.loss(two))
+            .map_err(|error| other(&error))?;
+        set_recipe_layers(model, &self.recipe).map_err(|error| other(&error))
+    }
+
+    /// A device of this format.
+    ///
+    /// # Errors
+    ///
+    /// None after [`named`](Self::named).
+    pub fn device(&self) -> Result<Device, Error> {
+        Ok(MxDevice::new(FlexDevice, &self.recipe.specs)?)
+    }
+}
