@@ -26,6 +26,9 @@ use crate::{
 /// An optimizer of the type `O` that keeps its states as [`OptimizerStates`] says. A step unpacks the states, is `O`'s own step in full
 /// precision, and packs the new states. So the update of the weights uses the moments before they are rounded, as in bitsandbytes, COAT and
 /// the 4-bit optimizers.
+///
+/// # Panics
+/// A step panics if a state has a NaN or Inf and its format is block floating point, which has no code for them. Other formats keep the NaN.
 #[derive(Debug)]
 pub struct PackedStates<O> {
     optimizer: O,
