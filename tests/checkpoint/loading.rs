@@ -158,6 +158,31 @@ fn gradients_of_forward_operands_read_a_loaded_weight_as_it_is() {
     assert_same_bits(&forward, &original, "dx");
 }
 
+/// A matrix unit takes the elements and scales of the file, not those that quantizing the values would give.
+#[test]
+fn an_accumulator_takes_a_loaded_weight_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    small_codes(&path, 32, 64);
+    let output = |accumulator: Option<&str>| {
+        let specs = MxSpecs {
+            accumulator: accumulator.map(|text| text.parse().unwrap()),
+            ..mx_only(MxSpecs::nvfp4())
+        };
+        let device = mx_device(&specs);
+        let model = load_checkpoint(linear::<B>(64, 32, 156, &device), &path).unwrap();
+        values(model.forward(noise_tensor::<B, 2>([5, 64], 157, &device)))
+    };
+    let [own, exact] = [None, Some("accumulator(order=exact,terms=64)")].map(output);
+    let largest = own.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    for (i, (own, exact)) in own.iter().zip(&exact).enumerate() {
+        assert!(
+            (own - exact).abs() <= 1e-5 * largest,
+            "{i}: {own} and {exact}"
+        );
+    }
+}
+
 /// Modules of somebody else's that are called as Burn's.
 mod theirs {
     use super::*;

@@ -158,7 +158,11 @@ impl<P> WeightCache<P> {
 
     /// The same where this key would quantize the values just so.
     pub(crate) fn unpacked_by(&self, key: CopyKey) -> Option<&Arc<Unpacked>> {
-        let key = CopyKey { place: None, ..key };
+        let key = CopyKey {
+            place: None,
+            accumulated: false,
+            ..key
+        };
         self.unpacked().filter(|unpacked| unpacked.key == key)
     }
 

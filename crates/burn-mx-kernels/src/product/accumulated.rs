@@ -77,6 +77,37 @@ impl AccumulatedForm {
     }
 }
 
+impl AccumulatedForm {
+    /// The operand that a packed weight is, of a layer whose weight has this shape. The packed weight may have its two axes swapped.
+    pub fn of_packed(&self, packed: &Packed, shape: &[usize]) -> Accumulated {
+        let swapped = packed.shape() != shape;
+        let summed = match swapped {
+            true => 1 - self.sums.summed,
+            false => self.sums.summed,
+        };
+        let apart = packed.elements_and_scales(summed);
+        let [mut elements, mut scales] = apart.expect("the specs were resolved with this format");
+        if swapped {
+            let lines = packed.shape()[0];
+            [elements, scales] = [elements, scales].map(|matrix| transposed(&matrix, lines));
+        }
+        Accumulated {
+            form: *self,
+            shape: shape.to_vec(),
+            elements,
+            scales,
+            tensor_scale: packed.tensor_scale().unwrap_or(1.0),
+        }
+    }
+}
+
+/// A matrix with this number of rows, transposed.
+fn transposed(matrix: &[f32], rows: usize) -> Vec<f32> {
+    let columns = matrix.len().checked_div(rows).unwrap_or(0);
+    let column = |column| matrix.iter().skip(column).step_by(columns).copied();
+    (0..columns).flat_map(column).collect()
+}
+
 /// The elements of a product in row-major order. Some of the sums are looked at.
 pub fn multiply(
     product: &AccumulatedProduct,

@@ -154,22 +154,27 @@ impl<B: MxKernels> Product<B> {
             "burn-mx: {self}: static scales cannot be combined with an accumulator; allowed: accumulator none"
         );
         self.device.get_or_init(|| B::float_device(&tensor.inner));
-        self.kept_or_made(slot, tensor, along, |tensor, _| {
+        self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
             let elementwise = self.specs.specs.float_format();
             let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
             let kind = kind.expect("the specs were resolved with an accumulator");
-            let (values, stream) = match observed {
-                Some((views, stream)) => (views.original, stream),
-                None => {
-                    let rounded = self.rounded(self.rounder(slot), tensor);
-                    (self.before_blocks(slot, rounded, along), self.stream(slot))
-                }
-            };
-            let form = AccumulatedForm {
+            let form = |stream| AccumulatedForm {
                 kind,
                 blocks: self.blocks(slot),
                 stream,
-                sums: along.sums(values.rank()),
+                sums: along.sums(tensor.rank()),
+            };
+            if let Some(unpacked) = unpacked.filter(|_| !B::kernels().has_accumulators()) {
+                let operand = form(NO_STREAM).of_packed(&unpacked.packed, &tensor.shape());
+                return Operand::Accumulated(Arc::new(operand));
+            }
+            let (form, values) = match observed {
+                Some((views, stream)) => (form(stream), views.original),
+                None => {
+                    let form = form(self.stream(slot));
+                    let rounded = self.rounded(self.rounder(slot), tensor);
+                    (form, self.before_blocks(slot, rounded, along))
+                }
             };
             match B::kernels().has_accumulators() {
                 true => Operand::ToAccumulate { values, form },
