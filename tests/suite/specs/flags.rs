@@ -42,6 +42,7 @@ fn sample(arg: &Arg) -> Option<&'static str> {
         "OPERANDS" => "forward",
         "SCOPE" => "activations",
         "ACCUMULATOR" => "hopper",
+        "DIALECT" => "quark",
         other => panic!("no sample for <{other}>"),
     })
 }
@@ -219,6 +220,7 @@ fn errors_name_flag_value_and_what_is_allowed() {
             "forward" => "original",
             "activations" => "`all`",
             "hopper" => "blackwell",
+            "quark" => "compressed-tensors",
             _ => "a whole number from 0",
         };
         let mut bad = vec![("bogus", allowed)];

@@ -95,7 +95,7 @@ fn names_give_what_the_constructors_give() {
         (
             "xdna2",
             MxSpecs::xdna2(),
-            "w bfp16ebs8, a bfp16ebs8, bfloat16, round even, accumulator xdna2",
+            "w bfp16ebs8, a bfp16ebs8, accumulator xdna2, bfloat16, round even",
         ),
         (
             "mxfp4_sr_rht",
