@@ -39,6 +39,11 @@ pub(crate) enum Error {
     Exists { path: PathBuf },
     #[error("{} is a pipe or a device, which `--force` does not replace; allowed: a file", .path.display())]
     NotAFile { path: PathBuf },
+    #[error(
+        "{} belongs to another checkpoint, and programs would read it beside the new files; allowed: another folder, or the folder \
+         without this file", .path.display()
+    )]
+    OtherCheckpoint { path: PathBuf },
     #[error("{}: two tensors would have the name `{name}`; allowed: names that differ", .path.display())]
     SameName { path: PathBuf, name: String },
     #[error(

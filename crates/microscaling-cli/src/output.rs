@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -80,6 +81,7 @@ impl Output<'_> {
         let targets = self.targets(&replaced);
         refuse_npy(&targets, &self.input.paths())?;
         check_targets(&targets, &self.input.paths(), self.force)?;
+        self.check_folder(&targets)?;
         let mut files = Vec::new();
         let mut weight_map = BTreeMap::new();
         let mut bytes = 0;
@@ -122,6 +124,23 @@ impl Output<'_> {
         files.extend(self.config(&replaced)?);
         let files = put_all(files, self.force).map_err(Error::put)?;
         Ok((files, bytes))
+    }
+
+    /// Checks that the output's folder has no file of another checkpoint that would be read beside the new ones, or in their place.
+    fn check_folder(&self, targets: &[PathBuf]) -> Result<(), Error> {
+        let is_of_checkpoint = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")
+        };
+        let Ok(entries) = fs::read_dir(self.path) else {
+            // A file, or no folder yet.
+            return Ok(());
+        };
+        let mut others = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        match others.find(|path| is_of_checkpoint(path) && !targets.contains(path)) {
+            Some(path) => Err(Error::OtherCheckpoint { path }),
+            None => Ok(()),
+        }
     }
 
     /// The files to write.

@@ -12,7 +12,7 @@ use crate::numbers::floats;
 use crate::output::{Output, Planned};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
-use microscaling::{BlockFormat, Dialect, DialectError, Rounding, WeightLayout};
+use microscaling::{BlockFormat, Dialect, DialectError, ElementRounding, Rounding, WeightLayout};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use weight::WeightNumbers;
@@ -37,9 +37,10 @@ pub(crate) struct QuantizeArgs {
     /// sum over; the last one of matrices, and by `model_type` in config.json]
     #[arg(long, allow_negative_numbers = true)]
     axis: Option<i64>,
-    /// How numbers are rounded: `even` (ties to even), `nearest` (ties away from zero), `floor` (toward zero), `stochastic`
-    #[arg(long, default_value_t = Rounding::NearestEven)]
-    rounding: Rounding,
+    /// How numbers are rounded: `even` (ties to even), `nearest` (ties away from zero), `floor` (toward zero), `stochastic` [default:
+    /// the format's own rounding, else `even`]
+    #[arg(long)]
+    rounding: Option<Rounding>,
     /// The seed of stochastic rounding; other roundings draw no random numbers
     #[arg(long)]
     seed: Option<u64>,
@@ -56,7 +57,8 @@ pub(crate) struct QuantizeArgs {
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     let format = format(args)?;
-    check_seed(args)?;
+    let rounding = rounding(args, format)?;
+    check_seed(args, rounding)?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
     if let Some((weight, layout)) = read.weights().first_key_value() {
@@ -97,7 +99,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
             tensor: name.to_owned(),
             source,
         };
-        let weight = numbers.encode(args, format).map_err(failed)?;
+        let weight = numbers.encode(args, format, rounding).map_err(failed)?;
         let sqnr = numbers.sqnr(format, &weight.0).map_err(failed)?;
         let count = data.iter().filter(|x| !x.is_finite()).count();
         not_finite += count;
@@ -147,12 +149,32 @@ fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {
     }
 }
 
+/// The rounding: that of the arguments, unless the format has its own.
+fn rounding(args: &QuantizeArgs, format: BlockFormat) -> Result<Rounding, Error> {
+    let Some(own) = format.conversion.rounding else {
+        return Ok(args.rounding.unwrap_or(Rounding::NearestEven));
+    };
+    let same = match own {
+        ElementRounding::Stochastic(_) => Rounding::Stochastic,
+        // Nothing else looks at the rounding.
+        _ => Rounding::NearestEven,
+    };
+    match args.rounding {
+        Some(given) if given != Rounding::Stochastic || same != given => {
+            Err(Error::Arguments(format!(
+                "`--rounding` is {given}, and {format} has the rounding {own}; allowed: no `--rounding`"
+            )))
+        }
+        _ => Ok(same),
+    }
+}
+
 /// Checks that stochastic rounding has a seed; says that a seed without it has no effect.
-fn check_seed(args: &QuantizeArgs) -> Result<(), Error> {
-    match (args.rounding, args.seed) {
+fn check_seed(args: &QuantizeArgs, rounding: Rounding) -> Result<(), Error> {
+    match (rounding, args.seed) {
         (Rounding::Stochastic, None) => {
             return Err(Error::Arguments(
-                "`--rounding stochastic` draws random numbers: `--seed` has to say which".into(),
+                "stochastic rounding draws random numbers: `--seed` has to say which".into(),
             ));
         }
         (Rounding::Stochastic, Some(_)) | (_, None) => {}

@@ -314,3 +314,88 @@ fn nan_and_inf_are_counted() {
     let file = fs::read(folder.join("out")).unwrap();
     SafeTensors::deserialize(&file).unwrap();
 }
+
+/// A reader of the folder would find the other checkpoint, or take parts of both for one.
+#[test]
+fn a_folder_with_another_checkpoint_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["model", "other"] {
+        fs::create_dir(folder.join(name)).unwrap();
+    }
+    fs::write(folder.join("model/model.safetensors"), weight("w")).unwrap();
+    for other in [
+        "model.safetensors.index.json",
+        "model-00001-of-00002.safetensors",
+    ] {
+        let path = folder.join("other").join(other);
+        fs::write(&path, "{}").unwrap();
+        for force in ["", "--force"] {
+            let line = format!("quantize model other --format mxfp4 {force}");
+            let said = refuse(folder, &line);
+            assert!(
+                said.contains(other) && said.contains("another checkpoint"),
+                "{said}"
+            );
+        }
+        assert_eq!(files(&folder.join("other")), [other]);
+        fs::remove_file(path).unwrap();
+    }
+    fs::write(folder.join("other/notes.txt"), "kept").unwrap();
+    succeed(folder, "quantize model other --format mxfp4");
+    succeed(folder, "quantize model other --format mxfp4 --force");
+}
+
+/// A format's own rounding, and no other one beside.
+#[test]
+fn a_format_rounds_by_its_own_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("w.safetensors"), weight("w")).unwrap();
+    let line = |format: &str, rest: &str| {
+        format!("quantize w.safetensors out.safetensors --force --format {format} {rest}")
+    };
+    let own = "mx(element=fp4_e2m1,rounding=down)";
+    for rounding in ["even", "stochastic --seed 1"] {
+        let said = refuse(folder, &line(own, &format!("--rounding {rounding}")));
+        assert!(
+            said.contains("`--rounding` is") && said.contains("rounding down"),
+            "{said}"
+        );
+    }
+    let packed = |line: String| {
+        succeed(folder, &line);
+        let file = fs::read(folder.join("out.safetensors")).unwrap();
+        load(&file).unwrap().remove("w").unwrap()
+    };
+    let down = packed(line(own, ""));
+    assert_ne!(down.elements(), packed(line("mxfp4", "")).elements());
+    let drawn = "mx(element=fp4_e2m1,rounding=stochastic,random_bits=2)";
+    let said = refuse(folder, &line(drawn, ""));
+    assert!(said.contains("`--seed`"), "{said}");
+    let [one, two] = [1, 2].map(|seed| packed(line(drawn, &format!("--seed {seed}"))));
+    assert_ne!(one.elements(), two.elements());
+}
+
+/// A NaN is no end of the search for the largest difference.
+#[test]
+fn the_largest_difference_beside_a_nan() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let write = |name: &str, numbers: [f32; 4]| {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::F32, vec![2, 2], &bytes).unwrap();
+        fs::write(folder.join(name), serialize([("w", view)], None).unwrap()).unwrap();
+    };
+    write("a.safetensors", [100.0, f32::NAN, 1.0, 1.0]);
+    let other_nan = f32::from_bits(f32::NAN.to_bits() | 1);
+    for (numbers, largest) in [
+        ([0.0, 0.0, 0.5, 1.0], "NaN"),
+        ([0.0, other_nan, 0.5, 1.0], "100"),
+    ] {
+        write("b.safetensors", numbers);
+        let output = output(folder, "diff a.safetensors b.safetensors --csv");
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains(&format!(",{largest},")), "{said}");
+    }
+}

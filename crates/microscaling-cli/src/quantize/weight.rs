@@ -2,7 +2,7 @@
 
 use super::QuantizeArgs;
 use crate::output::PackedWeight;
-use microscaling::{BlockFormat, Comparison, Packed, RandomStream, Statistics};
+use microscaling::{BlockFormat, Comparison, Packed, RandomStream, Rounding, Statistics};
 use std::error::Error;
 
 /// The numbers of a weight.
@@ -21,6 +21,7 @@ impl WeightNumbers<'_> {
         &self,
         args: &QuantizeArgs,
         format: BlockFormat,
+        rounding: Rounding,
     ) -> Result<PackedWeight, Box<dyn Error>> {
         let (data, shape) = (self.data, self.shape);
         if let Some(dialect) = args.dialect {
@@ -28,7 +29,7 @@ impl WeightNumbers<'_> {
             return Ok((encoded.packed, encoded.divisor));
         }
         let stream = RandomStream::new(args.seed.unwrap_or(0), self.stream);
-        let packed = Packed::encode(format, data, shape, self.axis, args.rounding.with(stream))?;
+        let packed = Packed::encode(format, data, shape, self.axis, rounding.with(stream))?;
         Ok((packed, None))
     }
 
