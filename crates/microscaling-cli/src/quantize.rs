@@ -149,23 +149,17 @@ fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {
     }
 }
 
-/// The rounding: that of the arguments, unless the format has its own.
+/// The rounding of the arguments, unless the format has its own.
 fn rounding(args: &QuantizeArgs, format: BlockFormat) -> Result<Rounding, Error> {
-    let Some(own) = format.conversion.rounding else {
-        return Ok(args.rounding.unwrap_or(Rounding::NearestEven));
-    };
-    let same = match own {
-        ElementRounding::Stochastic(_) => Rounding::Stochastic,
+    match (format.conversion.rounding, args.rounding) {
+        (None, given) => Ok(given.unwrap_or(Rounding::NearestEven)),
+        // The format says how random numbers are drawn, if they are.
+        (Some(ElementRounding::Stochastic(_)), given) => Ok(given.unwrap_or(Rounding::Stochastic)),
         // Nothing else looks at the rounding.
-        _ => Rounding::NearestEven,
-    };
-    match args.rounding {
-        Some(given) if given != Rounding::Stochastic || same != given => {
-            Err(Error::Arguments(format!(
-                "`--rounding` is {given}, and {format} has the rounding {own}; allowed: no `--rounding`"
-            )))
-        }
-        _ => Ok(same),
+        (Some(_), None) => Ok(Rounding::NearestEven),
+        (Some(own), Some(given)) => Err(Error::Arguments(format!(
+            "`--rounding` is {given}, and {format} has the rounding {own}; allowed: no `--rounding`"
+        ))),
     }
 }
 
