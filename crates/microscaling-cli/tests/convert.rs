@@ -125,10 +125,8 @@ fn activations_leave_with_the_weights() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let to = |name: &str, options: &str| {
-        let line = format!(
-            "convert {} out --force --to {options}",
-            data().join(name).display()
-        );
+        let _ = fs::remove_dir_all(folder.join("out"));
+        let line = format!("convert {} out --to {options}", data().join(name).display());
         succeed(folder, &line);
         (config(&folder.join("out")), tensors(&folder.join("out")))
     };
