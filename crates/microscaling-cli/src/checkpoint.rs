@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::npy::{self, Contents};
+use crate::scheme::Schemes;
 use memmap2::Mmap;
 use microscaling::safetensors::{CheckpointFiles, CheckpointLayout, PackedFile, PackedFiles};
 use serde_json::Value;
@@ -55,7 +56,11 @@ impl Checkpoint {
         });
         let files = files.collect::<Result<_, _>>()?;
         let read = self.found.read(files, layout);
-        read.map_err(|source| Error::file(&self.path, source))
+        let mut read = read.map_err(|source| Error::file(&self.path, source))?;
+        if !read.scaled().is_empty() || !read.integers().is_empty() {
+            Schemes::of(self)?.set_blocks(&mut read);
+        }
+        Ok(read)
     }
 }
 
@@ -80,7 +85,17 @@ fn config(found: &CheckpointFiles) -> Result<Value, Error> {
     let said = own
         .get("quantization_config")
         .or(quantized.get("quantization"));
-    if let (Some(said), None) = (said, config.get("quantization_config")) {
+    // Older versions of compressed-tensors have another name, and models of text and images a config for the text.
+    let places = [
+        "/quantization_config",
+        "/compression_config",
+        "/text_config/quantization_config",
+        "/text_config/compression_config",
+    ];
+    let mut in_model = places.iter().filter_map(|place| config.pointer(place));
+    let in_model = in_model.find(|said| !said.is_null());
+    let is_missing = config.get("quantization_config").is_none_or(Value::is_null);
+    if let Some(said) = in_model.or(said).filter(|_| is_missing) {
         let mut fields = config.as_object().cloned().unwrap_or_default();
         fields.insert("quantization_config".to_owned(), said.clone());
         config = fields.into();
@@ -104,8 +119,13 @@ fn json(path: &Path) -> Result<Value, Error> {
         return Ok(Value::Null);
     }
     let text = fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
-    serde_json::from_str(&text).map_err(|error| Error::Config {
+    let fail = |reason: String| Error::Config {
         path: path.to_owned(),
-        reason: error.to_string(),
-    })
+        reason,
+    };
+    let read: Value = serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
+    match read.is_object() {
+        true => Ok(read),
+        false => Err(fail(format!("the file is {read}; allowed: an object"))),
+    }
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Show the contents of a checkpoint: its quantized weights, the layers of each format, scales of activations, and other tensors
 ///
-/// Packed weights are read and checked. The exit status is 2 if a packed weight is damaged.
+/// Packed weights are read and checked. The exit status is 2 if a quantized weight is not read, or config.json contradicts the tensors.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
@@ -46,6 +46,11 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
         unread.add_row([name, &dtype, &shape, reason]);
     }
     done.table_of_some("unread", unread);
+    let mut refused = table(["Field of config.json that is refused", "Reason"]);
+    for field in &layers.refused {
+        refused.add_row([field.field, &field.reason]);
+    }
+    done.table_of_some("refused", refused);
     let (others, of_others) = others(&read, &layers);
     done.table("others", others);
     if of_others > 0 {
@@ -53,8 +58,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     }
     done.fact("bytes_of_weights", bytes);
     done.fact("bytes_of_others", of_others);
-    let is_damaged = |name: &String| read.weights().contains_key(name);
-    done.status = if layers.unread.keys().any(is_damaged) {
+    let is_whole = layers.unread.is_empty() && layers.doubts.is_empty();
+    done.status = if !is_whole || !layers.refused.is_empty() {
         2
     } else {
         0

@@ -187,7 +187,7 @@ fn contradictions() {
     let config = config.replace("\"num_bits\": 4", "\"num_bits\": 8");
     fs::write(folder.join("config.json"), config).unwrap();
     let (status, said) = run(folder, "inspect . --json");
-    assert_eq!(status, 0, "{said}");
+    assert_eq!(status, 2, "{said}");
     let said: Value = serde_json::from_str(&said).unwrap();
     let reason = said["contradictions"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("num_bits 8"), "{reason}");
