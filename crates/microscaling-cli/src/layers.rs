@@ -5,6 +5,7 @@ use crate::companions::{called, is_low_bit, quantized, without_codes};
 use crate::error::Error;
 use crate::models::summed_axis;
 use crate::scheme::{RefusedField, Schemes};
+use crate::why::why;
 use microscaling::safetensors::{CheckpointLayout, Mxfp6Weight, PackedFiles};
 use microscaling::{BlockFormat, ElementFormat, WeightLayout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -288,7 +289,8 @@ impl QuantizedLayers {
             }
             let called = called(&input.config, &name);
             let called = called.map(|called| format!("; config.json: {called}"));
-            let reason = format!("unknown layout{}", called.unwrap_or_default());
+            let why = why(read, &codes).unwrap_or_else(|| "unknown layout".to_owned());
+            let reason = why + &called.unwrap_or_default();
             self.unread.insert(name, (codes, reason));
         }
     }
