@@ -21,6 +21,8 @@ pub(crate) struct Checkpoint {
     pub(crate) files: Vec<PathBuf>,
     /// The model's `config.json` beside the files, with the quantization from `hf_quant_config.json`; null without them.
     pub(crate) config: Value,
+    /// A field of config.json that `hf_quant_config.json` contradicts, and how.
+    pub(crate) conflict: Option<(&'static str, String)>,
     found: CheckpointFiles,
     maps: Vec<Contents>,
 }
@@ -31,12 +33,14 @@ impl Checkpoint {
         let found = CheckpointFiles::find(path)?;
         let name = found.index().and_then(Path::file_name);
         let maps = found.files().iter().map(|path| map(path));
+        let (config, conflict) = config(&found)?;
         Ok(Self {
             path: path.to_owned(),
             index: name.map(|name| name.to_string_lossy().into_owned()),
             maps: maps.collect::<Result<_, _>>()?,
             files: found.files().to_vec(),
-            config: config(&found)?,
+            config,
+            conflict,
             found,
         })
     }
@@ -77,7 +81,7 @@ fn map(path: &Path) -> Result<Contents, Error> {
 
 /// The config of the model beside a file. Model Optimizer describes quantized weights in `hf_quant_config.json`, and this program in
 /// `NAME.config.json`.
-fn config(found: &CheckpointFiles) -> Result<Value, Error> {
+fn config(found: &CheckpointFiles) -> Result<(Value, Option<(&'static str, String)>), Error> {
     let beside = &found.files()[0];
     let mut config = json(&beside.with_file_name("config.json"))?;
     let quantized = json(&beside.with_file_name("hf_quant_config.json"))?;
@@ -100,7 +104,27 @@ fn config(found: &CheckpointFiles) -> Result<Value, Error> {
         fields.insert("quantization_config".to_owned(), said.clone());
         config = fields.into();
     }
-    Ok(config)
+    let conflict = conflict(&config["quantization_config"], &quantized["quantization"]);
+    Ok((config, conflict))
+}
+
+/// The first field that `config.json` and `hf_quant_config.json` both have, with different words.
+fn conflict(config: &Value, other: &Value) -> Option<(&'static str, String)> {
+    let differ = |one: &Value, other: &Value| {
+        let reason = || format!("{one}; hf_quant_config.json has {other}");
+        (!one.is_null() && !other.is_null() && one != other).then(reason)
+    };
+    let of_all = ["quant_algo", "kv_cache_quant_algo"];
+    let of_all = of_all
+        .iter()
+        .find_map(|key| Some((*key, differ(&config[*key], &other[*key])?)));
+    let layers = other["quantized_layers"].as_object();
+    let of_layer = layers.into_iter().flatten().find_map(|(name, layer)| {
+        let said = &config["quantized_layers"][name]["quant_algo"];
+        let reason = differ(said, &layer["quant_algo"])?;
+        Some(("quantized_layers", format!("`{name}`: {reason}")))
+    });
+    of_all.or(of_layer)
 }
 
 /// The file in which this program describes a checkpoint.

@@ -110,7 +110,7 @@ impl Schemes {
                 .iter()
                 .find_map(|key| config.get(*key).filter(|value| !value.is_null()).cloned())
                 .unwrap_or_default(),
-            refused: refused::refused(config),
+            refused: refused::refused(config, input.conflict.as_ref()),
             ..Self::default()
         };
         for (key, known) in [("checkpoint_format", "gptq"), ("version", "gemm")] {

@@ -160,3 +160,34 @@ fn places_and_forms_of_configs() {
     );
     assert!(!folder.join("never").exists());
 }
+
+/// Model Optimizer describes the weights in two files.
+#[test]
+fn two_configs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let config = copy("modelopt-mixed", folder);
+    let said = &config["quantization_config"];
+    let other =
+        json!({"quant_algo": said["quant_algo"], "quantized_layers": said["quantized_layers"]});
+    let put = |other: &Value| {
+        let other = json!({"quantization": other});
+        fs::write(folder.join("m/hf_quant_config.json"), other.to_string()).unwrap();
+    };
+    put(&other);
+    succeed(folder, "unpack m --out same");
+    let mut changed = other.clone();
+    changed["quant_algo"] = json!("W4A8_AWQ");
+    put(&changed);
+    let parts = ["quant_algo is \"MIXED_PRECISION\"; hf_quant_config.json has \"W4A8_AWQ\""];
+    refuse(folder, "unpack m --out never", &parts);
+    refuse(folder, "convert m never --to modelopt", &parts);
+    let layer = "model.layers.0.self_attn.q_proj";
+    assert_eq!(other["quantized_layers"][layer]["quant_algo"], "FP8");
+    let mut changed = other;
+    changed["quantized_layers"][layer]["quant_algo"] = json!("NVFP4");
+    put(&changed);
+    let parts = [layer, "is", "\"FP8\"; hf_quant_config.json has \"NVFP4\""];
+    refuse(folder, "unpack m --out never", &parts);
+    assert!(!folder.join("never").exists());
+}

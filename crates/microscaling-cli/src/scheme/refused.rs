@@ -37,8 +37,11 @@ const FORMATS: [&str; 10] = [
 
 const ACTIVATION_SCHEMES: [&str; 2] = ["dynamic", "static"];
 
-/// The fields of a `quantization_config` with which no weight is read.
-pub(super) fn refused(config: &Value) -> Vec<RefusedField> {
+/// The fields of a `quantization_config` with which no weight is read; `conflict` is one that another file contradicts.
+pub(super) fn refused(
+    config: &Value,
+    conflict: Option<&(&'static str, String)>,
+) -> Vec<RefusedField> {
     let mut found = Vec::new();
     let mut add = |field, reason, is_layout| {
         found.push(RefusedField {
@@ -47,6 +50,9 @@ pub(super) fn refused(config: &Value) -> Vec<RefusedField> {
             is_layout,
         });
     };
+    if let Some((field, reason)) = conflict {
+        add(*field, reason.clone(), false);
+    }
     let transform = &config["transform_config"];
     if !is_empty(transform) {
         let reason = format!(
