@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// The ending of an index of several files.
 pub(crate) const INDEX: &str = ".safetensors.index.json";
 
+/// A field of config.json, and how another file contradicts the field.
+pub(crate) type Conflict = (&'static str, String);
+
 /// A checkpoint, mapped: one safetensors file, those that an index names, or an array of NumPy.
 pub(crate) struct Checkpoint {
     /// The path that the user gave.
@@ -22,7 +25,7 @@ pub(crate) struct Checkpoint {
     /// The model's `config.json` beside the files, with the quantization from `hf_quant_config.json`; null without them.
     pub(crate) config: Value,
     /// A field of config.json that `hf_quant_config.json` contradicts, and how.
-    pub(crate) conflict: Option<(&'static str, String)>,
+    pub(crate) conflict: Option<Conflict>,
     found: CheckpointFiles,
     maps: Vec<Contents>,
 }
@@ -81,7 +84,7 @@ fn map(path: &Path) -> Result<Contents, Error> {
 
 /// The config of the model beside a file. Model Optimizer describes quantized weights in `hf_quant_config.json`, and this program in
 /// `NAME.config.json`.
-fn config(found: &CheckpointFiles) -> Result<(Value, Option<(&'static str, String)>), Error> {
+fn config(found: &CheckpointFiles) -> Result<(Value, Option<Conflict>), Error> {
     let beside = &found.files()[0];
     let mut config = json(&beside.with_file_name("config.json"))?;
     let quantized = json(&beside.with_file_name("hf_quant_config.json"))?;
@@ -109,7 +112,7 @@ fn config(found: &CheckpointFiles) -> Result<(Value, Option<(&'static str, Strin
 }
 
 /// The first field that `config.json` and `hf_quant_config.json` both have, with different words.
-fn conflict(config: &Value, other: &Value) -> Option<(&'static str, String)> {
+fn conflict(config: &Value, other: &Value) -> Option<Conflict> {
     let differ = |one: &Value, other: &Value| {
         let reason = || format!("{one}; hf_quant_config.json has {other}");
         (!one.is_null() && !other.is_null() && one != other).then(reason)

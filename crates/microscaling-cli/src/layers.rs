@@ -115,7 +115,7 @@ pub(crate) struct QuantizedLayers {
     pub(crate) doubts: BTreeMap<String, String>,
     /// The fields of config.json with which no weight is read.
     pub(crate) refused: Vec<RefusedField>,
-    /// Those of the weights that are not read that have no codes.
+    /// The weights without codes, which are not read.
     without_codes: BTreeSet<String>,
 }
 

@@ -5,7 +5,7 @@ use microscaling::safetensors::{FileTensor, PackedFiles};
 /// The types of scales.
 const SCALES: [&str; 4] = ["F32", "BF16", "F16", "F8_E8M0"];
 
-/// The part at fault of the weight with these codes, what the part is, and what is expected; `None` if the layout is not known.
+/// The part at fault of the weight with these codes, and the expected type or shape; `None` if the layout is not known.
 pub(crate) fn why(read: &PackedFiles<'_>, codes: &str) -> Option<String> {
     let tensor = read.tensor(codes)?;
     let (name, shape) = match tensor.dtype.as_str() {

@@ -1,4 +1,4 @@
-//! What config.json says of a weight, compared with the weight's tensors.
+//! Contradictions between config.json and the tensors of a weight.
 
 use super::{LayerGroup, Schemes};
 use crate::fused::INPUT_SCALES;
@@ -15,7 +15,7 @@ struct SaidBlock<'a> {
 }
 
 impl Schemes {
-    /// The lengths of a block of a module's weight, which has so many axes.
+    /// The lengths of a block of a module's weight, with a length for each of the axes.
     fn block(&self, module: &str, axes: usize) -> Option<SaidBlock<'_>> {
         let weights = &self.group(module)?.weights;
         let of = |key: &str| weights.get(key).filter(|value| !value.is_null());
@@ -143,7 +143,7 @@ fn counts(shape: &[usize], block: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// What `strategy` and `symmetric` contradict.
+/// Why `strategy` or `symmetric` contradicts the tensors; `None` if they agree.
 fn strategy_doubt(group: &LayerGroup, layer: &QuantizedLayer) -> Option<String> {
     const KNOWN: [&str; 6] = [
         "tensor",

@@ -1,5 +1,6 @@
 //! Fields of config.json with which the tensors are not the model's weights, or that have words nobody knows.
 
+use crate::checkpoint::Conflict;
 use serde_json::Value;
 
 /// A field of config.json with which no weight is read.
@@ -38,10 +39,7 @@ const FORMATS: [&str; 10] = [
 const ACTIVATION_SCHEMES: [&str; 2] = ["dynamic", "static"];
 
 /// The fields of a `quantization_config` with which no weight is read; `conflict` is one that another file contradicts.
-pub(super) fn refused(
-    config: &Value,
-    conflict: Option<&(&'static str, String)>,
-) -> Vec<RefusedField> {
+pub(super) fn refused(config: &Value, conflict: Option<&Conflict>) -> Vec<RefusedField> {
     let mut found = Vec::new();
     let mut add = |field, reason, is_layout| {
         found.push(RefusedField {

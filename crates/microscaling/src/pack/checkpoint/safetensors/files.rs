@@ -168,7 +168,7 @@ impl<'a> PackedFiles<'a> {
     }
 
     /// Says how long a block with one scale is along the axes of a [scaled](Self::scaled) weight or of a weight of
-    /// [integers](Self::integers), as the checkpoint's config has the lengths: several lengths may give as many scales. `false` if these
+    /// [integers](Self::integers). The checkpoint's config has the lengths, because several may give as many scales. `false` if these
     /// lengths give another number of scales than the weight has, or if there is no weight of this name; then nothing changes.
     pub fn set_block(&mut self, weight: &str, block: &[usize]) -> bool {
         let count = |length: &usize, block: &usize| length.div_ceil((*block).max(1));
