@@ -90,6 +90,36 @@ pub(crate) fn quantized(read: &PackedFiles<'_>) -> BTreeMap<String, String> {
     found
 }
 
+/// The weights that have a part and no codes: the name of the weight, the first of the parts, and the reason in words.
+pub(crate) fn without_codes(read: &PackedFiles<'_>) -> BTreeMap<String, (String, String)> {
+    let mut found = BTreeMap::new();
+    let parts = OF_WEIGHT.iter().filter(|end| end.starts_with('_'));
+    let parts: Vec<String> = parts.map(|end| format!(".weight{end}")).collect();
+    for part in read.names() {
+        let end = parts.iter().find_map(|end| part.strip_suffix(end.as_str()));
+        let zeros = part.strip_suffix(".qzeros");
+        let Some(layer) = end.or(zeros) else {
+            continue;
+        };
+        let name = format!("{layer}.weight");
+        let codes = CODES.map(|end| format!("{name}{end}"));
+        let codes = [&codes[..], &[format!("{layer}.qweight")]].concat();
+        let has_codes = codes.iter().any(|codes| read.file_of(codes).is_some());
+        if has_codes || read.weights().contains_key(&name) {
+            continue;
+        }
+        let expected = match zeros {
+            Some(_) => format!("`{}`", codes[3]),
+            None => format!("`{}` or `{}`", codes[0], codes[1]),
+        };
+        let reason = format!(
+            "`{part}` has no codes: there is no tensor {expected}; a file of the checkpoint may be missing"
+        );
+        found.entry(name).or_insert((part.to_owned(), reason));
+    }
+    found
+}
+
 /// The weights whose codes a tensor of this name may be.
 fn weights_of(codes: &str) -> Vec<String> {
     if let Some(layer) = codes.strip_suffix(".qweight") {

@@ -121,6 +121,7 @@ fn check(
     if !is_own(args) {
         layers.check(input)?;
     }
+    layers.check_config(input, args.from.is_some())?;
     match layers.known.values().next() {
         None => check_packed(input, read, args.from),
         Some(layer) if is_own(args) && read.weights().is_empty() => Err(Error::Unheld {

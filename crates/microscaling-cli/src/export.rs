@@ -63,6 +63,12 @@ impl<'a> Export<'a> {
                 target: self.target.to_string(),
             };
             let format = || format!("{} ({})", layer.format, layer.layout);
+            let doubt = self.schemes.activation_doubt(self.read, layer);
+            if let Some(doubt) = doubt.filter(|_| !self.weights_only) {
+                return Err(unheld(format!(
+                    "{}: {doubt}; `--weights-only` leaves the activations to the engine", format()
+                )));
+            }
             let form = self.target.form(self.read, layer);
             let form = form.ok_or_else(|| unheld(format() + &self.why_not(layer)))?;
             let activations = match self.weights_only {

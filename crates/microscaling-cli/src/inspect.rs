@@ -7,6 +7,7 @@ use crate::formats::table;
 use crate::fused::FusedScales;
 use crate::groups::{groups, in_float};
 use crate::layers::QuantizedLayers;
+use crate::numbers::floats;
 use crate::scheme::Schemes;
 use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 
 /// Show the contents of a checkpoint: its quantized weights, the layers of each format, scales of activations, and other tensors
 ///
-/// Packed weights are read and checked. The exit status is 2 if a packed weight is damaged.
+/// Packed weights are read and checked. The exit status is 2 if a quantized weight is not read or has damaged scales, or config.json contradicts the tensors.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// A safetensors file, the index of several, a folder with one of either, or NumPy's `.npy`
@@ -46,6 +47,14 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
         unread.add_row([name, &dtype, &shape, reason]);
     }
     done.table_of_some("unread", unread);
+    let damaged = damaged(&read);
+    let is_finite = damaged.is_empty();
+    done.table_of_some("damaged", damaged);
+    let mut refused = table(["Field of config.json that is refused", "Reason"]);
+    for field in &layers.refused {
+        refused.add_row([field.field, &field.reason]);
+    }
+    done.table_of_some("refused", refused);
     let (others, of_others) = others(&read, &layers);
     done.table("others", others);
     if of_others > 0 {
@@ -53,13 +62,30 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     }
     done.fact("bytes_of_weights", bytes);
     done.fact("bytes_of_others", of_others);
-    let is_damaged = |name: &String| read.weights().contains_key(name);
-    done.status = if layers.unread.keys().any(is_damaged) {
+    let is_whole = is_finite && layers.unread.is_empty() && layers.doubts.is_empty();
+    done.status = if !is_whole || !layers.refused.is_empty() {
         2
     } else {
         0
     };
     Ok(done)
+}
+
+/// The weights of integers that have scales of NaN or Inf, which no integer has.
+fn damaged(read: &PackedFiles<'_>) -> Table {
+    let mut rows = table(["Weight with damaged scales", "Reason"]);
+    for (name, weight) in read.integers() {
+        let scales = read.tensor(&weight.scales);
+        let scales = scales
+            .and_then(|scales| floats(&scales))
+            .unwrap_or_default();
+        if let Some(place) = scales.iter().position(|scale| !scale.is_finite()) {
+            let (part, number) = (&weight.scales, scales[place]);
+            let reason = format!("number {place} of `{part}` is {number}; expected finite numbers");
+            rows.add_row([name, &reason]);
+        }
+    }
+    rows
 }
 
 /// Adds the table of the weights, and gives their bytes.

@@ -1,10 +1,11 @@
 //! The quantized weights of a checkpoint in every layout, for `inspect`, `unpack`, `convert` and `diff`.
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::{called, is_low_bit, quantized};
+use crate::companions::{called, is_low_bit, quantized, without_codes};
 use crate::error::Error;
 use crate::models::summed_axis;
-use crate::scheme::Schemes;
+use crate::scheme::{RefusedField, Schemes};
+use crate::why::why;
 use microscaling::safetensors::{CheckpointLayout, Mxfp6Weight, PackedFiles};
 use microscaling::{BlockFormat, ElementFormat, WeightLayout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +59,15 @@ impl QuantizedLayer {
         self.name.strip_suffix(".weight").unwrap_or(&self.name)
     }
 
+    /// The lengths of a block that shares a scale, for FP8 and integers.
+    pub(crate) fn block(&self) -> Option<&[usize]> {
+        match &self.kind {
+            WeightKind::Scaled { block, .. } => Some(block),
+            WeightKind::Integers { block, .. } => Some(block),
+            _ => None,
+        }
+    }
+
     /// The shape in the float model.
     pub(crate) fn float_shape(&self) -> Vec<usize> {
         let mut shape = self.shape.clone();
@@ -103,6 +113,10 @@ pub(crate) struct QuantizedLayers {
     pub(crate) unread: BTreeMap<String, (String, String)>,
     /// The contradictions of config.json to a layer, by name.
     pub(crate) doubts: BTreeMap<String, String>,
+    /// The fields of config.json with which no weight is read.
+    pub(crate) refused: Vec<RefusedField>,
+    /// The weights without codes, which are not read.
+    without_codes: BTreeSet<String>,
 }
 
 impl QuantizedLayers {
@@ -111,15 +125,17 @@ impl QuantizedLayers {
         let mut layers = Self::default();
         let schemes = Schemes::of(input)?;
         layers.add_packed(input, read);
-        layers.add_scaled(&schemes, read);
+        layers.add_scaled(read);
         layers.add_integers(read);
         layers.add_mxfp6(read);
+        layers.add_without_codes(read);
         layers.add_unread(input, read);
         for layer in layers.known.values() {
-            let doubt = schemes.doubt(layer);
+            let doubt = schemes.doubt(layer).or_else(|| unknown_block(read, layer));
             let doubt = doubt.map(|doubt| (layer.name.clone(), doubt));
             layers.doubts.extend(doubt);
         }
+        layers.refused = schemes.refused;
         Ok(layers)
     }
 
@@ -152,18 +168,12 @@ impl QuantizedLayers {
         }
     }
 
-    fn add_scaled(&mut self, schemes: &Schemes, read: &PackedFiles<'_>) {
+    fn add_scaled(&mut self, read: &PackedFiles<'_>) {
         for (name, weight) in read.scaled() {
             let tensor = |name: &str| read.tensor(name).expect("the weight has it");
             let scales = tensor(&weight.scales);
             let (element, shape) = (weight.element, tensor(name).shape);
-            // One block does not tell its length.
-            let module = name.strip_suffix(".weight").unwrap_or(name);
-            let said = schemes.block(module).filter(|_| scales.shape.len() > 1);
-            let block = match said {
-                Some(said) if said.iter().zip(&weight.block).all(|(x, y)| x >= y) => said,
-                _ => weight.block.clone(),
-            };
+            let block = weight.block.clone();
             let is_inverse = weight.scales.ends_with("_inv");
             self.add(QuantizedLayer {
                 kind: WeightKind::Scaled {
@@ -247,6 +257,13 @@ impl QuantizedLayers {
         self.known.insert(layer.name.clone(), layer);
     }
 
+    /// Adds the weights whose scales or other parts are there and whose codes are not.
+    fn add_without_codes(&mut self, read: &PackedFiles<'_>) {
+        let found = without_codes(read);
+        self.without_codes = found.keys().cloned().collect();
+        self.unread.extend(found);
+    }
+
     /// Adds the weights that are quantized in a way that nobody here knows.
     fn add_unread(&mut self, input: &Checkpoint, read: &PackedFiles<'_>) {
         let parts: BTreeSet<&String> = self.known.values().flat_map(|x| &x.parts).collect();
@@ -264,22 +281,29 @@ impl QuantizedLayers {
             let codes: Vec<String> = codes.cloned().collect();
             unknown.extend(codes.into_iter().map(|codes| (codes.clone(), codes)));
         }
+        let of_others: BTreeSet<String> =
+            self.unread.values().map(|(part, _)| part.clone()).collect();
         for (name, codes) in unknown {
+            if of_others.contains(&codes) {
+                continue;
+            }
             let called = called(&input.config, &name);
             let called = called.map(|called| format!("; config.json: {called}"));
-            let reason = format!("unknown layout{}", called.unwrap_or_default());
+            let why = why(read, &codes).unwrap_or_else(|| "unknown layout".to_owned());
+            let reason = why + &called.unwrap_or_default();
             self.unread.insert(name, (codes, reason));
         }
     }
 
-    /// Checks that every packed weight is whole.
+    /// Checks that every packed weight is whole, and that no weight lacks its codes.
     pub(crate) fn check_packed(
         &self,
         input: &Checkpoint,
         read: &PackedFiles<'_>,
     ) -> Result<(), Error> {
-        let is_packed =
-            |(name, _): &(&String, &(String, String))| read.weights().contains_key(*name);
+        let is_packed = |(name, _): &(&String, &(String, String))| {
+            read.weights().contains_key(*name) || self.without_codes.contains(*name)
+        };
         match self.unread.iter().find(is_packed) {
             Some((weight, (_, reason))) => Err(Self::error(input, weight, reason)),
             None => Ok(()),
@@ -291,6 +315,18 @@ impl QuantizedLayers {
             path: input.path.clone(),
             weight: weight.to_owned(),
             reason: reason.to_owned(),
+        }
+    }
+
+    /// Checks that config.json has no field with which no weight is read. `is_named`: the user has named the layout.
+    pub(crate) fn check_config(&self, input: &Checkpoint, is_named: bool) -> Result<(), Error> {
+        let counts = |field: &&RefusedField| !(is_named && field.is_layout);
+        match self.refused.iter().find(counts) {
+            Some(RefusedField { field, reason, .. }) => Err(Error::Config {
+                path: input.files[0].with_file_name("config.json"),
+                reason: format!("quantization_config: {field} is {reason}"),
+            }),
+            None => Ok(()),
         }
     }
 
@@ -320,6 +356,25 @@ fn is_turned(
         Some(summed) => summed + 2 == rank,
         None => layout == CheckpointLayout::Weights(WeightLayout::GptOss),
     }
+}
+
+/// Why the tensors and config.json do not tell the blocks of a weight; `None` if they do.
+fn unknown_block(read: &PackedFiles<'_>, layer: &QuantizedLayer) -> Option<String> {
+    let scaled = read.scaled().get(&layer.name);
+    let scaled = scaled.map(|weight| (weight.is_block_known, &weight.scales));
+    let integers = || {
+        let weight = read.integers().get(&layer.name)?;
+        Some((weight.is_block_known, &weight.scales))
+    };
+    let (is_known, scales) = scaled.or_else(integers)?;
+    let shape = read.tensor(scales)?.shape;
+    (!is_known).then(|| {
+        format!(
+            "`{scales}` has shape {shape:?}, which does not tell how many of the weight's {:?} elements share a scale; allowed: \
+             `weight_block_size`, `block_structure` or `group_size` in config.json",
+            layer.shape
+        )
+    })
 }
 
 /// The elements that share a scale, in words, where the scales have as many axes.

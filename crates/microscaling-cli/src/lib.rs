@@ -25,6 +25,7 @@ mod scheme;
 mod target;
 mod unpack;
 mod vectors;
+mod why;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use done::{Done, Form};

@@ -1,10 +1,13 @@
 //! The description of each layer's quantization in a model's `config.json`.
 
+mod doubt;
+mod refused;
+
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::layers::QuantizedLayer;
 use crate::target::Tool;
 use globset::{Glob, GlobMatcher};
+pub(crate) use refused::RefusedField;
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -14,6 +17,8 @@ enum Modules {
     Regex(Regex),
     /// The name of a module, or a pattern with `*`.
     Name(String, Option<GlobMatcher>),
+    /// Words of a name, between dots.
+    Words(String),
 }
 
 impl Modules {
@@ -34,6 +39,7 @@ impl Modules {
     fn has(&self, module: &str) -> bool {
         match self {
             Self::Regex(regex) => regex.is_match(module),
+            Self::Words(words) => format!(".{module}.").contains(words),
             Self::Name(name, None) => {
                 let rest = module.strip_prefix(name.as_str());
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -69,6 +75,8 @@ pub(crate) struct Schemes {
     pub(crate) kv_cache: Value,
     /// Why weights of GPTQ and AWQ are not what this program reads.
     other_version: Option<String>,
+    /// The fields with which no weight is read.
+    pub(crate) refused: Vec<RefusedField>,
     groups: Vec<LayerGroup>,
     ignored: Vec<(String, Modules)>,
 }
@@ -102,6 +110,7 @@ impl Schemes {
                 .iter()
                 .find_map(|key| config.get(*key).filter(|value| !value.is_null()).cloned())
                 .unwrap_or_default(),
+            refused: refused::refused(config, input.conflict.as_ref()),
             ..Self::default()
         };
         for (key, known) in [("checkpoint_format", "gptq"), ("version", "gemm")] {
@@ -114,7 +123,14 @@ impl Schemes {
         }
         for key in IGNORED {
             for text in texts(config.get(key)) {
-                schemes.ignored.push((text.to_owned(), target(key, text)?));
+                let modules = match key {
+                    // transformers takes a part of a module's name, too.
+                    "modules_to_not_convert" if !text.contains(['*', ':']) => {
+                        Modules::Words(format!(".{text}."))
+                    }
+                    _ => target(key, text)?,
+                };
+                schemes.ignored.push((text.to_owned(), modules));
             }
         }
         let layers = config.get("quantized_layers").and_then(Value::as_object);
@@ -173,8 +189,9 @@ impl Schemes {
         }
         if layers.is_none() {
             let of = |key: &str| config.get(key).cloned().unwrap_or_default();
+            let is_integer = matches!(self.method.as_deref(), Some("gptq" | "awq"));
             let weights = match (of("bits"), of("weight_block_size")) {
-                (Value::Null, block) => json!({"block_structure": block}),
+                (Value::Null, block) if !is_integer => json!({"block_structure": block}),
                 (bits, _) => {
                     json!({"num_bits": bits, "group_size": of("group_size"), "type": "int"})
                 }
@@ -212,57 +229,11 @@ impl Schemes {
         })
     }
 
-    /// The lengths of the blocks of a module's weight that share a scale, if config.json has them.
-    pub(crate) fn block(&self, module: &str) -> Option<Vec<usize>> {
-        let block = self
-            .group(module)?
-            .weights
-            .get("block_structure")?
-            .as_array()?;
-        let lengths = block.iter().map(|length| Some(length.as_u64()? as usize));
-        lengths.collect()
-    }
-
     /// The pattern by which a module is not quantized.
     pub(crate) fn ignored(&self, module: &str) -> Option<&str> {
         let mut ignored = self.ignored.iter();
         let found = ignored.find(|(_, target)| target.has(module));
         found.map(|(text, _)| text.as_str())
-    }
-
-    /// Why the config contradicts what a layer's tensors are; `None` if the two agree.
-    pub(crate) fn doubt(&self, layer: &QuantizedLayer) -> Option<String> {
-        let module = layer.module();
-        if let Some(pattern) = self.ignored(module) {
-            return Some(format!(
-                "config.json says by `{pattern}` that the layer is not quantized; its tensors are {}",
-                layer.layout
-            ));
-        }
-        if let (Some(reason), "gptq" | "awq") = (&self.other_version, layer.layout) {
-            return Some(reason.clone());
-        }
-        let group = self.group(module)?;
-        let contradicts = |field: &str, said: &str, found: String| {
-            Some(format!(
-                "config.json has {field} {said} in `{}`; the tensors have {found}",
-                group.name
-            ))
-        };
-        let number = |field: &str| group.weights.get(field).and_then(Value::as_u64);
-        if let Some(bits) = number("num_bits").filter(|bits| *bits != u64::from(layer.bits)) {
-            return contradicts("num_bits", &bits.to_string(), layer.bits.to_string());
-        }
-        let kind = group.weights.get("type").and_then(Value::as_str);
-        if let Some(kind) = kind.filter(|kind| (*kind == "int") != layer.is_integer) {
-            let found = if layer.is_integer { "int" } else { "float" };
-            return contradicts("type", kind, found.to_owned());
-        }
-        let (said, found) = (number("group_size").filter(|size| *size > 0)?, layer.group?);
-        match said == found as u64 {
-            true => None,
-            false => contradicts("group_size", &said.to_string(), found.to_string()),
-        }
     }
 }
 

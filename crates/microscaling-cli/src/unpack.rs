@@ -91,6 +91,7 @@ pub(crate) fn run(args: &UnpackArgs) -> Result<Done, Error> {
     let read = input.read(args.from)?;
     let layers = QuantizedLayers::of(&input, &read)?;
     layers.check(&input)?;
+    layers.check_config(&input, args.from.is_some())?;
     if layers.known.is_empty() {
         return Err(Error::NothingQuantized {
             path: input.path.clone(),

@@ -61,7 +61,9 @@ fn inspect_names_what_is_not_read() {
     );
     let config = r#"{"quantization_config": {"quant_method": "bitsandbytes"}}"#;
     fs::write(unknown.path().join("config.json"), config).unwrap();
-    let said = json(unknown.path(), "inspect m.safetensors --json");
+    let (status, said) = run(unknown.path(), "inspect m.safetensors --json");
+    assert_eq!(status, 2, "{said}");
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     let row = &said["unread"][0];
     assert_eq!(row["weight_that_is_not_read"], "a.weight");
     assert_eq!(row["type"], "U8");

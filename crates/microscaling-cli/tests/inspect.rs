@@ -187,8 +187,73 @@ fn contradictions() {
     let config = config.replace("\"num_bits\": 4", "\"num_bits\": 8");
     fs::write(folder.join("config.json"), config).unwrap();
     let (status, said) = run(folder, "inspect . --json");
-    assert_eq!(status, 0, "{said}");
+    assert_eq!(status, 2, "{said}");
     let said: Value = serde_json::from_str(&said).unwrap();
     let reason = said["contradictions"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("num_bits 8"), "{reason}");
+}
+
+/// A part of int4 that is missing, or has another type, shape or number, is named.
+#[test]
+fn parts_at_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let codes = Tensor::new("a.weight_packed", "I32", &[2, 8], vec![0x99; 64]);
+    let shape = |rows: i64| {
+        let bytes = [rows, 64].map(i64::to_le_bytes).concat();
+        Tensor::new("a.weight_shape", "I64", &[2], bytes)
+    };
+    let scales = |shape: &[usize], scale: f32| Tensor::f32("a.weight_scale", shape, &[scale; 4]);
+    let wide = Tensor::new("a.weight_scale", "F64", &[2, 2], vec![0; 32]);
+    for (parts, table, reason) in [
+        (
+            vec![shape(2)],
+            "unread",
+            "`a.weight_scale` is missing; expected the scales of `a.weight_packed`",
+        ),
+        (
+            vec![scales(&[2, 2], 1.0)],
+            "unread",
+            "`a.weight_shape` is missing",
+        ),
+        (
+            vec![shape(3), scales(&[2, 2], 1.0)],
+            "unread",
+            "`a.weight_shape` is [3, 64]; expected [2, in]",
+        ),
+        (
+            vec![shape(-2), scales(&[2, 2], 1.0)],
+            "unread",
+            "`a.weight_shape` is [-2, 64]; expected [2, in]",
+        ),
+        (
+            vec![shape(2), wide],
+            "unread",
+            "`a.weight_scale` is F64; expected F32",
+        ),
+        (
+            vec![shape(2), scales(&[4, 1], 1.0)],
+            "unread",
+            "`a.weight_scale` has shape [4, 1]; expected",
+        ),
+        (
+            vec![shape(2), scales(&[2, 2], f32::NAN)],
+            "damaged",
+            "number 0 of `a.weight_scale` is NaN",
+        ),
+        (
+            vec![shape(2), scales(&[2, 2], f32::INFINITY)],
+            "damaged",
+            "number 0 of `a.weight_scale` is inf",
+        ),
+    ] {
+        write(&folder.join("m"), &[vec![codes.clone()], parts].concat());
+        let (status, said) = run(folder, "inspect m --json");
+        assert_eq!(status, 2, "{said}");
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let found = said[table][0]["reason"].as_str().unwrap_or_default();
+        assert!(found.contains(reason), "{reason}: {said}");
+    }
+    write(&folder.join("m"), &[codes, shape(2), scales(&[2, 2], 1.0)]);
+    inspect(folder, "m");
 }

@@ -164,7 +164,7 @@ fn integers() {
         "unpack odd --out never",
         &[
             "`b.weight` is quantized and cannot be read",
-            "unknown layout",
+            "`b.weight_shape` is [1, 7]; expected [1, in]",
         ],
     );
 }

@@ -1,8 +1,8 @@
 //! The safetensors files of one checkpoint, and the packed weights in them, in any layout.
 
 use super::{
-    CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, IntegerWeight, Mxfp6Weight,
-    PackedFile, ScaledWeight,
+    CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, IntegerLayout, IntegerWeight,
+    Mxfp6Weight, PackedFile, ScaledWeight,
 };
 use crate::pack::{Packed, StoredType, StoredView, WeightLayout};
 use alloc::{
@@ -165,6 +165,41 @@ impl<'a> PackedFiles<'a> {
     /// The weights of integers with scales, by name. Their parts are [others](Self::others), too.
     pub const fn integers(&self) -> &BTreeMap<String, IntegerWeight> {
         &self.integers
+    }
+
+    /// Says how long a block with one scale is along the axes of a [scaled](Self::scaled) weight or of a weight of
+    /// [integers](Self::integers). The checkpoint's config has the lengths, because several may give as many scales. `false` if these
+    /// lengths give another number of scales than the weight has, or if there is no weight of this name; then nothing changes.
+    pub fn set_block(&mut self, weight: &str, block: &[usize]) -> bool {
+        let count = |length: &usize, block: &usize| length.div_ceil((*block).max(1));
+        let fits = |shape: &[usize], known: &[usize]| {
+            block.len() == shape.len()
+                && !block.contains(&0)
+                && (shape.iter().zip(block).zip(known))
+                    .all(|((length, block), known)| count(length, block) == count(length, known))
+        };
+        let shape = self.tensor(weight).map(|tensor| tensor.shape);
+        if let (Some(found), Some(shape)) = (self.scaled.get(weight), shape) {
+            let scales = self.tensor(&found.scales);
+            let is_whole = scales.is_some_and(|scales| scales.shape.len() < shape.len());
+            let fits = fits(&shape, &found.block);
+            if let (Some(found), true, false) = (self.scaled.get_mut(weight), fits, is_whole) {
+                (found.block, found.is_block_known) = (block.to_vec(), true);
+            }
+            return fits;
+        }
+        let Some(found) = self.integers.get_mut(weight) else {
+            return false;
+        };
+        let is_fixed = matches!(found.layout, IntegerLayout::Gptq | IntegerLayout::Awq);
+        let is_same = found.block[1] >= found.shape[1] || block == found.block;
+        if !fits(&found.shape, &found.block) || is_fixed && !is_same {
+            return false;
+        }
+        if let (false, Ok(block)) = (is_fixed, block.try_into()) {
+            (found.block, found.is_block_known) = (block, true);
+        }
+        true
     }
 
     /// The weights in MXFP6 of compressed-tensors, by name. Their parts are [others](Self::others), too.

@@ -51,6 +51,9 @@ pub struct IntegerWeight {
     pub shape: [usize; 2],
     /// The lengths of a block along the weight's axes. The last block of an axis may be shorter.
     pub block: [usize; 2],
+    /// Whether the shapes tell the lengths: groups of one length fill a row, or one length alone gives as many blocks. Otherwise the
+    /// checkpoint's config has to tell them, see [`set_block`](super::PackedFiles::set_block).
+    pub is_block_known: bool,
     /// The name of the tensor of integers.
     pub codes: String,
     /// The name of the tensor of scales.
@@ -94,16 +97,15 @@ impl IntegerWeight {
         let scales = format!("{name}_scale");
         let stored = tensor(&scales)?;
         scale_bytes(&stored.dtype)?;
-        let block: [usize; 2] = match (block(&shape, &stored.shape), &stored.shape[..]) {
-            (Some(block), _) => block.try_into().ok()?,
-            // Groups that are no power of two.
-            (None, [outputs, groups])
-                if *outputs == shape[0] && *groups > 0 && shape[1].is_multiple_of(*groups) =>
-            {
-                [1, shape[1] / groups]
-            }
-            _ => return None,
-        };
+        let (lengths, mut is_block_known) = block(&shape, &stored.shape)?;
+        let mut block: [usize; 2] = lengths.try_into().ok()?;
+        if let [outputs, groups] = stored.shape[..]
+            && outputs == shape[0]
+            && groups > 1
+            && shape[1].is_multiple_of(groups)
+        {
+            (block, is_block_known) = ([1, (shape[1] / groups).max(1)], true);
+        }
         let zero_points = format!("{name}_zero_point");
         let zero_points = match tensor(&zero_points) {
             None => None,
@@ -128,6 +130,7 @@ impl IntegerWeight {
             bits,
             shape,
             block,
+            is_block_known,
             codes: codes.to_owned(),
             scales,
             zero_points,
@@ -236,6 +239,7 @@ fn of_layer<'a>(
         bits,
         shape: [outputs, inputs],
         block: [1, inputs.div_ceil(count).max(1)],
+        is_block_known: true,
         codes: codes.to_owned(),
         scales: part("scales"),
         zero_points: Some(part("qzeros")),

@@ -18,6 +18,9 @@ pub struct ScaledWeight {
     pub scales: String,
     /// The lengths of a block along the weight's axes. The last block of an axis may be shorter.
     pub block: Vec<usize>,
+    /// Whether the shapes tell the lengths: one length alone gives as many blocks, or 128, the usual one, does. Otherwise the
+    /// checkpoint's config has to tell them, see [`set_block`](super::PackedFiles::set_block).
+    pub is_block_known: bool,
 }
 
 /// The ends of the names of scales.
@@ -42,16 +45,17 @@ impl ScaledWeight {
             let scales = format!("{name}{end}");
             let stored = tensor(&scales)?;
             scale_bytes(&stored.dtype)?;
-            let block = block(&codes.shape, &stored.shape)?;
+            let (block, is_known) = block(&codes.shape, &stored.shape)?;
             // MXFP8, which is packed.
             let is_mx = stored.dtype == "F8_E8M0" && block == [1, 32] && end == SCALES[0];
-            (!is_mx).then_some((scales, block))
+            (!is_mx).then_some((scales, block, is_known))
         });
-        let (scales, block) = found?;
+        let (scales, block, is_block_known) = found?;
         Some(Self {
             element,
             scales,
             block,
+            is_block_known,
         })
     }
 
@@ -90,24 +94,30 @@ impl ScaledWeight {
     }
 }
 
-/// The lengths of a block. Each axis of the weight is cut into as many blocks as the scales' axis is long. A block
-/// is as long as the axis or a power of two, and only one such length gives this number. Scales without an axis, or of one, belong to the
-/// whole weight, and a list of them to the weight's rows.
-pub(super) fn block(shape: &[usize], scales: &[usize]) -> Option<Vec<usize>> {
+/// The lengths of a block, and whether the shapes tell them. Each axis of the weight is cut into as many blocks as the scales' axis
+/// is long. Several lengths may give this number; the one that is a power of two is taken, or else the shortest. Scales without an axis, or
+/// of one, belong to the whole weight, and a list of them to the weight's rows.
+pub(super) fn block(shape: &[usize], scales: &[usize]) -> Option<(Vec<usize>, bool)> {
     let counts = match (scales, shape) {
         ([] | [1], _) => vec![1; shape.len()],
         ([rows], [outputs, _]) if rows == outputs => vec![*rows, 1],
         _ if scales.len() == shape.len() => scales.to_vec(),
         _ => return None,
     };
+    let mut is_known = true;
     let lengths = counts.into_iter().zip(shape).map(|(count, length)| {
         if count == 1 || *length == 0 {
             return Some((*length).max(1));
         }
-        let mut sizes = (0..usize::BITS - 1).map(|power| 1 << power);
-        sizes.find(|size| length.div_ceil(*size) == count)
+        let shortest = length.div_ceil((count > 0).then_some(count)?);
+        let longest = (length - 1) / (count - 1);
+        let power = shortest.next_power_of_two();
+        let found = if power <= longest { power } else { shortest };
+        is_known &= shortest == longest || found == 128;
+        (shortest <= longest).then_some(found)
     });
-    lengths.collect()
+    let lengths = lengths.collect::<Option<Vec<_>>>()?;
+    Some((lengths, is_known))
 }
 
 /// Bytes of a scale.
