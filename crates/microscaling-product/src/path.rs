@@ -68,6 +68,10 @@ pub fn are_products_reproducible() -> bool {
 
 /// A request of the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "std"),
+    allow(dead_code, reason = "without std there is no environment")
+)]
 enum Request {
     Nothing,
     Reproducible,
