@@ -14,9 +14,9 @@ use crate::{
     states::{ResolvedStates, Slot},
 };
 
-/// Sums gradients of several backward passes, as Burn's `GradientsAccumulator`. After each pass the sum is rounded to the format of
-/// [`gradient_accumulation`](OptimizerStates::gradient_accumulation), and stays packed until the next pass. burn-train's learner sums
-/// gradients on its own, in float32; this type is for loops of your own.
+/// Sums gradients of several backward passes, as Burn's `GradientsAccumulator`. [`gradient_accumulation`](OptimizerStates::gradient_accumulation)
+/// is the format: each pass rounds the sum and packs it. burn-train's learner sums gradients in float32 by itself, so this type serves
+/// hand-written loops.
 ///
 /// ```
 /// # use burn_core::tensor::backend::AutodiffBackend; use burn_core::module::AutodiffModule;

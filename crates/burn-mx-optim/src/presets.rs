@@ -49,7 +49,7 @@ impl OptimizerStates {
     /// Where nothing is said of small tensors, none stays float32.
     ///
     /// # Errors
-    /// If there is no preset of this name.
+    /// If no preset has this name.
     pub fn preset(name: &str) -> Result<Self, StatesError> {
         let of = |first: &str, second: &str, smallest| Self {
             first_moment: Some(first.into()),

@@ -188,7 +188,7 @@ fn activations_leave_with_the_weights() {
     }
 }
 
-/// W8A8 of int8 and FP8 with static scales, and a tensor scale that is no reciprocal.
+/// W8A8 of int8 and FP8 with static scales. The reciprocal of no float32 equals one of the tensor scales.
 #[test]
 fn static_scales() {
     let folder = tempfile::tempdir().unwrap();

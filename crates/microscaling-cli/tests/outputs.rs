@@ -377,7 +377,7 @@ fn a_format_rounds_by_its_own_rule() {
     assert_ne!(one.elements(), two.elements());
 }
 
-/// A NaN is no end of the search for the largest difference.
+/// The search for the largest difference goes on after a NaN.
 #[test]
 fn the_largest_difference_beside_a_nan() {
     let folder = tempfile::tempdir().unwrap();

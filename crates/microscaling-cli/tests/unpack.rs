@@ -169,7 +169,7 @@ fn integers() {
     );
 }
 
-/// What strangers bring: each is refused before a file is written, and the input stays as it was.
+/// The program refuses odd inputs before it writes a file, and leaves the input alone.
 #[test]
 fn strangers() {
     let folder = tempfile::tempdir().unwrap();
@@ -261,7 +261,7 @@ fn strangers() {
     assert!(!folder.join("never").exists());
 }
 
-/// The output is no input, and replaces nothing without `--force`.
+/// `unpack` never writes over an input, and replaces another file with `--force` alone.
 #[test]
 fn outputs() {
     let folder = tempfile::tempdir().unwrap();

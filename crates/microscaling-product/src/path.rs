@@ -273,10 +273,14 @@ impl fmt::Display for ProductPath {
 fn is_bf16_fast() -> bool {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     {
-        let vendor = core::arch::x86_64::__cpuid(0);
-        // "AuthenticAMD"
-        [vendor.ebx, vendor.edx, vendor.ecx]
-            == [b"Auth", b"enti", b"cAMD"].map(|part| u32::from_le_bytes(*part))
+        // Asked once: the instruction takes microseconds in a virtual machine, and each product asks for its path.
+        static FAST: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *FAST.get_or_init(|| {
+            let vendor = core::arch::x86_64::__cpuid(0);
+            // "AuthenticAMD"
+            [vendor.ebx, vendor.edx, vendor.ecx]
+                == [b"Auth", b"enti", b"cAMD"].map(|part| u32::from_le_bytes(*part))
+        })
     }
     #[cfg(not(all(target_arch = "x86_64", feature = "std")))]
     {

@@ -1,5 +1,5 @@
-//! SOLO's second moments (arXiv 2505.00347, code of MTandHJ/SOLO): a block's largest number times α^c with c = 0 … 3. α³ is the ratio of the
-//! block's 10 % quantile to the largest number, so a tenth of the block's numbers is below the range.
+//! SOLO's second moments (arXiv 2505.00347, code of MTandHJ/SOLO): a block's largest number times α^c with c = 0 … 3. The ratio of the
+//! block's 10 % quantile to the largest number is α³. So a tenth of the block's numbers lies below the range.
 
 use microscaling::Rounder;
 

@@ -1,4 +1,4 @@
-//! The codecs against plain searches, and what is unusual.
+//! The codecs against plain searches, on ordinary and on unusual numbers.
 
 use burn_mx_optim::{Map, PackedState, StateFormat};
 use half::{bf16, f16};

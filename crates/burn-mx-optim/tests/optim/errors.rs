@@ -1,4 +1,4 @@
-//! Settings that cannot be used are errors before the first step, with the field, the value and what is allowed.
+//! Settings that no optimizer can use are errors before the first step. The message names the field, the value and the allowed values.
 
 use burn_mx_optim::{GradientAccumulator, OptimizerStates, StatesError};
 use burn_optim::{AdamWConfig, MuonConfig, SgdConfig, momentum::MomentumConfig};

@@ -1,4 +1,4 @@
-//! Weights of integers and in MXFP6, as other tools store them: what is read, and tensors that are none.
+//! Weights of integers and in MXFP6, as other tools store them, and tensors that only resemble such weights.
 
 use crate::inputs::numbers;
 use ::safetensors::{Dtype, serialize, tensor::TensorView};

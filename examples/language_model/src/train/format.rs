@@ -78,7 +78,7 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// If there is no such preset or file, or a field cannot be used.
+    /// If neither a preset nor a file has this name, or a field has a value that the optimizer refuses.
     pub fn with_states(mut self, option: &'static str, name: &str) -> Result<Self, Error> {
         let path = Path::new(name);
         let refused = |allowed: String| Error::Option {

@@ -262,7 +262,7 @@ impl FloatScaleRule {
         }
     }
 
-    /// Q as a pattern with the sign of x, of which `pair` says the scale. An element beyond the largest number may be Inf or NaN.
+    /// The number q with the sign of x as a pattern, in the units that `pair` gives. An element beyond the largest number may be Inf or NaN.
     #[inline(always)]
     pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, x: u32, draw: u32) -> u32 {
         let (sign, abs) = (x & SIGN, x & ABS);

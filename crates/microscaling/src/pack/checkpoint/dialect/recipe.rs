@@ -196,10 +196,14 @@ impl MxRecipe {
         Blocks { scales, elements }
     }
 
-    /// The numbers of these bytes in place of finite numbers, a whole number of blocks.
+    /// The numbers of these bytes in place of a whole number of blocks. A block with a NaN or Inf becomes NaN.
     pub(super) fn quantize(self, data: &mut [f32]) {
         let numbers = Elements::of(self.element);
         for block in data.as_chunks_mut().0 {
+            if !is_finite(block) {
+                block.fill(f32::NAN);
+                continue;
+            }
             let (exponent, codes) = self.block(&numbers, block);
             let scale = power_of_two(exponent);
             // Exact: an element has few bits, none of them below those of the smallest subnormal.
@@ -218,6 +222,10 @@ impl MxRecipe {
         });
         (exponent, codes)
     }
+}
+
+fn is_finite(block: &[f32]) -> bool {
+    block.iter().all(|x| x.is_finite())
 }
 
 fn power_of_two(exponent: i32) -> f64 {
@@ -292,7 +300,7 @@ impl Nvfp4Tensor {
         }
     }
 
-    /// The numbers of these bytes in place of finite numbers, a whole number of blocks.
+    /// The numbers of these bytes in place of finite numbers, a whole number of blocks. (A tensor with a NaN or Inf is NaN as a whole.)
     pub(super) fn quantize(self, data: &mut [f32]) {
         let numbers = Nvfp4Numbers::new();
         for block in data.as_chunks_mut().0 {

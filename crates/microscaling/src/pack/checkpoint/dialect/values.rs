@@ -109,13 +109,10 @@ impl Divide for WholeBlocks<'_> {
 impl WholeBlocks<'_> {
     fn quantize(self) {
         let Self { data, recipe } = self;
-        for block in data.chunks_mut(recipe.block()) {
-            match recipe {
-                _ if block.iter().any(|x| !x.is_finite()) => block.fill(f32::NAN),
-                Recipe::Mx(recipe) => ieee(|| recipe.quantize(block)),
-                Recipe::Nvfp4(tensor) => ieee(|| tensor.quantize(block)),
-            }
-        }
+        ieee(|| match recipe {
+            Recipe::Mx(recipe) => recipe.quantize(data),
+            Recipe::Nvfp4(tensor) => tensor.quantize(data),
+        });
     }
 }
 

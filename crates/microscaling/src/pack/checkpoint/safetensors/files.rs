@@ -168,8 +168,8 @@ impl<'a> PackedFiles<'a> {
     }
 
     /// Says how long a block with one scale is along the axes of a [scaled](Self::scaled) weight or of a weight of
-    /// [integers](Self::integers). The checkpoint's config has the lengths, because several may give as many scales. `false` if these
-    /// lengths give another number of scales than the weight has, or if there is no weight of this name; then nothing changes.
+    /// [integers](Self::integers). The checkpoint's config has the lengths, because several may give as many scales. The
+    /// result is `false`, and nothing changes, if no weight has this name or these lengths contradict the number of its scales.
     pub fn set_block(&mut self, weight: &str, block: &[usize]) -> bool {
         let count = |length: &usize, block: &usize| length.div_ceil((*block).max(1));
         let fits = |shape: &[usize], known: &[usize]| {
