@@ -116,8 +116,8 @@ fn a_linear_layer() {
                 "{name} {format}"
             );
         }
-        // Another scale, or other ties, are other numbers.
-        if name == "modelopt" {
+        // Another scale makes other numbers. NVFP4's differ where there are ties, of which noise has none.
+        if (name, format) == ("modelopt", "mxfp4") {
             assert_ne!(run([Some(dialect), None])[0], own[0], "{name} {format}");
         }
     }
