@@ -31,6 +31,9 @@ const EXPANDED_ROW: usize = BLOCK + 16;
 /// Some rows of a left operand in a block of the summed axis, as float32 where a path multiplies that.
 pub(super) struct Strip {
     expanded: [f32; ROWS * EXPANDED_ROW],
+    /// Where the path multiplies tiles.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+    _tiles: Option<amx::TileConfiguration>,
 }
 
 /// The operands of a kernel, and the place of the result.
@@ -73,9 +76,15 @@ impl Strip {
         }
     }
 
-    pub(super) fn new() -> Self {
+    /// # Safety
+    /// The processor must have the path, and the thread no other strip.
+    pub(super) unsafe fn new(path: ProductPath) -> Self {
         Self {
             expanded: [0.0; ROWS * EXPANDED_ROW],
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+            // SAFETY: as the caller says.
+            _tiles: (path == ProductPath::AmxBf16)
+                .then(|| unsafe { amx::TileConfiguration::new() }),
         }
     }
 

@@ -291,7 +291,8 @@ impl Divide for Part<'_> {
 impl Part<'_> {
     #[inline(never)]
     fn multiply(self) {
-        let mut strip = Strip::new();
+        // SAFETY: that the processor has the path was checked, and a thread has one part at a time.
+        let mut strip = unsafe { Strip::new(self.product.path) };
         let together = COLUMNS_TOGETHER / COLUMNS;
         // As even as can be.
         let count = self.columns.len().div_ceil(together);

@@ -7,6 +7,7 @@ mod tests;
 
 use core::arch::asm;
 use core::arch::x86_64::*;
+use core::marker::PhantomData;
 use std::sync::OnceLock;
 
 use super::KernelCall;
@@ -74,8 +75,43 @@ fn is_granted() -> bool {
     refused == 0
 }
 
+/// The tiles of this thread, configured for [`multiply`] as long as the value lives.
+///
+/// The instruction takes as long as an eighth of a job, so that threads configure their tiles once. Nothing but this module's
+/// assembly has instructions of AMX, and the system saves a thread's tiles.
+pub(super) struct TileConfiguration {
+    /// The configuration belongs to the thread.
+    _of_thread: PhantomData<*const ()>,
+}
+
+impl TileConfiguration {
+    /// # Safety
+    /// The processor must have [AMX](is_available), and the thread no other such value.
+    pub(super) unsafe fn new() -> Self {
+        // SAFETY: as the caller says; the tiles have been nobody's.
+        unsafe {
+            asm!(
+                "ldtilecfg [{configuration}]",
+                configuration = in(reg) &raw const CONFIGURATION,
+                options(nostack, readonly),
+            );
+        }
+        Self {
+            _of_thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for TileConfiguration {
+    fn drop(&mut self) {
+        // SAFETY: this value configured the tiles, and no tile holds anything between two pieces of assembly.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
 /// # Safety
-/// As [`Strip::multiply`](super::Strip::multiply), for a job of at most 32 rows, with AVX-512 F and AMX's tiles.
+/// As [`Strip::multiply`](super::Strip::multiply), for a job of at most 32 rows, with AVX-512 F and tiles that are
+/// [configured](TileConfiguration).
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn multiply(job: KernelCall) {
     let mut sums = [0.0_f32; ROWS * COLUMNS];
@@ -101,12 +137,11 @@ pub(super) unsafe fn multiply(job: KernelCall) {
     }
 }
 
-/// One piece of assembly, for no tile outlives it: the tiles are configured, the sums, a tile for each of `$sums`, added up over
-/// the job's tiles by `$step`, and stored by `$store`.
+/// One piece of assembly, for no tile's numbers outlive it: the sums, a tile for each of `$sums`, are added up over the job's tiles
+/// by `$step`, and stored by `$store`.
 macro_rules! tiles {
     ($job:ident, $to:ident, $stride:ident, [$($sum:literal),*], [$($step:literal),*], [$($store:literal),*]) => {
         asm!(
-            "ldtilecfg [{configuration}]",
             $(concat!("tilezero tmm", $sum),)*
             "2:",
             $($step,)*
@@ -120,8 +155,6 @@ macro_rules! tiles {
             "shl {lhs0}, 4",
             "add {lhs0}, {to}",
             $($store,)*
-            "tilerelease",
-            configuration = in(reg) &raw const CONFIGURATION,
             lhs0 = inout(reg) $job.lhs => _,
             lhs1 = inout(reg) $job.lhs.wrapping_add($job.lhs_stride) => _,
             rhs0 = inout(reg) $job.rhs => _,

@@ -6,7 +6,9 @@ use crate::float_state::ieee;
 use microscaling::{
     BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding, Signs,
 };
-use microscaling_product::{Axis, Epilogue, Matrices, Panels, PanelsError, ProductPath, Side};
+use microscaling_product::{
+    Axis, Epilogue, Matrices, Panels, PanelsError, ProductPath, Side, reproducible_products,
+};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -128,6 +130,7 @@ fn every_path_is_the_rule_where_sums_have_several_blocks() {
 
 #[test]
 fn large_products_are_the_rule_and_the_same_with_any_number_of_threads() {
+    reproducible_products(true);
     let [m, n, k] = [300, 450, 700];
     let (lhs, rhs) = (matrix(m, k, 5, ordinary), matrix(n, k, 6, ordinary));
     let expected = bits(&rule(&lhs, &rhs, [m, n, k]));
@@ -198,6 +201,7 @@ fn nothing_is_flushed() {
 
 #[test]
 fn pairs_of_matrices_in_any_order() {
+    reproducible_products(true);
     let [m, n, k] = [5, 18, 35];
     let (lhs, rhs) = (
         matrix(3 * m, k, 12, ordinary),
