@@ -49,6 +49,8 @@ enum Peer {
     Float32,
     /// Weights, activations and gradients in bfloat16
     Bfloat16,
+    /// No peer in the process, as for a profiler
+    None,
 }
 
 /// Times of a step or of inference, and the number of tensors that pass through the host's memory because a kernel is
@@ -72,12 +74,15 @@ impl fmt::Display for Figure {
 }
 
 impl Steps {
-    fn figure(&self, mut own: impl FnMut(), peer: impl FnMut()) -> Figure {
+    fn figure(&self, mut own: impl FnMut(), peer: Option<impl FnMut()>) -> Figure {
         let before = host_round_trips();
         own();
         Figure {
             host_round_trips: host_round_trips() - before,
-            time: self.times.pairs(own, peer),
+            time: match peer {
+                Some(peer) => self.times.pairs(own, peer),
+                None => self.times.alone(own),
+            },
             peer: self.peer,
         }
     }
@@ -93,6 +98,11 @@ impl Bench for Steps {
         fp32_device: &Fp32::Device,
     ) -> Vec<(&'static str, Figure)> {
         let mut own = Trainer::<Mx>::new(workload, mx_device);
+        if self.peer == Peer::None {
+            let train = self.figure(|| own.step(), None::<fn()>);
+            let inference = self.figure(own.inference(), None::<fn()>);
+            return vec![("train", train), ("inference", inference)];
+        }
         let mut peer = Trainer::<Fp32>::new(workload, fp32_device);
         if self.peer == Peer::Bfloat16 {
             if !Fp32::supports_dtype(fp32_device, DType::BF16) {
@@ -101,8 +111,8 @@ impl Bench for Steps {
             }
             peer = peer.in_bfloat16();
         }
-        let train = self.figure(|| own.step(), || peer.step());
-        let inference = self.figure(own.inference(), peer.inference());
+        let train = self.figure(|| own.step(), Some(|| peer.step()));
+        let inference = self.figure(own.inference(), Some(peer.inference()));
         vec![("train", train), ("inference", inference)]
     }
 }

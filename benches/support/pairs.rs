@@ -19,18 +19,38 @@ pub(crate) struct Times {
 #[derive(Serialize)]
 pub(crate) struct Time {
     ms: f64,
+    #[serde(flatten)]
+    peer: Option<PeerTime>,
+}
+
+#[derive(Serialize)]
+struct PeerTime {
     peer_ms: f64,
     ratio: f64,
 }
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ms, peer_ms, ratio } = self;
-        write!(f, "{ms:9.3} ms, peer {peer_ms:9.3} ms, ratio {ratio:.3}")
+        let Self { ms, peer } = self;
+        write!(f, "{ms:9.3} ms")?;
+        match peer {
+            Some(PeerTime { peer_ms, ratio }) => {
+                write!(f, ", peer {peer_ms:9.3} ms, ratio {ratio:.3}")
+            }
+            None => Ok(()),
+        }
     }
 }
 
 impl Times {
+    /// Measures `own` alone.
+    pub(crate) fn alone(&self, own: impl FnMut()) -> Time {
+        Time {
+            peer: None,
+            ..self.pairs(own, || ())
+        }
+    }
+
     /// Alternates `own` and `peer`.
     pub(crate) fn pairs(&self, mut own: impl FnMut(), mut peer: impl FnMut()) -> Time {
         let time = |f: &mut dyn FnMut()| {
@@ -54,8 +74,10 @@ impl Times {
         };
         Time {
             ms: median(|pair| pair.0),
-            peer_ms: median(|pair| pair.1),
-            ratio: median(|pair| pair.0 / pair.1),
+            peer: Some(PeerTime {
+                peer_ms: median(|pair| pair.1),
+                ratio: median(|pair| pair.0 / pair.1),
+            }),
         }
     }
 }

@@ -29,6 +29,9 @@ pub(crate) struct Common {
     /// Model to measure; may be repeated
     #[arg(long = "model", value_enum, default_values_t = [Kind::Ffn])]
     models: Vec<Kind>,
+    /// Measures only the sizes whose name contains the text, as "(512, 512)"
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    size: String,
     /// Wrapped backend; may be repeated
     #[arg(long = "backend", value_enum, default_values_t = [BackendName::Flex])]
     backends: Vec<BackendName>,
@@ -74,7 +77,13 @@ impl Common {
             .models
             .iter()
             .flat_map(|kind| kind.workloads())
+            .filter(|workload| workload.to_string().contains(&self.size))
             .collect();
+        if workloads.is_empty() {
+            return Err(
+                format!("--size {:?}: no size of the models contains it", self.size).into(),
+            );
+        }
         for case in cases {
             for &backend in &self.backends {
                 for &workload in &workloads {

@@ -28,9 +28,11 @@ pub(super) const COLUMNS: usize = 6 * FREE;
 /// A row of a strip in float32, a cache line apart from the next one, lest all rows fall on the same sets of the cache.
 const EXPANDED_ROW: usize = BLOCK + 16;
 
+type Expanded = [f32; ROWS * EXPANDED_ROW];
+
 /// Some rows of a left operand in a block of the summed axis, as float32 where a path multiplies that.
 pub(super) struct Strip {
-    expanded: [f32; ROWS * EXPANDED_ROW],
+    expanded: Option<Expanded>,
     /// Where the path multiplies tiles.
     #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
     _tiles: Option<amx::TileConfiguration>,
@@ -79,8 +81,12 @@ impl Strip {
     /// # Safety
     /// The processor must have the path, and the thread no other strip.
     pub(super) unsafe fn new(path: ProductPath) -> Self {
+        let is_expanded = matches!(
+            path,
+            ProductPath::Avx2 | ProductPath::Avx512 | ProductPath::Neon
+        );
         Self {
-            expanded: [0.0; ROWS * EXPANDED_ROW],
+            expanded: is_expanded.then_some([0.0; ROWS * EXPANDED_ROW]),
             #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
             // SAFETY: as the caller says.
             _tiles: (path == ProductPath::AmxBf16)
@@ -93,14 +99,10 @@ impl Strip {
     /// # Safety
     /// From `lhs` on, the strip's rows must be in `tiles` tiles.
     pub(super) unsafe fn set(&mut self, path: ProductPath, tiles: usize, lhs: *const u32) {
-        let expands = matches!(
-            path,
-            ProductPath::Avx2 | ProductPath::Avx512 | ProductPath::Neon
-        );
-        if !expands {
+        let Some(expanded) = &mut self.expanded else {
             return;
-        }
-        let rows = self.expanded.chunks_exact_mut(EXPANDED_ROW);
+        };
+        let rows = expanded.chunks_exact_mut(EXPANDED_ROW);
         for (i, row) in rows.enumerate().take(Self::rows(path)) {
             for tile in 0..tiles {
                 // SAFETY: each of the strip's rows has its pairs in each of the tiles.
@@ -120,21 +122,25 @@ impl Strip {
     /// job must point to whole tiles of the operands, aligned to cache lines, and to the rows and columns of the result. No
     /// other code may access this part of the result.
     pub(super) unsafe fn multiply(&self, path: ProductPath, job: KernelCall) {
-        job.prefetch_result();
+        // The kernel for tiles asks for them on its way.
+        if path != ProductPath::AmxBf16 {
+            job.prefetch_result();
+        }
+        let expanded = || self.expanded.as_ref().expect("the path expands rows");
         // SAFETY: as the caller says.
         unsafe {
             match path {
                 ProductPath::Portable => portable(job),
                 #[cfg(all(target_arch = "x86_64", feature = "std"))]
-                ProductPath::Avx2 => x86::avx2(&self.expanded, job),
+                ProductPath::Avx2 => x86::avx2(expanded(), job),
                 #[cfg(all(target_arch = "x86_64", feature = "std"))]
-                ProductPath::Avx512 => x86::avx512(&self.expanded, job),
+                ProductPath::Avx512 => x86::avx512(expanded(), job),
                 #[cfg(all(target_arch = "x86_64", feature = "std"))]
                 ProductPath::Avx512Bf16 => x86::avx512_bf16(job),
                 #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
                 ProductPath::AmxBf16 => amx::multiply(job),
                 #[cfg(all(target_arch = "aarch64", target_endian = "little", feature = "std"))]
-                ProductPath::Neon => neon::neon(&self.expanded, job),
+                ProductPath::Neon => neon::neon(expanded(), job),
                 #[cfg(all(target_arch = "aarch64", target_endian = "little", feature = "std"))]
                 ProductPath::NeonBf16 => neon::neon_bf16(job),
                 _ => unreachable!("{path} is not available"),

@@ -20,8 +20,13 @@ const COLUMNS_TOGETHER: usize = 4 * COLUMNS;
 /// columns.
 const ROWS_TOGETHER: usize = 128;
 
-/// Multiplications that count as much as one element elsewhere when work is divided among threads.
-const PER_ELEMENT: usize = 32;
+/// Multiplications that take as long as one element elsewhere, when work is divided among threads.
+const fn per_element(path: ProductPath) -> usize {
+    match path {
+        ProductPath::AmxBf16 => 256,
+        _ => 32,
+    }
+}
 
 /// The least sum of two operands' biased exponents for which nothing in their product is flushed to zero. The last of 8
 /// significant bits of either operand is 7 below the first, and a sum is a multiple of the product of two last bits.
@@ -255,7 +260,8 @@ impl Divide for Part<'_> {
     fn elements(&self) -> usize {
         let columns = (self.columns.len() * COLUMNS).min(self.product.rhs.free);
         let per_pair = self.rows.len() * FREE * columns;
-        (self.pairs.len() * per_pair).saturating_mul(self.product.lhs.summed) / PER_ELEMENT
+        (self.pairs.len() * per_pair).saturating_mul(self.product.lhs.summed)
+            / per_element(self.product.path)
     }
 
     fn halves(self) -> Result<[Self; 2], Self> {

@@ -8,6 +8,7 @@ mod tests;
 use core::arch::asm;
 use core::arch::x86_64::*;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use super::KernelCall;
@@ -114,7 +115,7 @@ impl Drop for TileConfiguration {
 /// [configured](TileConfiguration).
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn multiply(job: KernelCall) {
-    let mut sums = [0.0_f32; ROWS * COLUMNS];
+    let mut sums = MaybeUninit::<[f32; ROWS * COLUMNS]>::uninit();
     for first in (0..job.columns).step_by(COLUMNS) {
         let part = KernelCall {
             rhs: job.rhs.wrapping_add(first / FREE * job.rhs_stride),
@@ -129,8 +130,8 @@ pub(super) unsafe fn multiply(job: KernelCall) {
             match whole && !part.add {
                 true => multiply_tiles(part, part.result, part.result_stride),
                 false => {
-                    multiply_tiles(part, sums.as_mut_ptr(), COLUMNS);
-                    hand_over(part, &sums);
+                    multiply_tiles(part, sums.as_mut_ptr().cast(), COLUMNS);
+                    hand_over(part, sums.as_ptr().cast());
                 }
             }
         }
@@ -145,6 +146,11 @@ macro_rules! tiles {
             $(concat!("tilezero tmm", $sum),)*
             "2:",
             $($step,)*
+            "prefetchw [{result}]",
+            "prefetchw [{result} + 64]",
+            "prefetchw [{result} + {result_stride}]",
+            "prefetchw [{result} + {result_stride} + 64]",
+            "lea {result}, [{result} + 2 * {result_stride}]",
             "add {lhs0}, 1024",
             "add {lhs1}, 1024",
             "add {rhs0}, 1024",
@@ -160,6 +166,8 @@ macro_rules! tiles {
             rhs0 = inout(reg) $job.rhs => _,
             rhs1 = inout(reg) $job.rhs.wrapping_add($job.rhs_stride) => _,
             tiles = inout(reg) $job.tiles => _,
+            result = inout(reg) $job.result => _,
+            result_stride = in(reg) $job.result_stride * size_of::<f32>(),
             row = in(reg) 64_usize,
             to = in(reg) $to,
             stride = in(reg) $stride * size_of::<f32>(),
@@ -260,17 +268,17 @@ unsafe fn multiply_tiles(job: KernelCall, to: *mut f32, stride: usize) {
 /// Makes the sums, or the result and the sums, the result.
 ///
 /// # Safety
-/// The result must have the job's rows and columns.
+/// The result must have the job's rows and columns, and the sums the tiles of these, in rows of 32.
 #[target_feature(enable = "avx512f")]
-unsafe fn hand_over(job: KernelCall, sums: &[f32; ROWS * COLUMNS]) {
-    for (i, sums) in sums.chunks_exact(COLUMNS).enumerate().take(job.rows) {
-        for (j, sums) in sums.chunks_exact(FREE).enumerate() {
-            let left = job.columns.saturating_sub(j * FREE).min(FREE);
+unsafe fn hand_over(job: KernelCall, sums: *const f32) {
+    for i in 0..job.rows {
+        for j in 0..job.columns.div_ceil(FREE) {
+            let left = (job.columns - j * FREE).min(FREE);
             let mask = ((1_u32 << left) - 1) as u16;
             // SAFETY: elements that are not the result's are neither read nor written.
             unsafe {
                 let result = job.result.wrapping_add(i * job.result_stride + j * FREE);
-                let sum = _mm512_loadu_ps(sums.as_ptr());
+                let sum = _mm512_loadu_ps(sums.add(i * COLUMNS + j * FREE));
                 let sum = match job.add {
                     true => _mm512_add_ps(_mm512_maskz_loadu_ps(mask, result), sum),
                     false => sum,
