@@ -1,6 +1,8 @@
 //! The set of kernels of backends whose tensors are slices of this process's memory.
 
 #[cfg(feature = "flex")]
+mod copy;
+#[cfg(feature = "flex")]
 mod flex;
 mod im2col;
 #[cfg(feature = "tch")]
@@ -12,8 +14,8 @@ mod ndarray;
 mod panels;
 mod quantize;
 
-use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, keep_freed_memory};
 use microscaling_product::Epilogue;
 
@@ -35,6 +37,11 @@ pub(super) trait HostBackend: MxKernels {
 
     /// The tensor in memory, brought there if it is on another device.
     fn in_memory(tensor: FloatTensor<Self>) -> Self::Memory;
+
+    /// The tensor with its values in row-major order, if the backend's ops would take longer to bring them there.
+    fn row_major(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor
+    }
 
     /// The tensor, if it is in memory without conversion.
     fn where_it_is(tensor: &FloatTensor<Self>) -> Option<Self::Memory> {
@@ -61,6 +68,14 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
         let others = others.map(|tensor| tensor.map(B::in_memory));
         let (result, second) = native::run(op, B::in_memory(first), others);
         (result.into(), second.map(Into::into))
+    }
+
+    fn reshape(&self, tensor: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
+        B::float_reshape(B::row_major(tensor), shape)
+    }
+
+    fn cat(&self, tensors: Vec<FloatTensor<B>>, axis: usize) -> FloatTensor<B> {
+        B::float_cat(tensors.into_iter().map(B::row_major).collect(), axis)
     }
 
     /// Bfloat16 numbers are looked up in a table.

@@ -125,6 +125,16 @@ pub trait KernelSet<B: MxKernels>: Sync {
         portable::run::<B>(op, first, others)
     }
 
+    /// [`float_reshape`](burn_backend::ops::FloatTensorOps::float_reshape), by default the backend's.
+    fn reshape(&self, tensor: FloatTensor<B>, shape: Shape) -> FloatTensor<B> {
+        B::float_reshape(tensor, shape)
+    }
+
+    /// [`float_cat`](burn_backend::ops::FloatTensorOps::float_cat), by default the backend's.
+    fn cat(&self, tensors: Vec<FloatTensor<B>>, axis: usize) -> FloatTensor<B> {
+        B::float_cat(tensors, axis)
+    }
+
     /// A function of each number that the backend computes, and its roundings: by default one after another.
     fn function(
         &self,

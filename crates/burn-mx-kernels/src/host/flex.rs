@@ -20,6 +20,13 @@ impl HostBackend for Flex {
     fn in_memory(tensor: FlexTensor) -> FlexTensor {
         tensor
     }
+
+    fn row_major(tensor: FlexTensor) -> FlexTensor {
+        match tensor.dtype() {
+            DType::F32 => InMemory::row_major(tensor),
+            _ => tensor,
+        }
+    }
 }
 
 impl InMemory for FlexTensor {
@@ -37,9 +44,17 @@ impl InMemory for FlexTensor {
     }
 
     fn row_major(self) -> Self {
-        match self.is_contiguous() {
-            true => self,
-            false => self.to_contiguous(),
+        if self.is_contiguous() {
+            return self;
+        }
+        let dims = self.dims();
+        match self.strided() {
+            // Flex copies most layouts element by element, on one thread.
+            Some((values, strides)) => {
+                Self::from_values(super::copy::row_major(values, &dims, &strides), dims)
+            }
+            // Some axis is reversed.
+            None => self.to_contiguous(),
         }
     }
 
@@ -77,7 +92,7 @@ impl InMemory for FlexTensor {
             Some(order) => in_place(self, &order, kernel),
             None => {
                 let order: Vec<usize> = (0..self.rank()).collect();
-                in_place(self.to_contiguous(), &order, kernel)
+                in_place(self.row_major(), &order, kernel)
             }
         }
     }

@@ -5,7 +5,6 @@
 macro_rules! float_view_ops {
     ($to:ident! $($before:tt)*) => {
         $to! { $($before)*
-            fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self>;
             fn float_swap_dims(tensor: FloatTensor<Self>, dim1: usize, dim2: usize) -> FloatTensor<Self>;
             fn float_permute(tensor: FloatTensor<Self>, axes: &[usize]) -> FloatTensor<Self>;
             fn float_flip(tensor: FloatTensor<Self>, axes: &[usize]) -> FloatTensor<Self>;
@@ -16,6 +15,17 @@ macro_rules! float_view_ops {
     };
 }
 pub(crate) use float_view_ops;
+
+/// The same values in another shape, or several tensors as one: ops that need values in row-major order.
+macro_rules! float_row_major_ops {
+    ($to:ident! $($before:tt)*) => {
+        $to! { $($before)*
+            fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self>;
+            fn float_cat(tensors: Vec<FloatTensor<Self>>, dim: usize) -> FloatTensor<Self>;
+        }
+    };
+}
+pub(crate) use float_row_major_ops;
 
 /// Values of the first tensor at other places.
 macro_rules! float_move_ops {
@@ -42,7 +52,6 @@ macro_rules! float_move_ops {
             fn float_sort_with_indices(
                 tensor: FloatTensor<Self>, dim: usize, descending: bool, indices_dtype: IntDType,
             ) -> (FloatTensor<Self>, IntTensor<Self>);
-            fn float_cat(tensors: Vec<FloatTensor<Self>>, dim: usize) -> FloatTensor<Self>;
         }
     };
 }

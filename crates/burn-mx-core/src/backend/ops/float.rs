@@ -8,10 +8,10 @@ use burn_backend::{
 };
 
 use crate::backend::MxBackend;
-use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
     float_creation_ops, float_move_ops, float_new_ops, float_view_ops,
 };
+use crate::backend::delegate::{Unwrap, delegate};
 use crate::semantics::{activation, elementwise, matmul};
 use crate::tensor::{Meta, MxTensor, Rule};
 use burn_mx_kernels::Function;
@@ -307,6 +307,16 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
 
     fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool {
         B::float_is_require_grad(&tensor.inner)
+    }
+
+    fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self> {
+        let meta = Meta::viewed([Some(tensor.meta)]);
+        MxTensor::new(B::kernels().reshape(tensor.inner, shape), meta)
+    }
+
+    fn float_cat(tensors: Vec<FloatTensor<Self>>, dim: usize) -> FloatTensor<Self> {
+        let meta = Meta::moved([tensors.meta()]);
+        MxTensor::new(B::kernels().cat(tensors.unwrap(), dim), meta)
     }
 
     float_view_ops!(delegate! unwrapped, viewed:);
