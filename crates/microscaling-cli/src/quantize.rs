@@ -1,5 +1,6 @@
 //! `microscaling quantize`.
 
+mod shared;
 mod weight;
 
 use crate::checkpoint::Checkpoint;
@@ -7,12 +8,16 @@ use crate::companions::{called, is_companion, is_low_bit, quantized};
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
+use crate::fused::FusedArgs;
 use crate::models::summed_axis;
 use crate::numbers::floats;
 use crate::output::{Output, Planned};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
-use microscaling::{BlockFormat, Dialect, DialectError, ElementRounding, Rounding, WeightLayout};
+use microscaling::{
+    BlockFormat, Dialect, DialectError, ElementRounding, FusedLayers, Rounding, WeightLayout,
+};
+use shared::Shared;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use weight::WeightNumbers;
@@ -53,12 +58,15 @@ pub(crate) struct QuantizeArgs {
     /// Leave tensors unchanged whose names match this pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     skip: Vec<Glob>,
+    #[command(flatten)]
+    fused: FusedArgs,
 }
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     let format = format(args)?;
     let rounding = rounding(args, format)?;
     check_seed(args, rounding)?;
+    let fused = fused(args, format)?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
     if let Some((weight, layout)) = read.weights().first_key_value() {
@@ -69,7 +77,9 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         });
     }
     check_floats(&input, &read)?;
-    let (planned, zeros) = plan(args, format, &input, &read)?;
+    let names = chosen(args, &input, &read)?;
+    let shared = Shared::of(args, &fused, &input, &read, &names)?;
+    let (planned, zeros) = plan(args, format, (&input, &read), &names, &shared)?;
     let output = Output {
         input: &input,
         read: &read,
@@ -93,6 +103,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
             shape,
             axis,
             stream,
+            largest: shared.largest(name),
         };
         let failed = |source| Error::Tensor {
             path: input.path.clone(),
@@ -119,6 +130,13 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         "{} in {format}, {layout} layout; {bytes} bytes of tensors in\n",
         counted(count)
     ));
+    if let Some(first) = shared.groups().first() {
+        let count = shared.groups().len();
+        done.text(format!(
+            "Layers that engines fuse: {count} groups share a tensor scale each, such as {first}\n"
+        ));
+    }
+    done.fact("fused", shared.groups());
     if not_finite > 0 {
         done.text(format!(
             "{not_finite} elements of the input are NaN or Inf; SQNR leaves them out\n"
@@ -137,6 +155,15 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     done.fact("bytes", bytes);
     done.files(&files);
     Ok(done)
+}
+
+/// The layers that share a tensor scale: by default in the layouts of engines that fuse.
+fn fused(args: &QuantizeArgs, format: BlockFormat) -> Result<FusedLayers, Error> {
+    let is_engine = matches!(args.layout, CheckpointLayout::Weights(_));
+    let why_none = || format!("{format} has no tensor scale");
+    let why_none = (!format.tensor_scale).then(why_none);
+    args.fused
+        .layers(is_engine && format.tensor_scale, why_none)
 }
 
 fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {
@@ -183,13 +210,12 @@ fn check_seed(args: &QuantizeArgs, rounding: Rounding) -> Result<(), Error> {
     Ok(())
 }
 
-/// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
-fn plan(
+/// The names of the tensors to pack.
+fn chosen(
     args: &QuantizeArgs,
-    format: BlockFormat,
     input: &Checkpoint,
     read: &PackedFiles<'_>,
-) -> Result<(Vec<Planned>, Vec<String>), Error> {
+) -> Result<Vec<String>, Error> {
     let nothing = |reason: String| Error::NothingToPack {
         path: input.path.clone(),
         reason,
@@ -202,7 +228,7 @@ fn plan(
         }
     }
     let (only, skip) = (set(&args.only)?, set(&args.skip)?);
-    let (mut planned, mut zeros) = (Vec::new(), Vec::new());
+    let mut chosen = Vec::new();
     for name in names() {
         let tensor = read.tensor(name).expect("it is one of the names");
         let is_named = only.is_match(name);
@@ -226,9 +252,31 @@ fn plan(
             });
         }
         along(args, input, name, &tensor.shape)?;
+        chosen.push(name.to_owned());
+    }
+    match chosen.is_empty() {
+        true => Err(nothing(
+            "no tensor of floats has two axes or more and is a weight".into(),
+        )),
+        false => Ok(chosen),
+    }
+}
+
+/// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
+fn plan(
+    args: &QuantizeArgs,
+    format: BlockFormat,
+    (input, read): (&Checkpoint, &PackedFiles<'_>),
+    names: &[String],
+    shared: &Shared,
+) -> Result<(Vec<Planned>, Vec<String>), Error> {
+    let (mut planned, mut zeros) = (Vec::new(), Vec::new());
+    for name in names {
+        let tensor = read.tensor(name).expect("it is one of the names");
+        let largest = shared.largest(name);
         if args
             .dialect
-            .is_some_and(|dialect| is_zero(dialect, format, &tensor))
+            .is_some_and(|dialect| is_zero(dialect, format, &tensor, largest))
         {
             zeros.push(name.to_owned());
             continue;
@@ -243,26 +291,31 @@ fn plan(
         });
     }
     match planned.is_empty() {
-        true if !zeros.is_empty() => Err(nothing(format!(
-            "the dialect makes NaN of zeros: {}",
-            zeros.join(", ")
-        ))),
-        true => Err(nothing(
-            "no tensor of floats has two axes or more and is a weight".into(),
-        )),
+        true => Err(Error::NothingToPack {
+            path: input.path.clone(),
+            reason: format!("the dialect makes NaN of zeros: {}", zeros.join(", ")),
+        }),
         false => Ok((planned, zeros)),
     }
 }
 
-/// Whether the dialect makes NaN of a tensor, whose largest magnitude is zero or nearly so.
-fn is_zero(dialect: Dialect, format: BlockFormat, tensor: &FileTensor<'_>) -> bool {
+/// Whether the dialect makes NaN of a tensor, whose largest magnitude is zero or nearly so. `of_group` is the largest magnitude of a
+/// group of fused layers with the tensor.
+fn is_zero(
+    dialect: Dialect,
+    format: BlockFormat,
+    tensor: &FileTensor<'_>,
+    of_group: Option<f32>,
+) -> bool {
     if !format.tensor_scale {
         return false;
     }
     let numbers = floats(tensor).unwrap_or_default();
-    let largest = numbers
-        .iter()
-        .fold(0.0, |largest: f32, x| largest.max(x.abs()));
+    let largest = of_group.unwrap_or_else(|| {
+        numbers
+            .iter()
+            .fold(0.0, |largest: f32, x| largest.max(x.abs()))
+    });
     let block = format.group_size();
     let encoded = dialect.encode(format, &vec![largest; block], &[1, block]);
     !numbers.is_empty() && matches!(encoded, Err(DialectError::Zeros { .. }))
