@@ -10,6 +10,7 @@ use crate::calibration;
 use crate::config::{Activations, QuantConfig};
 use crate::error::PtqError;
 use crate::fold::{self, FoldedNorm};
+use crate::fused;
 use crate::gptq::{self, GptqLayer};
 use crate::parameters::{self, WEIGHT};
 use crate::passes::{Chosen, Passes};
@@ -18,6 +19,7 @@ use crate::tuning::{TunedLayer, tune};
 use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, Slot, process};
 use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
+    share_tensor_scales,
 };
 
 /// Quantizes trained models by a configuration.
@@ -35,7 +37,7 @@ pub struct Quantizer {
 #[non_exhaustive]
 pub struct Quantized<M> {
     /// The model. Its layers carry their specs, and each product quantizes the weights. The weights themselves are trained or
-    /// tuned values.
+    /// tuned values; weights of GPTQ, and of `fused` layers that share a tensor scale, are quantized values.
     pub model: M,
     /// The folded batch norms, in the model's order. Empty without folding.
     pub folded: Vec<FoldedNorm>,
@@ -163,7 +165,10 @@ impl Quantizer {
         T: Sync,
         R: 'static,
     {
-        let mut chosen = self.choose(&layers(&model))?;
+        let of_model = layers(&model);
+        let mut chosen = self.choose(&of_model)?;
+        let fused = self.config.fused_layers()?;
+        let groups = fused::groups(&fused, &of_model, &chosen)?;
         check_device::<B, M>(&model);
         let QuantConfig {
             rotations,
@@ -223,7 +228,11 @@ impl Quantizer {
         };
         let (mut tuned, mut by_gptq) = (Vec::new(), Vec::new());
         if let Some(config) = gptq {
-            let config = (config, folder);
+            let config = gptq::GptqRun {
+                config,
+                folder,
+                groups: &groups,
+            };
             (quantized, by_gptq) = gptq::quantize(quantized, chosen, &passes, config, progress)?;
         } else {
             for Chosen { layer, specs } in &chosen {
@@ -233,6 +242,9 @@ impl Quantizer {
                 let layers = (chosen, &*folded);
                 let config = (config, folder);
                 (quantized, tuned) = tune(quantized, original, layers, &passes, config, progress)?;
+            }
+            if !groups.is_empty() {
+                (quantized, _) = share_tensor_scales(quantized, &fused)?;
             }
         }
         Ok(Quantized {

@@ -5,7 +5,8 @@ use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::export::{Export, Exported};
-use crate::fused::FusedArgs;
+use crate::formats::table;
+use crate::fused::{FusedArgs, FusedResult};
 use crate::layers::QuantizedLayers;
 use crate::output::{Output, Planned, ignored};
 use crate::scheme::Schemes;
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         weights_only: args.weights_only,
     };
     let mut exported = export.layers()?;
-    let shared_inputs = export.fuse(&mut exported)?;
+    let fused = export.fuse(&mut exported)?;
     let parts = exported.iter().flat_map(|x| &x.layer.parts);
     let parts: BTreeSet<&str> = parts.map(String::as_str).collect();
     let config = export.config(&exported, &ignored(&read, &parts))?;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let mut summary = Summary {
         left_out: left_out(args, &read, &layers),
         count: exported.len(),
-        shared_inputs,
+        fused,
         ..Summary::default()
     };
     if is_own(args) {
@@ -154,8 +155,7 @@ struct Summary {
     left_out: Vec<String>,
     /// The weights whose divisor became a factor that is rounded.
     rounded: usize,
-    /// The scales of inputs that became those of fused layers.
-    shared_inputs: usize,
+    fused: FusedResult,
 }
 
 impl Summary {
@@ -172,11 +172,26 @@ impl Summary {
                 counted(self.rounded)
             ));
         }
-        if self.shared_inputs > 0 {
+        let FusedResult {
+            shared_inputs,
+            differ,
+        } = self.fused;
+        if shared_inputs > 0 {
             done.text(format!(
-                "{} scales of inputs became the scale of the largest input among fused layers\n",
-                self.shared_inputs
+                "{shared_inputs} scales of inputs became the scale of the largest input among fused layers\n"
             ));
+        }
+        let count = differ.len();
+        let mut rows = table(["Layers that engines fuse", "Difference"]);
+        for row in differ {
+            rows.add_row(row);
+        }
+        done.table_of_some("fused_layers_that_differ", rows);
+        if count > 0 {
+            done.text(
+                "An engine that fuses these layers reads other values: it takes one tensor scale for all layers of a group. `quantize` \
+                 gives them one, from the float model\n",
+            );
         }
         if let Some(first) = self.copied.first() {
             done.text(format!(
@@ -192,7 +207,7 @@ impl Summary {
         }
         done.fact("weights", self.count);
         done.fact("rounded_reciprocals", self.rounded);
-        done.fact("shared_input_scales", self.shared_inputs);
+        done.fact("shared_input_scales", shared_inputs);
         done.fact("copied", self.copied);
         done.fact("left_out", self.left_out);
         done.fact("layout", target);

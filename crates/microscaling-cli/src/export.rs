@@ -4,12 +4,12 @@ mod config;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::fused::INPUT_SCALES;
+use crate::fused::{Fused, INPUT_SCALES};
 use crate::layers::{QuantizedLayer, QuantizedLayers, WeightKind};
 use crate::scheme::Schemes;
 use crate::target::{Retold, ToLayout, Tool, WrittenForm};
+use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
-use microscaling::{FusedLayers, WeightLayout};
 use serde_json::{Value, json};
 
 /// A layer of the converted checkpoint.
@@ -32,7 +32,7 @@ pub(crate) struct Export<'a> {
     pub(crate) schemes: &'a Schemes,
     pub(crate) target: ToLayout,
     /// The layers that the target's engines fuse.
-    pub(crate) fused: &'a FusedLayers,
+    pub(crate) fused: &'a Fused,
     /// Whether the activations' part is left out.
     pub(crate) weights_only: bool,
 }

@@ -7,13 +7,14 @@ use crate::error::Error;
 use microscaling::{FusedGroup, FusedLayers, FusedNames};
 use std::path::Path;
 
+pub(crate) use exported::FusedResult;
 pub(crate) use scales::{FusedScales, INPUT_SCALES, tensor_scale};
 
 /// The names of fused layers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FusedKinds {
-    /// Layers that the engine fuses, by the last words of their names, such as `q_proj,k_proj,v_proj`; may be repeated [default:
-    /// q, k and v, and gate and up, by the names of many models]
+    /// Layers that the engine fuses, by the last words of their names: `q_proj,k_proj,v_proj`; may be repeated [default: the names
+    /// of many models]
     #[arg(long = "fused", value_name = "NAMES")]
     kinds: Vec<FusedNames>,
 }
@@ -28,6 +29,13 @@ impl FusedKinds {
     }
 }
 
+/// Layers that the target's engines fuse.
+pub(crate) struct Fused {
+    pub(crate) layers: FusedLayers,
+    /// Whether the user named the layers, so that layers that differ are an error.
+    pub(crate) is_named: bool,
+}
+
 /// Which layers of a written checkpoint share the scale of a tensor.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FusedArgs {
@@ -39,24 +47,25 @@ pub(crate) struct FusedArgs {
 }
 
 impl FusedArgs {
-    /// The fused layers of a target; none if the user says so. `is_default`: the target's engines fuse layers with tensor scales.
+    /// The fused layers of a target; none if the user wants none. `is_default`: the target's engines fuse layers with tensor scales.
     /// `why_none` says why the options have no effect on the target, where they have none.
     pub(crate) fn layers(
         &self,
         is_default: bool,
         why_none: Option<String>,
-    ) -> Result<FusedLayers, Error> {
-        let is_given = !self.names.kinds.is_empty();
-        if let (Some(why), true) = (why_none, is_given || self.own_scales) {
-            let option = if is_given { "--fused" } else { "--own-scales" };
+    ) -> Result<Fused, Error> {
+        let is_named = !self.names.kinds.is_empty();
+        if let (Some(why), true) = (why_none, is_named || self.own_scales) {
+            let option = if is_named { "--fused" } else { "--own-scales" };
             return Err(Error::Arguments(format!(
                 "`{option}` has no effect: {why}; allowed: no `{option}`"
             )));
         }
-        match (is_default || is_given) && !self.own_scales {
+        let layers = match (is_default || is_named) && !self.own_scales {
             true => self.names.layers(),
             false => Ok(FusedLayers::NONE),
-        }
+        }?;
+        Ok(Fused { layers, is_named })
     }
 }
 

@@ -162,8 +162,10 @@ fn fused(args: &QuantizeArgs, format: BlockFormat) -> Result<FusedLayers, Error>
     let is_engine = matches!(args.layout, CheckpointLayout::Weights(_));
     let why_none = || format!("{format} has no tensor scale");
     let why_none = (!format.tensor_scale).then(why_none);
-    args.fused
-        .layers(is_engine && format.tensor_scale, why_none)
+    let fused = args
+        .fused
+        .layers(is_engine && format.tensor_scale, why_none)?;
+    Ok(fused.layers)
 }
 
 fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {

@@ -9,16 +9,25 @@ use microscaling::FusedGroup;
 use microscaling::safetensors::CheckpointLayout;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is allowed where the weights of fused layers have different scales: no other bytes are the weights' own.
-const ALLOWED: &str = "one tensor scale, as `quantize` gives fused layers from the float model";
+/// The fused layers of a converted checkpoint.
+#[derive(Default)]
+pub(crate) struct FusedResult {
+    /// How many scales of inputs changed.
+    pub(crate) shared_inputs: usize,
+    /// The groups that an engine cannot fuse without a change of their values, and why.
+    pub(crate) differ: Vec<[String; 2]>,
+}
+
+/// Why fused layers cannot be one, and the layers that are allowed.
+struct Difference(String, &'static str);
 
 impl Export<'_> {
-    /// Checks that fused layers have one format, and one scale if their format has a scale of the tensor. Gives them one scale of
-    /// their inputs, the scale of the largest magnitude. The result is how many scales of inputs changed.
+    /// Gives fused layers one scale of their inputs, the scale of the largest magnitude. Looks for groups of fused layers whose weights
+    /// differ in format or in the scale of the tensor.
     ///
     /// # Errors
-    /// The first group of fused layers that differ.
-    pub(crate) fn fuse(&self, exported: &mut [Exported<'_>]) -> Result<usize, Error> {
+    /// The first group whose weights differ, if the user named the fused layers.
+    pub(crate) fn fuse(&self, exported: &mut [Exported<'_>]) -> Result<FusedResult, Error> {
         let places = exported.iter().enumerate();
         let places: BTreeMap<&str, usize> = places.map(|(i, x)| (x.layer.module(), i)).collect();
         let floats = self.read.others().iter().filter_map(|name| {
@@ -28,82 +37,78 @@ impl Export<'_> {
         });
         let floats: BTreeSet<&str> = floats.collect();
         let modules = places.keys().chain(&floats).copied();
-        let mut changed = 0;
-        for group in self.fused.groups(modules) {
+        let mut result = FusedResult::default();
+        for group in self.fused.layers.groups(modules) {
             let members = group.members.iter().map(|path| places.get(path.as_str()));
             let known: Vec<usize> = members.flatten().copied().collect();
             let layers: Vec<&Exported<'_>> = known.iter().map(|i| &exported[*i]).collect();
-            let has_scale = |x: &&Exported<'_>| has_tensor_scale(&x.form);
-            if layers.iter().any(|x| has_scale(&x)) {
-                self.check_group(&group, &layers)?;
+            let has_scale = layers.iter().any(|x| has_tensor_scale(&x.form));
+            let checked = match has_scale {
+                true => self.check_group(&group, &layers),
+                false => Ok(()),
+            };
+            match checked {
+                Ok(()) => {}
+                Err(Difference(reason, allowed)) if self.fused.is_named => {
+                    return Err(error(&self.input.path, &group, reason, allowed));
+                }
+                Err(Difference(reason, _)) => result.differ.push([group.to_string(), reason]),
             }
-            let one_layout = layers
-                .iter()
-                .all(|x| x.layer.layout == layers[0].layer.layout);
-            if known.len() > 1 && one_layout {
-                changed += self.share_input_scale(&known, exported);
+            let layout = layers.first().map(|x| x.layer.layout);
+            if layers.iter().all(|x| Some(x.layer.layout) == layout) {
+                result.shared_inputs += self.share_input_scale(&known, exported);
             }
         }
-        Ok(changed)
+        Ok(result)
     }
 
-    fn check_group(&self, group: &FusedGroup, layers: &[&Exported<'_>]) -> Result<(), Error> {
-        let differ = |reason, allowed| Err(error(&self.input.path, group, reason, allowed));
-        let first = layers.iter().find(|x| has_tensor_scale(&x.form));
-        let first = first.expect("there is one").layer;
+    fn check_group(&self, group: &FusedGroup, layers: &[&Exported<'_>]) -> Result<(), Difference> {
         let is_known = |path: &&String| layers.iter().any(|x| x.layer.module() == **path);
         if let Some(float) = group.members.iter().find(|path| !is_known(path)) {
+            let first = layers[0].layer;
             let reason = format!(
-                "`{}` is {} and `{float}` is in float",
+                "`{}` is {}, and `{float}` is in float",
                 first.module(),
                 first.format
             );
-            return differ(reason, "one format");
+            return Err(Difference(reason, "one format"));
         }
-        let format = |x: &Exported<'_>| (x.layer.layout, x.layer.format.clone());
-        for Exported {
-            layer, input_scale, ..
-        } in layers
-        {
-            let other = |what: &dyn Fn(&Exported<'_>) -> bool| layers.iter().find(|x| what(x));
-            if let Some(other) = other(&|x| format(x) != (layer.layout, layer.format.clone())) {
-                let of = |x: &crate::layers::QuantizedLayer| {
-                    format!("`{}` is {} ({})", x.module(), x.format, x.layout)
-                };
-                return differ(
-                    format!("{}, and {}", of(layer), of(other.layer)),
-                    "one format",
-                );
+        // What all layers have to have in common.
+        let same = |what: &dyn Fn(&Exported<'_>) -> String, allowed| {
+            let of_first = what(layers[0]);
+            match layers.iter().find(|x| what(x) != of_first) {
+                None => Ok(()),
+                Some(other) => {
+                    let names = [layers[0], other].map(|x| x.layer.module());
+                    let reason = format!(
+                        "`{}` {of_first}, and `{}` {}",
+                        names[0],
+                        names[1],
+                        what(other)
+                    );
+                    Err(Difference(reason, allowed))
+                }
             }
-            if let Some(other) = other(&|x| x.layer.shape.last() != layer.shape.last()) {
-                let of = |x: &crate::layers::QuantizedLayer| {
-                    format!("`{}` has shape {:?}", x.module(), x.shape)
-                };
-                return differ(
-                    format!("{}, and {}", of(layer), of(other.layer)),
-                    "one length of the last axis",
-                );
-            }
-            if let Some(other) = other(&|x| x.input_scale.is_some() && input_scale.is_none()) {
-                let (with, without) = (other.layer.module(), layer.module());
-                let reason = format!("`{with}` has a scale of its input, and `{without}` has none");
-                return differ(reason, "a scale of the input for all or for none");
-            }
-        }
-        let scales = layers.iter().map(|x| tensor_scale(self.read, x.layer));
-        let scales: Vec<f32> = scales.map(|scale| scale.unwrap_or(1.0)).collect();
-        if scales
-            .iter()
-            .all(|scale| scale.to_bits() == scales[0].to_bits())
-        {
-            return Ok(());
-        }
-        let scales: Vec<String> = scales.iter().map(f32::to_string).collect();
-        let reason = format!(
-            "the tensor scales are {}, and an engine takes one of them for all",
-            scales.join(", ")
-        );
-        differ(reason, ALLOWED)
+        };
+        same(
+            &|x| format!("is {} ({})", x.layer.format, x.layer.layout),
+            "one format",
+        )?;
+        let inputs = |x: &Exported<'_>| x.layer.shape.last().copied().unwrap_or(1);
+        same(
+            &|x| format!("has {} inputs", inputs(x)),
+            "one number of inputs",
+        )?;
+        let input_scale = |x: &Exported<'_>| match x.input_scale {
+            Some(_) => "has a scale of its input".to_owned(),
+            None => "has no scale of its input".to_owned(),
+        };
+        same(&input_scale, "a scale of the input for all or for none")?;
+        let scale = |x: &Exported<'_>| tensor_scale(self.read, x.layer).unwrap_or(1.0);
+        same(
+            &|x| format!("has the tensor scale {}", scale(x)),
+            "one tensor scale, as `quantize` gives fused layers from the float model",
+        )
     }
 
     /// Gives the layers at these places one scale of their inputs, and counts the scales that changed.

@@ -73,7 +73,7 @@ pub enum PackError {
         /// Whether the format has one.
         expected: bool,
     },
-    /// The largest magnitude of a whole tensor is less than that of its part.
+    /// A part of a tensor has a larger element than the largest magnitude of the whole tensor.
     #[error(
         "pack: the largest magnitude of the whole tensor is {largest}, and its part has {found}; allowed: {found} or more"
     )]

@@ -192,7 +192,7 @@ impl Display for FusedGroup {
 
 crate::impl_serde_by_text!(FusedNames, "the names of fused layers");
 
-/// Names of layers that are no group.
+/// Names of layers that do not make a group.
 #[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "fused layers: `{names}` {reason}; allowed: two names or more with commas between them, such as `q_proj,k_proj,v_proj`, \
@@ -201,7 +201,7 @@ crate::impl_serde_by_text!(FusedNames, "the names of fused layers");
 pub struct FusedLayersError {
     /// The given names.
     pub names: String,
-    /// What is wrong with them.
+    /// The fault of the names.
     pub reason: &'static str,
 }
 
