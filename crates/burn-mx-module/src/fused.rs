@@ -295,7 +295,8 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Members {
         };
         let tensor = param.val();
         let primitive = tensor.clone().into_primitive().tensor();
-        let Ok(shape) = <[usize; 2]>::try_from(primitive.shape().to_vec()) else {
+        let shape = <[usize; 2]>::try_from(primitive.shape().to_vec());
+        let (Ok(shape), true) = (shape, B::is_weight(&primitive)) else {
             return;
         };
         let packed = B::packed_of(&primitive, LayerKind::Linear.summed_axis());
