@@ -10,7 +10,9 @@ use burn::nn::{Linear, LinearConfig};
 use burn::prelude::*;
 use burn::tensor::activation::silu;
 use burn_mx::checkpoint::{Checkpoint, CheckpointError};
-use burn_mx::module::{load_checkpoint, set_specs, set_specs_at, share_tensor_scales};
+use burn_mx::module::{
+    fused_linear, load_checkpoint, set_specs, set_specs_at, share_tensor_scales,
+};
 use burn_mx::ptq::{QuantConfig, Quantizer};
 use burn_mx::{Dialect, FusedLayers, MxBackend, MxSpecs, WeightLayout};
 use safetensors::SafeTensors;
@@ -105,6 +107,7 @@ fn specs(dialect: Option<Dialect>) -> MxSpecs {
     MxSpecs {
         a_elem_format: None,
         bfloat: 0,
+        quantize_backprop: false,
         dialect_w: dialect,
         ..MxSpecs::nvfp4()
     }
@@ -285,6 +288,64 @@ fn a_trained_model_shares_scales() {
     assert_same_bits(&values(y.clone()), &outputs, "training");
     let gradients = named_gradients(&shared, &y.sum().backward());
     assert_eq!(gradients.len(), 14);
+}
+
+/// The product of stacked weights has one scale for all, in training and inference: the weights of the engine and of a model with shared scales.
+/// With specs of the device and of parameters.
+#[test]
+fn one_product_of_fused_layers_trains_with_one_scale() {
+    for (_, dialect) in TOOLS {
+        for by_path in [false, true] {
+            let specs = specs(dialect).resolve().unwrap();
+            let device = match by_path {
+                true => mx_device(&MxSpecs::none()),
+                false => mx_device(specs.specs()),
+            };
+            let model = Net::<Mx>::new(&device);
+            let model = if by_path {
+                set_specs(model, &specs)
+            } else {
+                model
+            };
+            let block = &model.layers[0];
+            let layers = [&block.q_proj, &block.k_proj, &block.v_proj];
+            // The outputs of a unit matrix are the weights.
+            let outputs = |layers: [&Linear<Mx>; 3], x: Tensor<Mx, 2>| {
+                fused_linear(x, layers.map(|layer| (layer.weight.val(), None)))
+            };
+            let fused = outputs(layers, Tensor::eye(WIDTH, &device));
+            let shared = share_tensor_scales(model.clone(), &FusedLayers::default())
+                .unwrap()
+                .0;
+            let block = &shared.layers[0];
+            let shared = [&block.q_proj, &block.k_proj, &block.v_proj];
+            for (i, (layer, weight)) in shared.into_iter().zip(fused).enumerate() {
+                let expected = values(layer.forward(Tensor::eye(WIDTH, &device)));
+                let what = format!("{dialect:?} {by_path} {i}");
+                assert_same_bits(&values(weight), &expected, &what);
+                // Not with a scale for each layer.
+                let own = values(layers[i].forward(Tensor::eye(WIDTH, &device)));
+                assert_eq!(own != expected, i > 0, "{what}");
+            }
+            // Straight through to the weights of each layer: xᵀ · 1.
+            let x = noise_tensor::<Mx, 2>([4, WIDTH], 97, &device);
+            let y = Tensor::cat(outputs(layers, x.clone()).to_vec(), 1);
+            let gradients = y.sum().backward();
+            let expected = values(x.sum_dim(0));
+            for layer in layers {
+                let gradient = layer.weight.val().grad(&gradients).unwrap();
+                let columns = layer.weight.dims()[1];
+                assert_eq!(gradient.dims(), [WIDTH, columns]);
+                let gradient = values(gradient);
+                for (row, expected) in gradient.chunks(columns).zip(&expected) {
+                    assert!(
+                        row.iter().all(|x| (x - expected).abs() < 1e-5),
+                        "{row:?} {expected}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 /// GPTQ and rounding to nearest with shared scales: the file has them. Without, a save refuses what GPTQ quantized.

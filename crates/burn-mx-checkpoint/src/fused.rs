@@ -12,7 +12,7 @@ use crate::error::CheckpointError;
 use crate::weights::{InFile, Weight};
 use crate::write::Named;
 
-/// Why layers cannot share a scale, and what is allowed.
+/// Why layers cannot share a scale, and the layers that are allowed.
 type Reason = (String, &'static str);
 
 /// Sets the largest magnitudes of the groups of fused layers, by the names in the file.

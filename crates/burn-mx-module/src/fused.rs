@@ -35,14 +35,14 @@ pub struct FusedError {
 
 microscaling::debug_is_display!(FusedError);
 
-/// Quantizes the weights of fused linear layers with one tensor scale for each group: the scale of the largest magnitude of the group,
-/// as an engine has it that multiplies by all of them at once ([`FusedLayers`]). Returns the model and the groups whose weights have
-/// a format with a tensor scale, such as `nvfp4(tensor_scale=true)`. Other groups stay as they are.
+/// Quantizes the weights of fused linear layers with one tensor scale for each group: the scale of the group's largest magnitude. An
+/// engine that multiplies by all weights of a group at once has this scale ([`FusedLayers`]). Returns the model and the groups whose
+/// weights have a format with a tensor scale, such as `nvfp4(tensor_scale=true)`. Other groups do not change.
 ///
 /// The weights become the quantized values, by the rules of their specs' forward product (with `dialect_w`, the tool's rules). Forward
-/// products take these values unchanged, and a checkpoint stores them bit for bit. An optimizer step gives new values with scales of
-/// their own: call the function after training, before evaluation and export. A group that shares a scale already, such as one from
-/// a file, stays as it is.
+/// products take these values unchanged, and a checkpoint stores them bit for bit. An optimizer step gives new values with their
+/// own scales: call the function after training, before evaluation and export. [`fused_linear`](super::fused_linear) shares a scale in training. A
+/// group that shares a scale already, such as one from a file, does not change.
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -62,9 +62,11 @@ microscaling::debug_is_display!(FusedError);
 ///
 /// # Errors
 ///
-/// [`FusedError`], before a weight changes. The layers of a group have different formats or numbers of inputs, are quantized already
-/// with different scales, or are rounded at random or transformed by the forward product; or a weight is not float32, is not
-/// finite, or is none that the tool packs.
+/// [`FusedError`], before a weight changes:
+/// * the layers of a group have different formats or numbers of inputs;
+/// * they are quantized already, with different scales;
+/// * the forward product rounds a weight at random, or transforms a weight;
+/// * a weight is not float32 or not finite, or the dialect cannot pack the weight.
 pub fn share_tensor_scales<B: MxTensorOps, M: Module<B>>(
     model: M,
     fused: &FusedLayers,
@@ -203,7 +205,7 @@ impl Member {
         self.format().is_some_and(|format| format.tensor_scale)
     }
 
-    /// The format, with all that decides its numbers.
+    /// The format, with the dialect and the elementwise format.
     fn format_text(&self) -> String {
         let Some(format) = self.format() else {
             return "has no format".to_owned();

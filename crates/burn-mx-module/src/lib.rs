@@ -9,6 +9,7 @@ mod change;
 mod exempt;
 mod functions;
 mod fused;
+mod fused_linear;
 mod initialize;
 mod layers;
 mod masters;
@@ -27,6 +28,7 @@ pub use exempt::{
 };
 pub use functions::{gelu_first_order, log_sum_exp, rms_norm, silu};
 pub use fused::{FusedError, share_tensor_scales};
+pub use fused_linear::fused_linear;
 pub use initialize::initialize;
 pub use layers::{LayerKind, layers, parameter_of};
 pub use masters::{LerpError, lerp, master};

@@ -1,4 +1,5 @@
 use super::*;
+use microscaling::BlockFormat;
 
 const SHAPE: [usize; 2] = [8, 70];
 const SAMPLES: usize = 200;
@@ -41,7 +42,7 @@ fn hessian() -> Vec<f64> {
 }
 
 fn solved(config: &Gptq, format: &str) -> Solved {
-    let format = format.parse().unwrap();
+    let format: BlockFormat = format.parse().unwrap();
     solve(config, format.into(), &weight(), SHAPE, &hessian()).unwrap()
 }
 
