@@ -10,8 +10,8 @@ use crate::calibration;
 use crate::config::{Activations, QuantConfig};
 use crate::error::PtqError;
 use crate::fold::{self, FoldedNorm};
-use crate::fused;
-use crate::gptq::{self, GptqLayer};
+use crate::fused::Fused;
+use crate::gptq::{self, GptqLayer, GptqRun};
 use crate::parameters::{self, WEIGHT};
 use crate::passes::{Chosen, Passes};
 use crate::resume::Folder;
@@ -19,7 +19,6 @@ use crate::tuning::{TunedLayer, tune};
 use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, Slot, process};
 use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
-    share_tensor_scales,
 };
 
 /// Quantizes trained models by a configuration.
@@ -167,8 +166,7 @@ impl Quantizer {
     {
         let of_model = layers(&model);
         let mut chosen = self.choose(&of_model)?;
-        let fused = self.config.fused_layers()?;
-        let groups = fused::groups(&fused, &of_model, &chosen)?;
+        let fused = Fused::of(&self.config, &of_model, &chosen)?;
         check_device::<B, M>(&model);
         let QuantConfig {
             rotations,
@@ -228,11 +226,7 @@ impl Quantizer {
         };
         let (mut tuned, mut by_gptq) = (Vec::new(), Vec::new());
         if let Some(config) = gptq {
-            let config = gptq::GptqRun {
-                config,
-                folder,
-                groups: &groups,
-            };
+            let config = GptqRun::new(config, folder, &fused.groups);
             (quantized, by_gptq) = gptq::quantize(quantized, chosen, &passes, config, progress)?;
         } else {
             for Chosen { layer, specs } in &chosen {
@@ -243,9 +237,7 @@ impl Quantizer {
                 let config = (config, folder);
                 (quantized, tuned) = tune(quantized, original, layers, &passes, config, progress)?;
             }
-            if !groups.is_empty() {
-                (quantized, _) = share_tensor_scales(quantized, &fused)?;
-            }
+            quantized = fused.share(quantized)?;
         }
         Ok(Quantized {
             model: quantized,

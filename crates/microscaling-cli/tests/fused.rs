@@ -1,6 +1,8 @@
 //! Layers that engines fuse: `quantize` and `convert` give them one scale of the tensor, and an emulated engine that stacks their
 //! weights reads the values that this program reads.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod support;
 
 use serde_json::{Value, json};

@@ -69,10 +69,24 @@ impl Gram {
 /// The settings of GPTQ.
 #[derive(Clone, Copy)]
 pub(crate) struct GptqRun<'a> {
-    pub(crate) config: &'a Gptq,
-    pub(crate) folder: Option<&'a Folder>,
+    config: &'a Gptq,
+    folder: Option<&'a Folder>,
     /// The groups of layers that share a tensor scale.
-    pub(crate) groups: &'a [FusedGroup],
+    groups: &'a [FusedGroup],
+}
+
+impl<'a> GptqRun<'a> {
+    pub(crate) const fn new(
+        config: &'a Gptq,
+        folder: Option<&'a Folder>,
+        groups: &'a [FusedGroup],
+    ) -> Self {
+        Self {
+            config,
+            folder,
+            groups,
+        }
+    }
 }
 
 /// The largest magnitudes of groups of fused layers, by layer. A weight that is quantized in a transformed basis leaves the model without

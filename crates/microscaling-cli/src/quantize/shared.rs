@@ -1,7 +1,9 @@
 //! The tensor scales that fused layers share.
 
-use super::{QuantizeArgs, along, is_matrix};
+use super::plan::is_matrix;
+use super::{QuantizeArgs, along};
 use crate::checkpoint::Checkpoint;
+use crate::done::Done;
 use crate::error::Error;
 use crate::fused::error;
 use crate::numbers::floats;
@@ -61,9 +63,15 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The groups, in words.
-    pub(super) fn groups(&self) -> &[String] {
-        &self.groups
+    /// Adds the groups to the result.
+    pub(super) fn add_to(&self, done: &mut Done) {
+        if let Some(first) = self.groups.first() {
+            let count = self.groups.len();
+            done.text(format!(
+                "Layers that engines fuse: {count} groups share a tensor scale each, such as {first}\n"
+            ));
+        }
+        done.fact("fused", self.groups.as_slice());
     }
 
     /// The largest magnitude of the group that a weight belongs to.

@@ -111,9 +111,9 @@ impl FusedLayers {
         let mut found: BTreeMap<(&str, usize), Vec<(usize, &str)>> = BTreeMap::new();
         for module in modules {
             for (kind, names) in self.0.iter().enumerate() {
-                let member = names.0.iter().enumerate();
-                let member = member.filter_map(|(place, name)| Some((place, above(module, name)?)));
-                if let Some((place, parent)) = member.last() {
+                let mut member = names.0.iter().enumerate();
+                let member = member.find_map(|(place, name)| Some((place, above(module, name)?)));
+                if let Some((place, parent)) = member {
                     found
                         .entry((parent, kind))
                         .or_default()
