@@ -269,6 +269,14 @@ fn groups_that_the_user_names() {
     };
     assert_eq!(groups(""), 1);
     assert_eq!(groups("--fused left,right --fused q_proj,k_proj"), 2);
+    // The error of a NaN is the layer's.
+    let nan = Tensor::f32("b.q_proj.weight", &[2, 16], &[f32::NAN; 32]);
+    write(&folder.join("m.safetensors"), &[nan, tensors[3].clone()]);
+    for rule in ["--dialect modelopt", ""] {
+        let line =
+            format!("quantize m.safetensors p.safetensors --force --layout modelopt-nvfp4 {rule}");
+        refuse(folder, &line, &["`b.q_proj.weight`", "NaN or Inf"]);
+    }
     // A layer of zeros, which a tool makes NaN of, has the scale of its group.
     let zeros = Tensor::f32("b.q_proj.weight", &[2, 16], &[0.0; 32]);
     write(&folder.join("m.safetensors"), &[zeros, tensors[3].clone()]);

@@ -10,7 +10,7 @@ use crate::numbers::floats;
 use crate::output::Planned;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{FileTensor, PackedFiles};
-use microscaling::{BlockFormat, Dialect, DialectError};
+use microscaling::{BlockFormat, Dialect, DialectError, internal};
 
 /// The names of the tensors to pack.
 pub(super) fn chosen(
@@ -113,11 +113,8 @@ fn is_zero(
         return false;
     }
     let numbers = floats(tensor).unwrap_or_default();
-    let largest = of_group.unwrap_or_else(|| {
-        numbers
-            .iter()
-            .fold(0.0, |largest: f32, x| largest.max(x.abs()))
-    });
+    // A NaN is the largest.
+    let largest = of_group.unwrap_or_else(|| f32::from_bits(internal::largest(&numbers)));
     let block = format.group_size();
     let encoded = dialect.encode(format, &vec![largest; block], &[1, block]);
     !numbers.is_empty() && matches!(encoded, Err(DialectError::Zeros { .. }))

@@ -53,7 +53,8 @@ impl Shared {
             let largest = f32::from_bits(largest.max().unwrap_or(0));
             // Other tools have no NaN: the error is the tensor's that has one.
             let has_nan = args.dialect.is_none() && args.layout == CheckpointLayout::Microscaling;
-            if largest.is_finite() || has_nan {
+            // Zeros have no scale to share.
+            if largest.is_finite() && largest > 0.0 || largest.is_nan() && has_nan {
                 shared.groups.push(group.to_string());
                 shared
                     .largest
