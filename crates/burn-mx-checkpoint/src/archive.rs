@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use memmap2::Mmap;
-use microscaling::Packed;
 use microscaling::safetensors::{
     CheckpointFiles, CheckpointFilesError, FileError, FileTensor, PackedFile, PackedFiles,
     ScaledWeight,
 };
+use microscaling::{Packed, WeightLayout};
 use serde::{Deserialize, Serialize};
 
 use crate::error::CheckpointError;
@@ -243,6 +243,21 @@ impl<'a> Archive<'a> {
     /// The scales of the input of a packed weight's layer, if the file has them.
     pub(super) fn input(&self, name: &str) -> Option<&StaticInput> {
         self.written.inputs.get(name)
+    }
+
+    /// The packed weight with the divisor that compressed-tensors stores, if the file has one.
+    pub(super) fn divided(&self, name: &str, packed: Packed) -> Packed {
+        let layout = WeightLayout::Nvfp4PackQuantized;
+        let is_divided = self.read.weights().get(name) == Some(&layout.into());
+        let stored = layout.stored_as(name).pop();
+        let divisor = stored.filter(|_| is_divided).and_then(|(part, _)| {
+            let bytes = self.read.tensor(&part)?.bytes.try_into().ok()?;
+            Some(f32::from_le_bytes(bytes))
+        });
+        match divisor {
+            Some(divisor) => packed.with_divisor(divisor),
+            None => packed,
+        }
     }
 
     /// The packed weight of this name.

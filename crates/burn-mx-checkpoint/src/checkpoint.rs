@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use burn_mx_module::nearest;
 use burn_store::{KeyRemapper, ModuleAdapter, PathFilter};
-use microscaling::Dialect;
 use microscaling::safetensors::CheckpointLayout;
+use microscaling::{Dialect, FusedLayers};
 
 use crate::error::CheckpointError;
 
@@ -34,6 +34,7 @@ pub struct Checkpoint {
     pub(crate) path: PathBuf,
     pub(crate) layout: Option<CheckpointLayout>,
     pub(crate) dialect: Option<Dialect>,
+    pub(crate) fused: Option<FusedLayers>,
     pub(crate) shard_bytes: Option<u64>,
     pub(crate) unpacked: Vec<String>,
     pub(crate) axes: Vec<(String, usize)>,
@@ -51,6 +52,7 @@ impl Checkpoint {
             path: path.into(),
             layout: None,
             dialect: None,
+            fused: None,
             shard_bytes: None,
             unpacked: Vec::new(),
             axes: Vec::new(),
@@ -73,6 +75,16 @@ impl Checkpoint {
     /// multiplies by other values than the saved model. [Leave convolutions unpacked](Self::leave_unpacked).
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = Some(dialect);
+        self
+    }
+
+    /// Sets the linear layers that the engine fuses, by their names in the file. Their weights share a tensor scale, the scale of the largest
+    /// magnitude of the group, in formats that have one; the other weights of the file stay as they are. The default is
+    /// [`FusedLayers::default`] in the layouts `nvfp4-pack-quantized` and `modelopt-nvfp4`, else [`FusedLayers::NONE`]. A warning says
+    /// if the file's values are not those that the model computes with;
+    /// [`share_tensor_scales`](burn_mx_module::share_tensor_scales) gives the model these values before.
+    pub fn fused(mut self, fused: FusedLayers) -> Self {
+        self.fused = Some(fused);
         self
     }
 

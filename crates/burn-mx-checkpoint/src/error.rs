@@ -93,6 +93,19 @@ pub enum CheckpointError {
         /// The weight's shape.
         shape: Vec<usize>,
     },
+    /// Layers that engines fuse cannot share a tensor scale.
+    #[error(
+        "checkpoint: fused layers `{group}`: {reason}; allowed: {allowed}, or `Checkpoint::fused` with the layers that the engine fuses \
+         (`FusedLayers::NONE`: none)"
+    )]
+    Fused {
+        /// The names of the layers, as `PARENT.{MEMBER,MEMBER}`.
+        group: String,
+        /// The layers that differ, and how.
+        reason: String,
+        /// The layers that are allowed.
+        allowed: &'static str,
+    },
     /// The dialect cannot pack a weight.
     #[error("checkpoint: `{weight}`: {source}")]
     Dialect {

@@ -10,6 +10,7 @@ mod checkpoint;
 mod columns;
 mod error;
 mod file;
+mod fused;
 mod inspect;
 mod load;
 mod save;

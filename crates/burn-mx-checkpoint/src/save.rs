@@ -14,6 +14,7 @@ use crate::archive::{KEY, Written, file_error, io};
 use crate::checkpoint::Checkpoint;
 use crate::columns::in_rows;
 use crate::error::CheckpointError;
+use crate::fused::share;
 use crate::types;
 use crate::weights::{InFile, Layers, Weight, alike, weights};
 use crate::write::{Bytes, EntrySource, Named, StoredEntry, one_file, shards, write_text};
@@ -82,7 +83,8 @@ impl Checkpoint {
             return Err(CheckpointError::Folder { path });
         }
         let layout = self.layout.unwrap_or(CheckpointLayout::Microscaling);
-        let Tensors { named, others } = tensors::<B, M>(self, layout, model)?;
+        let Tensors { mut named, others } = tensors::<B, M>(self, layout, model)?;
+        share(self, layout, &mut named, &others)?;
         let mut bytes = Bytes::new(&named, layout, self.dialect, &progress);
         let (entries, packed) = describe(&bytes, others)?;
         bytes.all = entries.iter().map(|entry| entry.bytes as u64).sum();
@@ -203,7 +205,11 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
     for (path, snapshot) in paths.iter().zip(adapted) {
         let name = snapshot.full_path();
         match weights.remove(path) {
-            Some(weight) => named.push(Named { name, weight }),
+            Some(weight) => named.push(Named {
+                name,
+                weight,
+                largest: None,
+            }),
             None => others.push((name, snapshot)),
         }
     }
@@ -217,7 +223,7 @@ fn describe(
 ) -> Result<(Vec<StoredEntry>, Vec<PackedWeight>), CheckpointError> {
     let mut entries = Vec::new();
     let mut packed = Vec::new();
-    for (number, Named { name, weight }) in bytes.weights.iter().enumerate() {
+    for (number, Named { name, weight, .. }) in bytes.weights.iter().enumerate() {
         let mut size = 0;
         for (part, stored) in bytes.stored(number)?.into_iter().enumerate() {
             let StoredTensor {
@@ -298,7 +304,7 @@ fn metadata<'a>(
         ..Written::default()
     };
     let mut described: BTreeMap<&str, &Weight> = BTreeMap::new();
-    for Named { name, weight } in weights {
+    for Named { name, weight, .. } in weights {
         let specs: &MxSpecs = weight.specs.specs();
         let number = written.specs.iter().position(|known| known == specs);
         let number = number.unwrap_or_else(|| {

@@ -63,6 +63,7 @@ pub(super) struct Weight {
     pub(super) shape: Vec<usize>,
     format: BlockFormat,
     elementwise: Option<(FloatFormat, Rounding)>,
+    rounding: Rounding,
     /// The packed weight that the values came from, if they are quantized already.
     packed: Option<Packed>,
     /// The values, in their stored order.
@@ -76,10 +77,32 @@ impl Weight {
         self.format
     }
 
-    /// The packed weight, by the rules of a tool: the given one, else the one that forward products quantize the weight by. Also returns the number that compressed-tensors stores in place of the tensor scale, if it is known.
+    /// Whether the values are quantized already.
+    pub(super) fn is_quantized(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    /// The values that are packed, in their stored order.
+    fn values(&self) -> Vec<f32> {
+        let data = (self.data)().convert::<f32>();
+        let mut values: Vec<f32> = data.into_vec().expect("they were converted");
+        round(&mut values, self.elementwise);
+        values
+    }
+
+    /// The largest magnitude of the values: NaN or Inf if there is one.
+    pub(super) fn largest(&self) -> f32 {
+        let values = self.values();
+        let largest = values.iter().map(|x| x.abs().to_bits()).max();
+        f32::from_bits(largest.unwrap_or(0))
+    }
+
+    /// The packed weight, by the rules of a tool: the given one, else the one that forward products quantize the weight by. `largest` is the largest magnitude of
+    /// the fused layers that the weight belongs to. Also returns the number that compressed-tensors stores in place of the tensor scale, if it is known.
     pub(super) fn pack(
         &self,
         dialect: Option<Dialect>,
+        largest: Option<f32>,
     ) -> Result<(Packed, Option<f32>), CheckpointError> {
         let weight = || self.path.clone();
         if let (Some(packed), None) = (&self.packed, dialect) {
@@ -87,7 +110,16 @@ impl Weight {
         }
         let is_trained = dialect.is_none();
         let Some(dialect) = dialect.or(self.specs.dialect(Slot::W)) else {
-            let packed = (self.encoded)().map_err(|source| CheckpointError::Pack {
+            let packed = match largest {
+                Some(largest) => {
+                    let axis = self.layer.stored_axis(self.format);
+                    let rounder = self.rounding.with(NO_STREAM);
+                    let values = self.values();
+                    Packed::encode_part(self.format, &values, &self.shape, axis, rounder, largest)
+                }
+                None => (self.encoded)(),
+            };
+            let packed = packed.map_err(|source| CheckpointError::Pack {
                 weight: weight(),
                 source,
             })?;
@@ -96,10 +128,11 @@ impl Weight {
         if self.shape.len() != 2 {
             return Err(CheckpointError::DialectOfConvolution { weight: weight() });
         }
-        let data = (self.data)().convert::<f32>();
-        let mut values: Vec<f32> = data.into_vec().expect("they were converted");
-        round(&mut values, self.elementwise);
-        let tensor = dialect.encode(self.format, &values, &self.shape);
+        let values = self.values();
+        let tensor = match largest {
+            Some(largest) => dialect.encode_part(self.format, &values, &self.shape, largest),
+            None => dialect.encode(self.format, &values, &self.shape),
+        };
         let tensor = tensor.map_err(|source| CheckpointError::Dialect {
             weight: weight(),
             source,
@@ -263,6 +296,7 @@ impl<B: MxTensorOps, F: Fn(&str) -> bool> ModuleVisitor<B> for Finder<'_, F> {
             shape: layer.stored_shape(primitive.shape().to_vec()),
             format,
             elementwise: quantization.elementwise,
+            rounding,
             packed: B::packed_of(&primitive, axis).cloned(),
             data: Box::new(move || stored().into_data()),
             encoded: Box::new(encoded),

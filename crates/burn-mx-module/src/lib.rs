@@ -8,6 +8,8 @@ mod by_path;
 mod change;
 mod exempt;
 mod functions;
+mod fused;
+mod fused_linear;
 mod initialize;
 mod layers;
 mod masters;
@@ -25,6 +27,8 @@ pub use exempt::{
     ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
 };
 pub use functions::{gelu_first_order, log_sum_exp, rms_norm, silu};
+pub use fused::{FusedError, share_tensor_scales};
+pub use fused_linear::fused_linear;
 pub use initialize::initialize;
 pub use layers::{LayerKind, layers, parameter_of};
 pub use masters::{LerpError, lerp, master};

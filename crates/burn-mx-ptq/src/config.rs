@@ -8,6 +8,7 @@ mod rotation;
 
 use std::collections::BTreeMap;
 
+use microscaling::{FusedLayers, FusedNames};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PtqError;
@@ -74,6 +75,12 @@ pub struct QuantConfig {
     /// GPTQ of the weights of linear layers, instead of rounding to nearest. Excludes `fast_finetune`. `None`: no GPTQ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gptq: Option<Gptq>,
+    /// Layers that an engine fuses, by the last words of their paths: the members of a group separated by commas, such as
+    /// `q_proj,k_proj,v_proj`. The weights of a group share a tensor scale, in formats that have one: the scale of the largest
+    /// magnitude of the group. Empty: each weight has its own scale. `FusedLayers::default().kinds().to_vec()` has the names of many
+    /// models. Fast fine-tuning tunes with own scales, and the tuned weights get the shared scale.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fused: Vec<FusedNames>,
 }
 
 impl Default for QuantConfig {
@@ -90,6 +97,7 @@ impl Default for QuantConfig {
             rotations: Vec::new(),
             fast_finetune: None,
             gptq: None,
+            fused: Vec::new(),
         }
     }
 }
@@ -224,6 +232,15 @@ impl QuantConfig {
             specs.a_elem_format = None;
         }
         self
+    }
+
+    /// The layers that share a tensor scale.
+    pub(crate) fn fused_layers(&self) -> Result<FusedLayers, PtqError> {
+        FusedLayers::new(self.fused.iter().cloned()).map_err(|error| PtqError::Field {
+            field: "fused",
+            value: format!("a list where `{}` {}", error.names, error.reason),
+            allowed: "each name of a layer once",
+        })
     }
 
     /// The default specs of layers, and the specs of single layers.

@@ -2,7 +2,7 @@
 
 use burn_mx_core::SpecsError;
 use burn_mx_core::suggestion::nearest;
-use burn_mx_module::PathError;
+use burn_mx_module::{FusedError, PathError};
 
 /// Why a model was not quantized.
 #[derive(thiserror::Error)]
@@ -32,6 +32,19 @@ pub enum PtqError {
         /// The allowed values.
         allowed: &'static str,
     },
+    /// Layers that engines fuse cannot share a tensor scale.
+    #[error("fused layers `{group}`: {reason}; allowed: {allowed}")]
+    Fused {
+        /// The paths of the layers, as `PARENT.{MEMBER,MEMBER}`.
+        group: String,
+        /// The layers that differ, and how.
+        reason: String,
+        /// The layers that are allowed.
+        allowed: &'static str,
+    },
+    /// Weights of fused layers cannot share a tensor scale.
+    #[error(transparent)]
+    Shared(#[from] FusedError),
     /// The specs do not resolve.
     #[error(transparent)]
     Specs(#[from] SpecsError),

@@ -6,14 +6,14 @@ mod grid;
 mod layers;
 mod saved;
 
-use microscaling::{BlockFormat, Packed};
+use microscaling::Packed;
 use serde::{Deserialize, Serialize};
 
 use crate::error::PtqError;
 use burn_mx_core::{HadamardSigns, ResolvedSpecs, Slot};
-use grid::WeightGrid;
+use grid::{WeightFormat, WeightGrid};
 pub use layers::GptqLayer;
-pub(super) use layers::quantize;
+pub(super) use layers::{GptqRun, quantize};
 
 /// GPTQ of linear layers ([Frantar et al. 2022](https://arxiv.org/abs/2210.17323)), for weights in MX and NVFP4.
 ///
@@ -122,7 +122,7 @@ struct Solved {
 /// if the Hessian is not finite.
 fn solve(
     config: &Gptq,
-    format: BlockFormat,
+    format: WeightFormat,
     weight: &[f32],
     shape: [usize; 2],
     hessian: &[f64],

@@ -43,6 +43,7 @@ mod calls;
 mod config;
 mod error;
 mod fold;
+mod fused;
 mod gptq;
 mod parameters;
 mod passes;

@@ -10,7 +10,8 @@ use crate::calibration;
 use crate::config::{Activations, QuantConfig};
 use crate::error::PtqError;
 use crate::fold::{self, FoldedNorm};
-use crate::gptq::{self, GptqLayer};
+use crate::fused::Fused;
+use crate::gptq::{self, GptqLayer, GptqRun};
 use crate::parameters::{self, WEIGHT};
 use crate::passes::{Chosen, Passes};
 use crate::resume::Folder;
@@ -35,7 +36,7 @@ pub struct Quantizer {
 #[non_exhaustive]
 pub struct Quantized<M> {
     /// The model. Its layers carry their specs, and each product quantizes the weights. The weights themselves are trained or
-    /// tuned values.
+    /// tuned values; weights of GPTQ, and of `fused` layers that share a tensor scale, are quantized values.
     pub model: M,
     /// The folded batch norms, in the model's order. Empty without folding.
     pub folded: Vec<FoldedNorm>,
@@ -163,7 +164,9 @@ impl Quantizer {
         T: Sync,
         R: 'static,
     {
-        let mut chosen = self.choose(&layers(&model))?;
+        let of_model = layers(&model);
+        let mut chosen = self.choose(&of_model)?;
+        let fused = Fused::of(&self.config, &of_model, &chosen)?;
         check_device::<B, M>(&model);
         let QuantConfig {
             rotations,
@@ -223,7 +226,7 @@ impl Quantizer {
         };
         let (mut tuned, mut by_gptq) = (Vec::new(), Vec::new());
         if let Some(config) = gptq {
-            let config = (config, folder);
+            let config = GptqRun::new(config, folder, &fused.groups);
             (quantized, by_gptq) = gptq::quantize(quantized, chosen, &passes, config, progress)?;
         } else {
             for Chosen { layer, specs } in &chosen {
@@ -234,6 +237,7 @@ impl Quantizer {
                 let config = (config, folder);
                 (quantized, tuned) = tune(quantized, original, layers, &passes, config, progress)?;
             }
+            quantized = fused.share(quantized)?;
         }
         Ok(Quantized {
             model: quantized,

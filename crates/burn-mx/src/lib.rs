@@ -65,10 +65,11 @@ pub use burn_mx_record as record;
 #[cfg(feature = "record")]
 pub use burn_mx_record::diagnose;
 pub use microscaling::{
-    BlockFormat, Dialect, ElementFormat, FloatFormat, FormatError, Headroom, NonFinite,
-    OperandQuantization, OuterScale, PackError, Packed, PackedView, ParseFormatError,
-    RandomHadamard, RandomStream, Rounder, Rounding, ScaleFormat, ScaleMode, SharedExpMethod,
-    Shifts, Signs, SpecialCodes, Statistics, StoredType, SubScales, Subnormals, WeightLayout,
+    BlockFormat, Dialect, ElementFormat, FloatFormat, FormatError, FusedGroup, FusedLayers,
+    FusedLayersError, FusedNames, Headroom, NonFinite, OperandQuantization, OuterScale, PackError,
+    Packed, PackedView, ParseFormatError, RandomHadamard, RandomStream, Rounder, Rounding,
+    ScaleFormat, ScaleMode, SharedExpMethod, Shifts, Signs, SpecialCodes, Statistics, StoredType,
+    SubScales, Subnormals, WeightLayout,
 };
 pub use microscaling_product::{Accumulation, Accumulator, Chip, ProductPath, Side};
 
@@ -77,11 +78,12 @@ pub mod module {
     #[cfg(feature = "checkpoint")]
     pub use burn_mx_checkpoint::{load_checkpoint, save_checkpoint};
     pub use burn_mx_module::{
-        ExemptError, LerpError, Limit, MxModelOps, MxTensorOps, PathError, Phase, Schedule,
-        ScheduleError, Stage, Stages, as_activation, as_weight, clear_specs_at, emulated,
-        exempt_layers, full_precision, gelu_first_order, label_of, label_parameters, layers, lerp,
-        log_sum_exp, master, pack, rms_norm, set_exemptions, set_exemptions_at, set_recipe_layers,
-        set_specs, set_specs_at, silu, specs_of, unpack, with_specs,
+        ExemptError, FusedError, LerpError, Limit, MxModelOps, MxTensorOps, PathError, Phase,
+        Schedule, ScheduleError, Stage, Stages, as_activation, as_weight, clear_specs_at, emulated,
+        exempt_layers, full_precision, fused_linear, gelu_first_order, label_of, label_parameters,
+        layers, lerp, log_sum_exp, master, pack, rms_norm, set_exemptions, set_exemptions_at,
+        set_recipe_layers, set_specs, set_specs_at, share_tensor_scales, silu, specs_of, unpack,
+        with_specs,
     };
     #[cfg(feature = "record")]
     pub use burn_mx_record::scope;

@@ -5,6 +5,8 @@ use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::export::{Export, Exported};
+use crate::formats::table;
+use crate::fused::{FusedArgs, FusedResult};
 use crate::layers::QuantizedLayers;
 use crate::output::{Output, Planned, ignored};
 use crate::scheme::Schemes;
@@ -33,9 +35,14 @@ pub(crate) struct ConvertArgs {
     /// The layout of the input; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
+    #[command(flatten)]
+    fused: FusedArgs,
 }
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
+    let is_fusing = matches!(args.to.tool(), Tool::CompressedTensors | Tool::ModelOpt);
+    let why_none = || format!("layout {} shares no scales between layers", args.to);
+    let fused = args.fused.layers(is_fusing, (!is_fusing).then(why_none))?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
     let layers = QuantizedLayers::of(&input, &read)?;
@@ -47,9 +54,11 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         layers: &layers,
         schemes: &schemes,
         target: args.to,
+        fused: &fused,
         weights_only: args.weights_only,
     };
-    let exported = export.layers()?;
+    let mut exported = export.layers()?;
+    let fused = export.fuse(&mut exported)?;
     let parts = exported.iter().flat_map(|x| &x.layer.parts);
     let parts: BTreeSet<&str> = parts.map(String::as_str).collect();
     let config = export.config(&exported, &ignored(&read, &parts))?;
@@ -60,6 +69,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let mut summary = Summary {
         left_out: left_out(args, &read, &layers),
         count: exported.len(),
+        fused,
         ..Summary::default()
     };
     if is_own(args) {
@@ -145,6 +155,7 @@ struct Summary {
     left_out: Vec<String>,
     /// The weights whose divisor became a factor that is rounded.
     rounded: usize,
+    fused: FusedResult,
 }
 
 impl Summary {
@@ -161,6 +172,27 @@ impl Summary {
                 counted(self.rounded)
             ));
         }
+        let FusedResult {
+            shared_inputs,
+            differ,
+        } = self.fused;
+        if shared_inputs > 0 {
+            done.text(format!(
+                "{shared_inputs} scales of inputs became the scale of the largest input among fused layers\n"
+            ));
+        }
+        let count = differ.len();
+        let mut rows = table(["Layers that engines fuse", "Difference"]);
+        for row in differ {
+            rows.add_row(row);
+        }
+        done.table_of_some("fused_layers_that_differ", rows);
+        if count > 0 {
+            done.text(
+                "An engine that fuses these layers reads other values: it takes one tensor scale for all layers of a group. `quantize` \
+                 gives them one, from the float model\n",
+            );
+        }
         if let Some(first) = self.copied.first() {
             done.text(format!(
                 "{} that are quantized in other layouts are copied unchanged, such as `{first}`\n",
@@ -175,6 +207,7 @@ impl Summary {
         }
         done.fact("weights", self.count);
         done.fact("rounded_reciprocals", self.rounded);
+        done.fact("shared_input_scales", shared_inputs);
         done.fact("copied", self.copied);
         done.fact("left_out", self.left_out);
         done.fact("layout", target);

@@ -94,6 +94,16 @@ pub(crate) enum Error {
         what: String,
         target: String,
     },
+    #[error(
+        "{}: fused layers `{group}`: {reason}; allowed: {allowed}, `--fused` with the layers that the engine fuses, or `--own-scales` \
+         for an engine that fuses none", .path.display()
+    )]
+    Fused {
+        path: PathBuf,
+        group: String,
+        reason: String,
+        allowed: String,
+    },
     #[error("{}: the file has no quantized weight to unpack; see `inspect`", .path.display())]
     NothingQuantized { path: PathBuf },
     #[error("{}: `{weight}` is quantized and cannot be read: {reason}", .path.display())]

@@ -4,7 +4,7 @@ mod config;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::fused::INPUT_SCALES;
+use crate::fused::{Fused, INPUT_SCALES};
 use crate::layers::{QuantizedLayer, QuantizedLayers, WeightKind};
 use crate::scheme::Schemes;
 use crate::target::{Retold, ToLayout, Tool, WrittenForm};
@@ -31,6 +31,8 @@ pub(crate) struct Export<'a> {
     pub(crate) layers: &'a QuantizedLayers,
     pub(crate) schemes: &'a Schemes,
     pub(crate) target: ToLayout,
+    /// The layers that the target's engines fuse.
+    pub(crate) fused: &'a Fused,
     /// Whether the activations' part is left out.
     pub(crate) weights_only: bool,
 }

@@ -1,115 +1,80 @@
-//! Layers that engines fuse into one product: whether they share the scale of a tensor.
+//! Layers that engines fuse into one product, and that share the scale of a tensor.
 
-use crate::formats::table;
-use crate::layers::{QuantizedLayer, QuantizedLayers};
-use crate::numbers::floats;
-use comfy_table::Table;
-use microscaling::safetensors::PackedFiles;
-use std::collections::{BTreeMap, BTreeSet};
+mod exported;
+mod scales;
 
-/// The last words of modules that Llama-like models have beside one another, and that engines fuse.
-const FUSED: [&[&str]; 4] = [
-    &["q_proj", "k_proj", "v_proj"],
-    &["gate_proj", "up_proj"],
-    &["q_a_proj", "kv_a_proj_with_mqa"],
-    &["w1", "w3"],
-];
+use crate::error::Error;
+use microscaling::{FusedGroup, FusedLayers, FusedNames};
+use std::path::Path;
 
-/// The scales of fused layers.
-#[derive(Default)]
-pub(crate) struct FusedScales {
-    /// How many groups of fused layers have one scale each for a tensor.
-    pub(crate) groups: usize,
-    /// The groups whose layers have different scales: the modules, which scale, and the numbers.
-    differ: Vec<[String; 3]>,
+pub(crate) use exported::FusedResult;
+pub(crate) use scales::{FusedScales, INPUT_SCALES, tensor_scale};
+
+/// The names of fused layers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FusedKinds {
+    /// Layers that the engine fuses, by the last words of their names: `q_proj,k_proj,v_proj`; may be repeated [default: the names
+    /// of many models]
+    #[arg(long = "fused", value_name = "NAMES")]
+    kinds: Vec<FusedNames>,
 }
 
-impl FusedScales {
-    pub(crate) fn of(read: &PackedFiles<'_>, layers: &QuantizedLayers) -> Self {
-        let mut found: BTreeMap<(&str, usize), Vec<(&str, &QuantizedLayer)>> = BTreeMap::new();
-        for layer in layers.known.values() {
-            let Some((parent, word)) = layer.module().rsplit_once('.') else {
-                continue;
-            };
-            let fused = FUSED.iter().position(|words| words.contains(&word));
-            if let Some(fused) = fused {
-                let group = found.entry((parent, fused)).or_default();
-                group.push((word, layer));
-            }
+impl FusedKinds {
+    pub(crate) fn layers(&self) -> Result<FusedLayers, Error> {
+        match self.kinds.is_empty() {
+            true => Ok(FusedLayers::default()),
+            false => FusedLayers::new(self.kinds.iter().cloned())
+                .map_err(|error| Error::Arguments(error.to_string())),
         }
-        let mut scales = Self::default();
-        for ((parent, fused), mut group) in found {
-            group.sort_by_key(|(word, _)| FUSED[fused].iter().position(|x| x == word));
-            scales.add(read, parent, &group);
-        }
-        scales
-    }
-
-    fn add(&mut self, read: &PackedFiles<'_>, parent: &str, group: &[(&str, &QuantizedLayer)]) {
-        let one_layout = group.iter().all(|(_, x)| x.layout == group[0].1.layout);
-        if group.len() < 2 || !one_layout {
-            return;
-        }
-        let words: Vec<&str> = group.iter().map(|(word, _)| *word).collect();
-        let mut has_scale = false;
-        for (which, number) in [
-            (
-                "weight",
-                tensor_scale as fn(&PackedFiles<'_>, &QuantizedLayer) -> Option<f32>,
-            ),
-            ("input", input_scale),
-        ] {
-            let numbers = group.iter().map(|(_, layer)| number(read, layer));
-            let Some(numbers) = numbers.collect::<Option<Vec<f32>>>() else {
-                continue;
-            };
-            has_scale = true;
-            if numbers.iter().any(|x| x.to_bits() != numbers[0].to_bits()) {
-                let numbers: Vec<String> = numbers.iter().map(f32::to_string).collect();
-                let modules = format!("{parent}.{{{}}}", words.join(","));
-                self.differ
-                    .push([modules, which.to_owned(), numbers.join(", ")]);
-            }
-        }
-        self.groups += usize::from(has_scale);
-    }
-
-    /// How many groups have layers with different scales.
-    pub(crate) fn different_groups(&self) -> usize {
-        let groups: BTreeSet<&String> = self.differ.iter().map(|[group, ..]| group).collect();
-        groups.len()
-    }
-
-    /// The groups whose layers have different scales.
-    pub(crate) fn table(&self) -> Table {
-        let mut rows = table(["Fused layers with different scales", "Scale of", "Numbers"]);
-        for row in &self.differ {
-            rows.add_row(row);
-        }
-        rows
     }
 }
 
-/// The scale of a whole weight, if its layout has one.
-fn tensor_scale(read: &PackedFiles<'_>, layer: &QuantizedLayer) -> Option<f32> {
-    let parts = layer.parts.iter();
-    let mut scales = parts.filter_map(|part| {
-        let tensor = read.tensor(part)?;
-        // Blocks have scales with two axes, even if there is one block.
-        let is_one = matches!(tensor.shape[..], [] | [1]) && !part.ends_with(".divisor");
-        floats(&tensor).filter(|_| is_one)?.first().copied()
-    });
-    scales.next()
+/// Layers that the target's engines fuse.
+pub(crate) struct Fused {
+    pub(crate) layers: FusedLayers,
+    /// Whether the user named the layers, so that layers that differ are an error.
+    pub(crate) is_named: bool,
 }
 
-/// The static scale of a layer's input.
-fn input_scale(read: &PackedFiles<'_>, layer: &QuantizedLayer) -> Option<f32> {
-    let mut names = INPUT_SCALES.iter();
-    names.find_map(|end| {
-        let tensor = read.tensor(&format!("{}.{end}", layer.module()))?;
-        floats(&tensor)?.first().copied()
-    })
+/// Which layers of a written checkpoint share the scale of a tensor.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FusedArgs {
+    #[command(flatten)]
+    names: FusedKinds,
+    /// Let fused layers keep tensor scales of their own, for an engine that fuses no layers
+    #[arg(long, conflicts_with = "kinds")]
+    own_scales: bool,
 }
 
-/// The names of the scales of a layer's input.
-pub(crate) const INPUT_SCALES: [&str; 2] = ["input_global_scale", "input_scale"];
+impl FusedArgs {
+    /// The fused layers of a target; none if the user wants none. `is_default`: the target's engines fuse layers with tensor scales.
+    /// `why_none` says why the options have no effect on the target, where they have none.
+    pub(crate) fn layers(
+        &self,
+        is_default: bool,
+        why_none: Option<String>,
+    ) -> Result<Fused, Error> {
+        let is_named = !self.names.kinds.is_empty();
+        if let (Some(why), true) = (why_none, is_named || self.own_scales) {
+            let option = if is_named { "--fused" } else { "--own-scales" };
+            return Err(Error::Arguments(format!(
+                "`{option}` has no effect: {why}; allowed: no `{option}`"
+            )));
+        }
+        let layers = match (is_default || is_named) && !self.own_scales {
+            true => self.names.layers(),
+            false => Ok(FusedLayers::NONE),
+        }?;
+        Ok(Fused { layers, is_named })
+    }
+}
+
+/// Fused layers that cannot share a scale. `allowed` is what the layers may be.
+pub(crate) fn error(path: &Path, group: &FusedGroup, reason: String, allowed: &str) -> Error {
+    Error::Fused {
+        path: path.to_owned(),
+        group: group.to_string(),
+        reason,
+        allowed: allowed.to_owned(),
+    }
+}

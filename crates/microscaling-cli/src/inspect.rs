@@ -4,7 +4,7 @@ use crate::checkpoint::Checkpoint;
 use crate::done::Done;
 use crate::error::Error;
 use crate::formats::table;
-use crate::fused::FusedScales;
+use crate::fused::{FusedKinds, FusedScales};
 use crate::groups::{groups, in_float};
 use crate::layers::QuantizedLayers;
 use crate::numbers::floats;
@@ -24,9 +24,12 @@ pub(crate) struct InspectArgs {
     /// The layout; needed only for `gguf-mxfp4`, which names and types of tensors do not reveal
     #[arg(long)]
     from: Option<CheckpointLayout>,
+    #[command(flatten)]
+    fused: FusedKinds,
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
+    let fused = args.fused.layers()?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
     let layers = QuantizedLayers::of(&input, &read)?;
@@ -36,7 +39,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     if !layers.known.is_empty() {
         done.table("groups", groups(&read, &schemes, &layers));
         done.table_of_some("in_float", in_float(&read, &schemes, &layers));
-        add_scales(&mut done, &read, &schemes, &layers);
+        let scales = FusedScales::of(&read, &layers, &fused);
+        add_scales(&mut done, &read, &schemes, &layers, &scales);
     }
     let mut unread = table(["Weight that is not read", "Type", "Shape", "Reason"]);
     for (name, (codes, reason)) in &layers.unread {
@@ -131,8 +135,8 @@ fn add_scales(
     read: &PackedFiles<'_>,
     schemes: &Schemes,
     layers: &QuantizedLayers,
+    fused: &FusedScales,
 ) {
-    let fused = FusedScales::of(read, layers);
     let differ = fused.table();
     if fused.groups > 0 {
         let equal = fused.groups - fused.different_groups();

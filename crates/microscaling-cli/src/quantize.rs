@@ -1,18 +1,23 @@
 //! `microscaling quantize`.
 
+mod plan;
+mod shared;
 mod weight;
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::{called, is_companion, is_low_bit, quantized};
+use crate::companions::{called, is_low_bit, quantized};
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
+use crate::fused::FusedArgs;
 use crate::models::summed_axis;
 use crate::numbers::floats;
-use crate::output::{Output, Planned};
-use globset::{Glob, GlobSet, GlobSetBuilder};
-use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
-use microscaling::{BlockFormat, Dialect, DialectError, ElementRounding, Rounding, WeightLayout};
+use crate::output::Output;
+use globset::Glob;
+use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling::{BlockFormat, Dialect, ElementRounding, FusedLayers, Rounding, WeightLayout};
+use plan::{chosen, plan};
+use shared::Shared;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use weight::WeightNumbers;
@@ -53,12 +58,15 @@ pub(crate) struct QuantizeArgs {
     /// Leave tensors unchanged whose names match this pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     skip: Vec<Glob>,
+    #[command(flatten)]
+    fused: FusedArgs,
 }
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     let format = format(args)?;
     let rounding = rounding(args, format)?;
     check_seed(args, rounding)?;
+    let fused = fused(args, format)?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
     if let Some((weight, layout)) = read.weights().first_key_value() {
@@ -69,7 +77,9 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         });
     }
     check_floats(&input, &read)?;
-    let (planned, zeros) = plan(args, format, &input, &read)?;
+    let names = chosen(args, &input, &read)?;
+    let shared = Shared::of(args, &fused, &input, &read, &names)?;
+    let (planned, zeros) = plan(args, format, (&input, &read), &names, &shared)?;
     let output = Output {
         input: &input,
         read: &read,
@@ -93,6 +103,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
             shape,
             axis,
             stream,
+            largest: shared.largest(name),
         };
         let failed = |source| Error::Tensor {
             path: input.path.clone(),
@@ -119,24 +130,30 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         "{} in {format}, {layout} layout; {bytes} bytes of tensors in\n",
         counted(count)
     ));
+    shared.add_to(&mut done);
     if not_finite > 0 {
         done.text(format!(
             "{not_finite} elements of the input are NaN or Inf; SQNR leaves them out\n"
         ));
     }
     done.fact("nan_or_inf", not_finite);
-    if let (Some(dialect), false) = (args.dialect, zeros.is_empty()) {
-        done.text(format!(
-            "Unchanged, because {dialect} makes NaN of zeros: {}\n",
-            zeros.join(", ")
-        ));
-    }
-    done.fact("zeros", zeros);
+    plan::add_zeros(args, &mut done, zeros);
     done.fact("format", format.to_string());
     done.fact("layout", layout.name());
     done.fact("bytes", bytes);
     done.files(&files);
     Ok(done)
+}
+
+/// The layers that share a tensor scale: by default in the layouts of engines that fuse.
+fn fused(args: &QuantizeArgs, format: BlockFormat) -> Result<FusedLayers, Error> {
+    let is_engine = matches!(args.layout, CheckpointLayout::Weights(_));
+    let why_none = || format!("{format} has no tensor scale");
+    let why_none = (!format.tensor_scale).then(why_none);
+    let fused = args
+        .fused
+        .layers(is_engine && format.tensor_scale, why_none)?;
+    Ok(fused.layers)
 }
 
 fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {
@@ -183,100 +200,6 @@ fn check_seed(args: &QuantizeArgs, rounding: Rounding) -> Result<(), Error> {
     Ok(())
 }
 
-/// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
-fn plan(
-    args: &QuantizeArgs,
-    format: BlockFormat,
-    input: &Checkpoint,
-    read: &PackedFiles<'_>,
-) -> Result<(Vec<Planned>, Vec<String>), Error> {
-    let nothing = |reason: String| Error::NothingToPack {
-        path: input.path.clone(),
-        reason,
-    };
-    let names = || read.names();
-    for glob in args.only.iter().chain(&args.skip) {
-        let matcher = glob.compile_matcher();
-        if !names().any(|name| matcher.is_match(name)) {
-            return Err(nothing(format!("no name matches `{}`", glob.glob())));
-        }
-    }
-    let (only, skip) = (set(&args.only)?, set(&args.skip)?);
-    let (mut planned, mut zeros) = (Vec::new(), Vec::new());
-    for name in names() {
-        let tensor = read.tensor(name).expect("it is one of the names");
-        let is_named = only.is_match(name);
-        let what = if !is_matrix(&tensor) {
-            Some("")
-        } else if is_bias(name) {
-            Some("a bias, ")
-        } else {
-            is_companion(read, name).then_some("part of a quantized weight, ")
-        };
-        if skip.is_match(name) || !(is_named || only.is_empty() && what.is_none()) {
-            continue;
-        }
-        if let Some(what) = what {
-            return Err(Error::NoWeight {
-                path: input.path.clone(),
-                tensor: name.to_owned(),
-                what,
-                dtype: tensor.dtype,
-                shape: tensor.shape,
-            });
-        }
-        along(args, input, name, &tensor.shape)?;
-        if args
-            .dialect
-            .is_some_and(|dialect| is_zero(dialect, format, &tensor))
-        {
-            zeros.push(name.to_owned());
-            continue;
-        }
-        planned.push(Planned {
-            name: name.to_owned(),
-            file: read.file_of(name).expect("it is in a file"),
-            replaces: vec![name.to_owned()],
-            layout: Some(args.layout),
-            is_repacked: false,
-            retold: Vec::new(),
-        });
-    }
-    match planned.is_empty() {
-        true if !zeros.is_empty() => Err(nothing(format!(
-            "the dialect makes NaN of zeros: {}",
-            zeros.join(", ")
-        ))),
-        true => Err(nothing(
-            "no tensor of floats has two axes or more and is a weight".into(),
-        )),
-        false => Ok((planned, zeros)),
-    }
-}
-
-/// Whether the dialect makes NaN of a tensor, whose largest magnitude is zero or nearly so.
-fn is_zero(dialect: Dialect, format: BlockFormat, tensor: &FileTensor<'_>) -> bool {
-    if !format.tensor_scale {
-        return false;
-    }
-    let numbers = floats(tensor).unwrap_or_default();
-    let largest = numbers
-        .iter()
-        .fold(0.0, |largest: f32, x| largest.max(x.abs()));
-    let block = format.group_size();
-    let encoded = dialect.encode(format, &vec![largest; block], &[1, block]);
-    !numbers.is_empty() && matches!(encoded, Err(DialectError::Zeros { .. }))
-}
-
-fn is_matrix(tensor: &FileTensor<'_>) -> bool {
-    ["F32", "F16", "BF16"].contains(&tensor.dtype.as_str()) && tensor.shape.len() >= 2
-}
-
-fn is_bias(name: &str) -> bool {
-    let last = name.rsplit('.').next().unwrap_or_default();
-    last.split('_').any(|word| word == "bias")
-}
-
 /// That no weight is quantized already: packing its scales would ruin the weight.
 fn check_floats(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<(), Error> {
     let by_name = quantized(read).into_iter().next();
@@ -299,15 +222,6 @@ fn check_floats(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<(), Error>
         called: format!("`{codes}` is {dtype}{called}"),
         weight,
     })
-}
-
-fn set(globs: &[Glob]) -> Result<GlobSet, Error> {
-    let mut set = GlobSetBuilder::new();
-    for glob in globs {
-        set.add(glob.clone());
-    }
-    set.build()
-        .map_err(|error| Error::Arguments(error.to_string()))
 }
 
 /// The axis along which blocks lie, counted from the first.

@@ -27,9 +27,9 @@ pub use names::NameError;
 #[cfg(feature = "safetensors")]
 pub use pack::checkpoint::safetensors;
 pub use pack::{
-    DecodeNumber, Dialect, DialectError, DialectTensor, EncodeNumber, PackError, Packed,
-    PackedDifference, PackedParts, PackedView, StoredTensor, StoredType, StoredView, WeightLayout,
-    WeightLayoutError,
+    DecodeNumber, Dialect, DialectError, DialectTensor, EncodeNumber, FusedGroup, FusedLayers,
+    FusedLayersError, FusedNames, PackError, Packed, PackedDifference, PackedParts, PackedView,
+    StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,
 };
 #[doc(hidden)]
 pub use quantize::PowerScale;

@@ -13,6 +13,7 @@ mod plan;
 mod view;
 
 pub use checkpoint::dialect::{Dialect, DialectError, DialectTensor};
+pub use checkpoint::fused::{FusedGroup, FusedLayers, FusedLayersError, FusedNames};
 pub use checkpoint::weight_layout::{
     StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,
 };

@@ -7,7 +7,7 @@ mod special;
 use std::{fs, path::Path};
 
 use burn::backend::Flex;
-use burn_mx::{MxBackend, WeightLayout};
+use burn_mx::{FusedLayers, MxBackend, WeightLayout};
 use microscaling::safetensors::CheckpointLayout;
 use safetensors::SafeTensors;
 
@@ -113,6 +113,10 @@ pub fn export(
     };
     let saved = folder::checkpoint(temporary.path())?
         .layout(stored_as)
+        .fused(match layout.format().tensor_scale {
+            true => FusedLayers::default(),
+            false => FusedLayers::NONE,
+        })
         .leave_unpacked_if(model.lm_head.is_some(), "lm_head")
         .save(model)?;
     let mut quantization = saved.quantization_config;

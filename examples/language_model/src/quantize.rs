@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::backend::Flex;
 use burn::prelude::*;
 use burn_mx::ptq::{Activations, Gptq, QuantConfig, Quantized, Quantizer, Rotation, ScaleSearch};
-use burn_mx::{Hadamard, HadamardSigns, MxBackend, MxSpecs};
+use burn_mx::{FusedLayers, Hadamard, HadamardSigns, MxBackend, MxSpecs};
 
 use crate::{Decoder, DecoderConfig, Error};
 
@@ -105,6 +105,8 @@ fn nvfp4(mxfp4: QuantConfig) -> QuantConfig {
         signs: HadamardSigns::Given(0),
     });
     QuantConfig {
+        // As the engines have them that read NVFP4.
+        fused: FusedLayers::default().kinds().to_vec(),
         specs: MxSpecs {
             bfloat: 0,
             hadamard_forward: transform,

@@ -11,7 +11,7 @@ use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{MxSpecs, ResolvedSpecs, Slot, SlotFormat};
 use burn_mx_core::{MxTensorOps, TensorChange, Unpacked};
 use burn_mx_module::{LayerKind, change, set_specs_of};
-use microscaling::{Packed, PackedView};
+use microscaling::{Dialect, Packed, PackedView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -84,6 +84,11 @@ impl Unpacker<'_> {
             });
         }
         let specs = self.specs(name, path, &packed, &old, layer)?;
+        // This tool's products divide, and so did the products of the saved model.
+        let packed = match specs.dialect(Slot::W) {
+            Some(Dialect::CompressedTensors) => self.archive.divided(name, packed),
+            _ => packed,
+        };
         let unpacked = layer.and_then(|layer| unpacked(&packed, layer, &specs));
         let values = match layer {
             Some(LayerKind::Linear) => transposed(&packed.view()),

@@ -35,6 +35,8 @@ pub(crate) struct StoredEntry {
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) weight: Weight,
+    /// The largest magnitude of the fused layers that the weight belongs to.
+    pub(crate) largest: Option<f32>,
 }
 
 /// Produces the bytes of entries, with one weight in memory at a time.
@@ -70,8 +72,12 @@ impl<'a> Bytes<'a> {
 
     /// The stored tensors of a packed weight.
     pub(crate) fn stored(&self, weight: usize) -> Result<Vec<StoredTensor>, CheckpointError> {
-        let Named { name, weight } = &self.weights[weight];
-        let (packed, divisor) = weight.pack(self.dialect)?;
+        let Named {
+            name,
+            weight,
+            largest,
+        } = &self.weights[weight];
+        let (packed, divisor) = weight.pack(self.dialect, *largest)?;
         Ok(match self.layout {
             CheckpointLayout::Microscaling => {
                 microscaling::safetensors::store(name, &packed.view())

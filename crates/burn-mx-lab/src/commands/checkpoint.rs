@@ -27,7 +27,7 @@ use burn::{
     tensor::DType,
 };
 use burn_mx::{
-    BlockFormat, Dialect, MxDevice, MxSpecs, ResolvedSpecs, Slot, WeightLayout,
+    BlockFormat, Dialect, FusedLayers, MxDevice, MxSpecs, ResolvedSpecs, Slot, WeightLayout,
     checkpoint::{Checkpoint, CheckpointLayout, Loaded, Saved, difference, inspect},
 };
 use burn_mx_lab::{own_files, quantization::B, tables};
@@ -228,7 +228,11 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
 
 /// Everything that this format can be saved as, plain numbers first.
 fn ways(folder: &Path, format: BlockFormat) -> Vec<Way> {
-    let at = |name: &str| Checkpoint::new(folder.join(format!("{name}.safetensors")));
+    // All layouts have the model's own weights, so that their logits can be compared.
+    let at = |name: &str| {
+        let checkpoint = Checkpoint::new(folder.join(format!("{name}.safetensors")));
+        checkpoint.fused(FusedLayers::NONE)
+    };
     let way = |name: &str, checkpoint| Way {
         name: name.to_owned(),
         checkpoint,

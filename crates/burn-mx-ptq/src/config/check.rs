@@ -19,6 +19,7 @@ impl QuantConfig {
             });
         }
         self.check_batch_norms()?;
+        self.fused_layers()?;
         let mut has_activations = false;
         for specs in self.layers.values().chain([&self.specs]) {
             let resolved = specs.resolve()?;

@@ -4,6 +4,23 @@ use microscaling::{BlockFormat, Packed, Rounder};
 
 use super::ScaleSearch;
 
+/// The format of a weight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WeightFormat {
+    pub(super) format: BlockFormat,
+    /// The largest magnitude of the fused layers that share the weight's tensor scale.
+    pub(super) largest: Option<f32>,
+}
+
+impl From<BlockFormat> for WeightFormat {
+    fn from(format: BlockFormat) -> Self {
+        Self {
+            format,
+            largest: None,
+        }
+    }
+}
+
 /// A weight `[outputs, inputs]` whose blocks, along the inputs, have fixed scales.
 pub(super) struct WeightGrid {
     packed: Packed,
@@ -51,13 +68,17 @@ impl WeightGrid {
 
     /// The grid of a finite weight. `importance` are factors of squared errors, one for each input.
     pub(super) fn new(
-        format: BlockFormat,
+        WeightFormat { format, largest }: WeightFormat,
         weight: &[f32],
         shape: [usize; 2],
         search: ScaleSearch,
         importance: &[f64],
     ) -> Self {
-        let encoded = Packed::encode(format, weight, &shape, 1, Rounder::NearestEven);
+        let even = Rounder::NearestEven;
+        let encoded = match largest {
+            Some(largest) => Packed::encode_part(format, weight, &shape, 1, even, largest),
+            None => Packed::encode(format, weight, &shape, 1, even),
+        };
         let packed = encoded.expect("the format was checked, and values are finite");
         let numbers = (0..=u8::MAX).map(|scale| numbers(&packed, scale)).collect();
         let mut grid = Self { packed, numbers };

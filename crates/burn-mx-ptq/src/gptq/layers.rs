@@ -1,13 +1,15 @@
 //! GPTQ over a model, layer by layer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn_backend::tensor::Device;
 use burn_backend::{Shape, TensorData, TensorMetadata};
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::Tensor;
-use microscaling::{Packed, RandomHadamard, Signs};
+use microscaling::{FusedGroup, Packed, RandomHadamard, Signs};
 
+use super::grid::WeightFormat;
 use super::{Gptq, saved, solve};
 use crate::calls;
 use crate::error::PtqError;
@@ -64,6 +66,64 @@ impl Gram {
     }
 }
 
+/// The settings of GPTQ.
+#[derive(Clone, Copy)]
+pub(crate) struct GptqRun<'a> {
+    config: &'a Gptq,
+    folder: Option<&'a Folder>,
+    /// The groups of layers that share a tensor scale.
+    groups: &'a [FusedGroup],
+}
+
+impl<'a> GptqRun<'a> {
+    pub(crate) const fn new(
+        config: &'a Gptq,
+        folder: Option<&'a Folder>,
+        groups: &'a [FusedGroup],
+    ) -> Self {
+        Self {
+            config,
+            folder,
+            groups,
+        }
+    }
+}
+
+/// The largest magnitudes of groups of fused layers, by layer. A weight that is quantized in a transformed basis leaves the model without
+/// a format, so its scale is shared with none.
+fn largest<B: MxKernels, M: Module<MxBackend<B>>>(
+    model: &M,
+    groups: &[FusedGroup],
+    chosen: &[Chosen],
+) -> Result<BTreeMap<String, f32>, PtqError> {
+    let mut found = BTreeMap::new();
+    for group in groups {
+        let is_transformed = |x: &Chosen| x.specs.hadamard_forward().is_some();
+        let mut members = chosen.iter().filter(|x| group.members.contains(&x.layer));
+        if members.any(is_transformed) {
+            continue;
+        }
+        let mut largest = 0.0_f32;
+        let mut lengths = Vec::new();
+        for layer in &group.members {
+            let ((rows, [_, inputs]), _) = weight_of::<B, M>(model, layer)?;
+            largest = rows.iter().fold(largest, |largest, x| largest.max(x.abs()));
+            lengths.push((inputs, layer));
+        }
+        let (length, first) = lengths[0];
+        if let Some((other, layer)) = lengths.iter().find(|(other, _)| *other != length) {
+            return Err(PtqError::Fused {
+                group: group.to_string(),
+                reason: format!("`{first}` has {length} inputs, and `{layer}` has {other}"),
+                allowed: "one number of inputs for all layers of a group, or other names in `fused`",
+            });
+        }
+        let members = group.members.iter().cloned();
+        found.extend(members.map(|layer| (layer, largest)));
+    }
+    Ok(found)
+}
+
 /// Quantizes the weights of the chosen layers, in the order in which the model calls them. The inputs of each come from the
 /// layers before it as they are quantized; layers after it are still unquantized. A layer in the folder is taken from there.
 ///
@@ -72,7 +132,11 @@ pub(crate) fn quantize<B, M, T, R, F>(
     mut model: M,
     mut chosen: Vec<Chosen>,
     passes: &Passes<'_, T, F>,
-    (config, folder): (&Gptq, Option<&Folder>),
+    GptqRun {
+        config,
+        folder,
+        groups,
+    }: GptqRun<'_>,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<(M, Vec<GptqLayer>), PtqError>
 where
@@ -81,6 +145,7 @@ where
     T: Sync,
     F: Fn(&M, &T) -> R + Sync,
 {
+    let largest = largest::<B, M>(&model, groups, &chosen)?;
     for Chosen { layer, specs } in passes.in_order::<M, R>(&model, &mut chosen)? {
         model = set_specs_at(model, &layer, &specs)?;
     }
@@ -95,14 +160,18 @@ where
             let gram = gram::<B, M, T, R, F>(&model, chosen, passes)?;
             basis.enter(&mut rows, shape);
             let format = specs.block_format(Slot::W).expect("the specs were checked");
+            let wanted = WeightFormat {
+                format,
+                largest: largest.get(layer).copied(),
+            };
             resumed(
                 folder,
                 LayerPlace(number, layer),
                 (rows, gram),
-                |(rows, gram)| saved::fingerprint(layer, config, specs, rows, gram),
+                |(rows, gram)| saved::fingerprint(layer, config, (specs, wanted), rows, gram),
                 |_, report, file| saved::read(format, shape, report, file),
                 |(rows, gram)| {
-                    let solved = solve(config, format, &rows, shape, &gram);
+                    let solved = solve(config, wanted, &rows, shape, &gram);
                     solved.ok_or_else(|| not_finite(layer, "input"))
                 },
                 saved::finished,

@@ -6,6 +6,7 @@
 use microscaling::safetensors::{PackedFile, store};
 use microscaling::{BlockFormat, Packed};
 
+use super::grid::WeightFormat;
 use super::{Gptq, Solved};
 use crate::resume::{Fingerprint, Finished};
 use burn_mx_core::ResolvedSpecs;
@@ -14,7 +15,7 @@ use burn_mx_core::ResolvedSpecs;
 pub(super) fn fingerprint(
     layer: &str,
     config: &Gptq,
-    specs: &ResolvedSpecs,
+    (specs, format): (&ResolvedSpecs, WeightFormat),
     weight: &[f32],
     hessian: &[f64],
 ) -> Fingerprint {
@@ -23,7 +24,11 @@ pub(super) fn fingerprint(
         format!("{config:?}"),
         specs.specs().to_json(),
     ];
-    let print = Fingerprint::new();
+    // Files of weights with scales of their own keep their fingerprints.
+    let print = match format.largest {
+        Some(largest) => Fingerprint::new().with(&largest.to_le_bytes()),
+        None => Fingerprint::new(),
+    };
     let print = texts
         .iter()
         .fold(print, |print, text| print.with(text.as_bytes()));

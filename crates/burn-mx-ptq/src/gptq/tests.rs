@@ -1,4 +1,5 @@
 use super::*;
+use microscaling::BlockFormat;
 
 const SHAPE: [usize; 2] = [8, 70];
 const SAMPLES: usize = 200;
@@ -41,8 +42,8 @@ fn hessian() -> Vec<f64> {
 }
 
 fn solved(config: &Gptq, format: &str) -> Solved {
-    let format = format.parse().unwrap();
-    solve(config, format, &weight(), SHAPE, &hessian()).unwrap()
+    let format: BlockFormat = format.parse().unwrap();
+    solve(config, format.into(), &weight(), SHAPE, &hessian()).unwrap()
 }
 
 /// The same weights as NumPy's, and the same errors within 1e-5 of them.
@@ -98,7 +99,7 @@ fn independent_inputs_are_rounded_to_nearest() {
                 act_order,
                 ..Gptq::default()
             };
-            let solved = solve(&config, format, &weight(), SHAPE, &identity).unwrap();
+            let solved = solve(&config, format.into(), &weight(), SHAPE, &identity).unwrap();
             let mut nearest = weight();
             let rounder = microscaling::Rounder::NearestEven;
             format.quantize(&mut nearest, &SHAPE, 1, rounder).unwrap();
@@ -120,7 +121,7 @@ fn searched_scales_have_smaller_errors() {
             (ScaleSearch::Hessian, diagonal.clone()),
         ] {
             let errors = |search| {
-                let grid = WeightGrid::new(format, &weight(), SHAPE, search, &diagonal);
+                let grid = WeightGrid::new(format.into(), &weight(), SHAPE, search, &diagonal);
                 let size = format.group_size();
                 let mut errors = vec![0.0; SHAPE[0] * inputs.div_ceil(size)];
                 for (at, value) in weight().into_iter().enumerate() {
@@ -156,18 +157,18 @@ fn inputs_that_are_always_zero_do_no_harm() {
         hessian[i * inputs + 3] = 0.0;
     }
     let format: BlockFormat = "mxfp4".parse().unwrap();
-    let solved = solve(&Gptq::default(), format, &weight(), SHAPE, &hessian).unwrap();
-    let grid = WeightGrid::new(format, &weight(), SHAPE, ScaleSearch::None, &[]);
+    let solved = solve(&Gptq::default(), format.into(), &weight(), SHAPE, &hessian).unwrap();
+    let grid = WeightGrid::new(format.into(), &weight(), SHAPE, ScaleSearch::None, &[]);
     for row in 0..SHAPE[0] {
         let at = row * inputs + 3;
         let (nearest, _) = grid.nearest(row, 3, f64::from(weight()[at]));
         assert_eq!(solved.packed.decode()[at], nearest);
     }
     let zeros = vec![0.0; inputs * inputs];
-    let solved = solve(&Gptq::default(), format, &weight(), SHAPE, &zeros).unwrap();
+    let solved = solve(&Gptq::default(), format.into(), &weight(), SHAPE, &zeros).unwrap();
     assert_eq!(solved.error, 0.0);
     hessian[5] = f64::NAN;
-    assert!(solve(&Gptq::default(), format, &weight(), SHAPE, &hessian).is_none());
+    assert!(solve(&Gptq::default(), format.into(), &weight(), SHAPE, &hessian).is_none());
 }
 
 #[test]

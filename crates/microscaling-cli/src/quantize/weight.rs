@@ -13,6 +13,8 @@ pub(super) struct WeightNumbers<'a> {
     pub(super) axis: usize,
     /// The number of the stream that stochastic rounding draws from.
     pub(super) stream: u64,
+    /// The largest magnitude of the fused layers that the weight belongs to.
+    pub(super) largest: Option<f32>,
 }
 
 impl WeightNumbers<'_> {
@@ -25,12 +27,19 @@ impl WeightNumbers<'_> {
     ) -> Result<PackedWeight, Box<dyn Error>> {
         let (data, shape) = (self.data, self.shape);
         if let Some(dialect) = args.dialect {
-            let encoded = dialect.encode(format, data, shape)?;
+            let encoded = match self.largest {
+                Some(largest) => dialect.encode_part(format, data, shape, largest),
+                None => dialect.encode(format, data, shape),
+            }?;
             return Ok((encoded.packed, encoded.divisor));
         }
         let stream = RandomStream::new(args.seed.unwrap_or(0), self.stream);
-        let packed = Packed::encode(format, data, shape, self.axis, rounding.with(stream))?;
-        Ok((packed, None))
+        let (axis, rounder) = (self.axis, rounding.with(stream));
+        let packed = match self.largest {
+            Some(largest) => Packed::encode_part(format, data, shape, axis, rounder, largest),
+            None => Packed::encode(format, data, shape, axis, rounder),
+        };
+        Ok((packed?, None))
     }
 
     /// The SQNR of the packed numbers in dB, as text.

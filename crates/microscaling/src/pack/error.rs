@@ -1,7 +1,7 @@
 //! Why a tensor was not packed.
 
 use crate::quantize::QuantizeError;
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 use thiserror::Error;
 
 /// Why a tensor was not packed, or why bytes are not a packed tensor.
@@ -72,6 +72,16 @@ pub enum PackError {
     TensorScale {
         /// Whether the format has one.
         expected: bool,
+    },
+    /// A part of a tensor has a larger element than the largest magnitude of the whole tensor.
+    #[error(
+        "pack: the largest magnitude of the whole tensor is {largest}, and its part has {found}; allowed: {found} or more"
+    )]
+    Largest {
+        /// The given magnitude.
+        largest: String,
+        /// The largest magnitude of the part.
+        found: String,
     },
     /// Rows that the tensor does not have.
     #[error("pack: rows {start} to {end} are not among the {rows} rows of the tensor")]

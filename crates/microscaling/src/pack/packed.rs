@@ -8,10 +8,11 @@ use super::plan::{Bytes, Plan};
 use super::view::PackedView;
 use crate::format::{BlockFormat, NonFinite};
 use crate::pack::PackError;
+use crate::quantize::largest::largest;
 use crate::quantize::layout::Runs;
 use crate::round::bits::{self, INFINITY};
 use crate::round::mode::{Rounder, Rounding};
-use alloc::{vec, vec::Vec};
+use alloc::{string::ToString, vec, vec::Vec};
 use microscaling_processor::float_state::ieee;
 use microscaling_processor::threads::share_all;
 
@@ -76,16 +77,49 @@ impl Packed {
         axis: usize,
         rounder: Rounder,
     ) -> Result<Self, PackError> {
-        Self::encode_source(format, &data, shape, axis, rounder)
+        Self::encode_source(format, &data, shape, axis, rounder, None)
     }
 
-    /// [`encode_from`](Self::encode_from), compiled once for all number types.
+    /// [`encode`](Self::encode) for a part of a tensor, such as the rows of one of several [fused layers](crate::FusedLayers). `largest` is
+    /// the largest magnitude of the whole tensor, from which the tensor scale follows; NaN if the tensor has one. A format
+    /// without a tensor scale gives the bytes of [`encode`](Self::encode).
+    ///
+    /// ```
+    /// use microscaling::{BlockFormat, Packed, Rounder::NearestEven};
+    ///
+    /// let (nvfp4, q, k) = (BlockFormat::nvfp4(true), [8.0; 16], [0.5; 16]);
+    /// let whole = Packed::encode(nvfp4, &[q, k].concat(), &[2, 16], 1, NearestEven)?;
+    /// let part = Packed::encode_part(nvfp4, &k, &[1, 16], 1, NearestEven, 8.0)?;
+    /// assert_eq!(part.tensor_scale(), whole.tensor_scale());
+    /// assert_eq!(part.decode(), whole.decode()[16..]);
+    /// # Ok::<(), microscaling::PackError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// * The errors of [`encode`](Self::encode).
+    /// * [`PackError::Largest`]: an element is larger than `largest`.
+    pub fn encode_part(
+        format: BlockFormat,
+        data: &[f32],
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+        largest: f32,
+    ) -> Result<Self, PackError> {
+        check_largest(data, largest)?;
+        let largest = Some(largest.abs().to_bits());
+        Self::encode_source(format, &data, shape, axis, rounder, largest)
+    }
+
+    /// [`encode_from`](Self::encode_from), compiled once for all number types. `largest` is the pattern of the largest magnitude of the
+    /// tensor that the data are a part of.
     fn encode_source(
         format: BlockFormat,
         source: &dyn Source,
         shape: &[usize],
         axis: usize,
         rounder: Rounder,
+        largest: Option<u32>,
     ) -> Result<Self, PackError> {
         let plan = Plan::new(&format, shape, axis)?;
         source.check_length(shape)?;
@@ -101,7 +135,7 @@ impl Packed {
                 position,
             });
         }
-        let tensor_scale = format.tensor_scale(|| source.largest());
+        let tensor_scale = format.tensor_scale(|| largest.unwrap_or_else(|| source.largest()));
         let mut packed = Self {
             format,
             shape: shape.to_vec(),
@@ -283,6 +317,19 @@ impl Packed {
     /// with zeros.
     pub fn elements(&self) -> &[u8] {
         &self.elements
+    }
+}
+
+/// Checks that no element is larger than the largest one of the whole tensor.
+pub(super) fn check_largest(data: &[f32], of_whole: f32) -> Result<(), PackError> {
+    let found = f32::from_bits(largest(data));
+    let is_enough = of_whole.is_nan() || of_whole >= found;
+    match is_enough {
+        true => Ok(()),
+        false => Err(PackError::Largest {
+            largest: of_whole.to_string(),
+            found: found.to_string(),
+        }),
     }
 }
 

@@ -240,3 +240,98 @@ fn what_a_dialect_has_not() {
         }
     }
 }
+
+/// A part of a tensor has the bytes of its rows in the packed whole, in every format with a tensor scale and by every tool that has one.
+#[test]
+fn parts_of_a_tensor() {
+    let [large, small] = [(6, 3.0), (10, 0.01)].map(|(rows, scale)| {
+        let numbers = (0..rows * 32).map(|i| (i as f32 * 0.7).sin() * scale);
+        (rows, numbers.collect::<Vec<f32>>())
+    });
+    let whole = [&large.1[..], &small.1[..]].concat();
+    let largest = whole
+        .iter()
+        .fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    let formats = [
+        "nvfp4(tensor_scale=true)",
+        "nvfp4(tensor_scale=true,four_over_six=true)",
+        "mxfp4",
+    ];
+    let tools = [
+        None,
+        Some(Dialect::CompressedTensors),
+        Some(Dialect::ModelOpt),
+        Some(Dialect::Torchao),
+    ];
+    let mut compared = 0;
+    for (name, tool) in formats
+        .iter()
+        .flat_map(|name| tools.map(|tool| (name, tool)))
+    {
+        let format: BlockFormat = name.parse().unwrap();
+        if tool.is_some_and(|tool| tool.check(format).is_err()) {
+            continue;
+        }
+        let packed = |data: &[f32], rows: usize, largest: Option<f32>| {
+            let shape = [rows, 32];
+            let even = Rounder::NearestEven;
+            match (tool, largest) {
+                (None, None) => Packed::encode(format, data, &shape, 1, even).unwrap(),
+                (None, Some(x)) => Packed::encode_part(format, data, &shape, 1, even, x).unwrap(),
+                (Some(tool), None) => tool.encode(format, data, &shape).unwrap().packed,
+                (Some(tool), Some(x)) => tool.encode_part(format, data, &shape, x).unwrap().packed,
+            }
+        };
+        let of_whole = packed(&whole, 16, None);
+        let parts = [&large, &small].map(|(rows, data)| packed(data, *rows, Some(largest)));
+        let scales = parts.each_ref().map(Packed::scales).concat();
+        let elements = parts.each_ref().map(Packed::elements).concat();
+        assert_eq!(of_whole.scales(), scales, "{name} {tool:?}");
+        assert_eq!(of_whole.elements(), elements, "{name} {tool:?}");
+        for part in parts {
+            assert_eq!(
+                part.tensor_scale(),
+                of_whole.tensor_scale(),
+                "{name} {tool:?}"
+            );
+        }
+        if format.tensor_scale {
+            let own = packed(&small.1, 10, None);
+            assert_ne!(
+                own.tensor_scale(),
+                of_whole.tensor_scale(),
+                "{name} {tool:?}"
+            );
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 9);
+}
+
+#[test]
+fn a_part_that_its_whole_cannot_have() {
+    let (nvfp4, even) = (BlockFormat::nvfp4(true), Rounder::NearestEven);
+    for largest in [1.0, -3.0, f32::NEG_INFINITY] {
+        let error = Packed::encode_part(nvfp4, &[2.0; 16], &[1, 16], 1, even, largest).unwrap_err();
+        let expected = format!("whole tensor is {largest}, and its part has 2; allowed: 2 or more");
+        assert!(error.to_string().ends_with(&expected), "{error}");
+    }
+    // The NaN of another part makes the tensor NaN; tools have no such tensors.
+    let nan = Packed::encode_part(nvfp4, &[2.0; 16], &[1, 16], 1, even, f32::NAN).unwrap();
+    assert!(nan.decode().iter().all(|x| x.is_nan()));
+    for largest in [f32::NAN, f32::INFINITY] {
+        let tool = Dialect::ModelOpt;
+        let error = tool
+            .encode_part(nvfp4, &[2.0; 16], &[1, 16], largest)
+            .unwrap_err();
+        assert!(error.to_string().contains("is NaN or Inf"), "{error}");
+    }
+    let error = Dialect::ModelOpt
+        .encode_part(nvfp4, &[0.0; 16], &[1, 16], 0.0)
+        .unwrap_err();
+    assert!(matches!(error, DialectError::Zeros { .. }), "{error}");
+    let zeros = Dialect::ModelOpt
+        .encode_part(nvfp4, &[0.0; 16], &[1, 16], 1.0)
+        .unwrap();
+    assert_eq!(zeros.packed.decode(), [0.0; 16]);
+}

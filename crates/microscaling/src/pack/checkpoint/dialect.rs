@@ -5,6 +5,7 @@ mod values;
 
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::names::impl_by_name;
+use crate::pack::packed::check_largest;
 use crate::pack::plan::Plan;
 use crate::pack::{PackError, Packed};
 use crate::quantize::largest::largest;
@@ -116,6 +117,39 @@ impl Dialect {
         data: &[f32],
         shape: &[usize],
     ) -> Result<DialectTensor, DialectError> {
+        self.encode_under(format, data, shape, None)
+    }
+
+    /// [`encode`](Self::encode) for a part of a tensor, such as one of several [fused layers](crate::FusedLayers), as the tools' exporters
+    /// pack these. `largest` is the largest magnitude of the whole tensor, from which the tensor scale follows. A format
+    /// without a tensor scale gives the bytes of [`encode`](Self::encode).
+    ///
+    /// # Errors
+    /// * The errors of [`encode`](Self::encode). [`DialectError::Zeros`] and [`DialectError::Empty`] are errors of the whole tensor.
+    /// * [`PackError::Largest`]: an element is larger than `largest`.
+    /// * [`DialectError::Largest`]: `largest` is NaN or Inf.
+    pub fn encode_part(
+        self,
+        format: BlockFormat,
+        data: &[f32],
+        shape: &[usize],
+        largest: f32,
+    ) -> Result<DialectTensor, DialectError> {
+        check_largest(data, largest)?;
+        match largest.is_finite() {
+            true => self.encode_under(format, data, shape, Some(largest)),
+            false => Err(DialectError::Largest),
+        }
+    }
+
+    /// [`encode`](Self::encode), with the largest magnitude of the tensor that the data are a part of.
+    fn encode_under(
+        self,
+        format: BlockFormat,
+        data: &[f32],
+        shape: &[usize],
+        of_whole: Option<f32>,
+    ) -> Result<DialectTensor, DialectError> {
         self.check(format)?;
         // A tensor without axes is refused as one that does not have the first.
         let axis = shape.len().saturating_sub(1);
@@ -129,7 +163,10 @@ impl Dialect {
             return Err(DialectError::NotFinite { position });
         }
         if let Some(rounder) = self.is_ours(&format) {
-            let packed = Packed::encode(format, data, shape, axis, rounder)?;
+            let packed = match of_whole {
+                Some(whole) => Packed::encode_part(format, data, shape, axis, rounder, whole),
+                None => Packed::encode(format, data, shape, axis, rounder),
+            }?;
             return Ok(DialectTensor {
                 packed,
                 divisor: None,
@@ -144,9 +181,10 @@ impl Dialect {
                 (parts?, None)
             }
             false => {
-                let tensor = ieee(|| self.nvfp4().tensor(largest(data)));
+                let amax = of_whole.map_or_else(|| largest(data), |whole| whole.abs().to_bits());
+                let tensor = ieee(|| self.nvfp4().tensor(amax));
                 let tensor = tensor.ok_or(match data {
-                    [] => DialectError::Empty { dialect: self },
+                    [] if of_whole.is_none() => DialectError::Empty { dialect: self },
                     _ => DialectError::Zeros { dialect: self },
                 })?;
                 let blocks = ieee(|| tensor.encode(data, plan.elements_len));
@@ -275,6 +313,9 @@ pub enum DialectError {
         /// The dialect.
         dialect: Dialect,
     },
+    /// The whole tensor, which the data are a part of, has a NaN or Inf.
+    #[error("dialect: the largest magnitude of the whole tensor is NaN or Inf, expected a number")]
+    Largest,
     /// The data do not fit the shape.
     #[error(transparent)]
     Pack(#[from] PackError),

@@ -1,0 +1,131 @@
+//! Layers that engines fuse, and that share a tensor scale in a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn_mx_core::{Slot, process};
+use burn_store::TensorSnapshot;
+use microscaling::FusedLayers;
+use microscaling::safetensors::CheckpointLayout;
+
+use crate::checkpoint::Checkpoint;
+use crate::error::CheckpointError;
+use crate::weights::{InFile, Weight};
+use crate::write::Named;
+
+/// Why layers cannot share a scale, and the layers that are allowed.
+type Reason = (String, &'static str);
+
+/// Sets the largest magnitudes of the groups of fused layers, by the names in the file.
+pub(super) fn share(
+    checkpoint: &Checkpoint,
+    layout: CheckpointLayout,
+    named: &mut [Named],
+    others: &[(String, TensorSnapshot)],
+) -> Result<(), CheckpointError> {
+    let fused = match (&checkpoint.fused, layout) {
+        (Some(fused), _) => fused.clone(),
+        (None, CheckpointLayout::Weights(layout)) if layout.format().tensor_scale => {
+            FusedLayers::default()
+        }
+        (None, _) => return Ok(()),
+    };
+    let places = named.iter().enumerate();
+    let places: BTreeMap<String, usize> = places
+        .filter_map(|(i, x)| Some((x.name.strip_suffix(".weight")?.to_owned(), i)))
+        .collect();
+    let floats = others.iter().filter(|(_, tensor)| tensor.shape.len() > 1);
+    let floats = floats.filter_map(|(name, _)| name.strip_suffix(".weight"));
+    let floats: BTreeSet<&str> = floats.collect();
+    let modules = places.keys().map(String::as_str).chain(floats);
+    let mut changed = Vec::new();
+    for group in fused.groups(modules) {
+        let members = group.members.iter();
+        let members: Vec<(&str, Option<usize>)> = members
+            .map(|path| (path.as_str(), places.get(path).copied()))
+            .collect();
+        let weights = members.iter().filter_map(|(_, i)| *i);
+        let has_scale = |i: usize| named[i].weight.format().tensor_scale;
+        if !weights.clone().any(has_scale) {
+            continue;
+        }
+        let weights: Vec<usize> = weights.collect();
+        let layers: Vec<(&str, Option<&Weight>)> = members
+            .iter()
+            .map(|(path, i)| (*path, i.map(|i| &named[i].weight)))
+            .collect();
+        let largest = largest(checkpoint, &layers);
+        let largest = largest.map_err(|(reason, allowed)| CheckpointError::Fused {
+            group: group.to_string(),
+            reason,
+            allowed,
+        })?;
+        let Some((largest, is_same)) = largest else {
+            continue;
+        };
+        for i in weights {
+            named[i].largest = Some(largest);
+        }
+        if !is_same && checkpoint.dialect.is_none() {
+            changed.push(group.to_string());
+        }
+    }
+    if let Some(first) = changed.first() {
+        process::warn(format_args!(
+            "burn-mx: {}: {} groups of fused layers share a tensor scale in the file, such as `{first}`: engines need this, and the file's \
+             values are not the values that the model computes with. `share_tensor_scales` gives the model the file's values.",
+            checkpoint.path.display(),
+            changed.len()
+        ));
+    }
+    Ok(())
+}
+
+/// The largest magnitude of layers whose weights are packed with one scale, and whether this is the largest magnitude of each; `None` if they
+/// have one scale already.
+fn largest(
+    checkpoint: &Checkpoint,
+    layers: &[(&str, Option<&Weight>)],
+) -> Result<Option<(f32, bool)>, Reason> {
+    let same = |what: &dyn Fn(Option<&Weight>) -> String, allowed| {
+        let (first, of_first) = layers[0];
+        let expected = what(of_first);
+        match layers.iter().find(|(_, x)| what(*x) != expected) {
+            None => Ok(()),
+            Some((path, other)) => {
+                let other = what(*other);
+                Err((
+                    format!("`{first}` {expected}, and `{path}` {other}"),
+                    allowed,
+                ))
+            }
+        }
+    };
+    let format = |weight: Option<&Weight>| match weight {
+        None => "is not packed".to_owned(),
+        Some(weight) => match weight.specs.dialect(Slot::W) {
+            Some(dialect) => format!("is {} by {dialect}", weight.format()),
+            None => format!("is {}", weight.format()),
+        },
+    };
+    same(&format, "one format")?;
+    let weights: Vec<&Weight> = layers.iter().filter_map(|(_, weight)| *weight).collect();
+    let inputs = |weight: &Weight| weight.shape[weight.layer.summed_axis_of_stored()];
+    let inputs = |weight: Option<&Weight>| format!("sums over {} inputs", weight.map_or(0, inputs));
+    same(&inputs, "one number of inputs")?;
+    if checkpoint.dialect.is_none() && weights.iter().any(|weight| weight.is_quantized()) {
+        let scale = |weight: Option<&Weight>| {
+            let packed = weight.and_then(|weight| weight.pack(None, None).ok());
+            let scale = packed.and_then(|(packed, _)| packed.tensor_scale());
+            let scale = scale.map_or_else(|| "none".to_owned(), |scale| scale.to_string());
+            format!("has the tensor scale {scale}")
+        };
+        let allowed = "weights that are not quantized yet, or with one tensor scale (`fused` of a `QuantConfig`)";
+        same(&scale, allowed)?;
+        return Ok(None);
+    }
+    let own: Vec<f32> = weights.iter().map(|weight| weight.largest()).collect();
+    let largest = own.iter().copied().fold(0.0, f32::max);
+    // The error of a NaN is its weight's.
+    let has_scale = largest > 0.0 && own.iter().all(|x| x.is_finite());
+    Ok(has_scale.then(|| (largest, own.iter().all(|x| *x == largest))))
+}
