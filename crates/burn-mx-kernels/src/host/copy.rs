@@ -24,7 +24,7 @@ pub(crate) fn row_major(source: &[f32], shape: &[usize], strides: &[usize]) -> V
     }
     let last = |from_end: usize| match axes.len().checked_sub(from_end) {
         Some(axis) => axes[axis],
-        None => Axis {
+        None => StridedAxis {
             length: 1,
             stride: 0,
         },
@@ -33,7 +33,7 @@ pub(crate) fn row_major(source: &[f32], shape: &[usize], strides: &[usize]) -> V
     let outer = &axes[..axes.len().saturating_sub(2)];
     let together = (TOGETHER / columns.length).max(TILE).min(rows.length);
     let blocks = rows.length.div_ceil(together);
-    let work = Copy {
+    let work = CopyBlocks {
         source,
         outer,
         rows,
@@ -41,7 +41,7 @@ pub(crate) fn row_major(source: &[f32], shape: &[usize], strides: &[usize]) -> V
         together,
         blocks: 0..outer.iter().map(|axis| axis.length).product::<usize>() * blocks,
     };
-    let to = Target(copy.spare_capacity_mut().as_mut_ptr());
+    let to = CopiedTo(copy.spare_capacity_mut().as_mut_ptr());
     // SAFETY: blocks have no element of the copy in common, and the copy has room for all.
     share_all(work, &|part| unsafe { part.write(&to) });
     // SAFETY: all blocks are written.
@@ -50,46 +50,46 @@ pub(crate) fn row_major(source: &[f32], shape: &[usize], strides: &[usize]) -> V
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Axis {
+struct StridedAxis {
     length: usize,
     stride: usize,
 }
 
-/// The axes without those of length 1, neighbours taken as one where that is possible.
-fn merged(shape: &[usize], strides: &[usize]) -> Vec<Axis> {
-    let mut axes: Vec<Axis> = Vec::with_capacity(shape.len());
+/// The axes that are longer than 1. Neighbours are one axis where their elements lie evenly.
+fn merged(shape: &[usize], strides: &[usize]) -> Vec<StridedAxis> {
+    let mut axes: Vec<StridedAxis> = Vec::with_capacity(shape.len());
     for (&length, &stride) in shape.iter().zip(strides) {
         match axes.last_mut() {
             _ if length == 1 => {}
             Some(outer) if outer.stride == length * stride => {
-                *outer = Axis {
+                *outer = StridedAxis {
                     length: outer.length * length,
                     stride,
                 };
             }
-            _ => axes.push(Axis { length, stride }),
+            _ => axes.push(StridedAxis { length, stride }),
         }
     }
     axes
 }
 
 /// Memory of the copy.
-struct Target(*mut MaybeUninit<f32>);
+struct CopiedTo(*mut MaybeUninit<f32>);
 
 // SAFETY: no two blocks have an element in common.
-unsafe impl Sync for Target {}
+unsafe impl Sync for CopiedTo {}
 
 /// Some blocks of rows. A matrix of rows and columns has a whole number of blocks, the last of which may have fewer rows.
-struct Copy<'a> {
+struct CopyBlocks<'a> {
     source: &'a [f32],
-    outer: &'a [Axis],
-    rows: Axis,
-    columns: Axis,
+    outer: &'a [StridedAxis],
+    rows: StridedAxis,
+    columns: StridedAxis,
     together: usize,
     blocks: Range<usize>,
 }
 
-impl Divide for Copy<'_> {
+impl Divide for CopyBlocks<'_> {
     fn elements(&self) -> usize {
         self.blocks.len() * self.together * self.columns.length
     }
@@ -104,10 +104,10 @@ impl Divide for Copy<'_> {
     }
 }
 
-impl Copy<'_> {
+impl CopyBlocks<'_> {
     /// # Safety
     /// The target must have room for the whole copy, and these blocks must be written by nobody else.
-    unsafe fn write(self, to: &Target) {
+    unsafe fn write(self, to: &CopiedTo) {
         let Self {
             source,
             outer,
@@ -151,8 +151,8 @@ fn copy_rows(block: &mut [MaybeUninit<f32>], source: &[f32], stride: usize, leng
 }
 
 /// Rows whose elements lie apart, as a transposed matrix has them.
-fn copy_tiles(block: &mut [MaybeUninit<f32>], source: &[f32], stride: usize, columns: Axis) {
-    let Axis {
+fn copy_tiles(block: &mut [MaybeUninit<f32>], source: &[f32], stride: usize, columns: StridedAxis) {
+    let StridedAxis {
         length,
         stride: step,
     } = columns;
