@@ -14,8 +14,8 @@ mod ndarray;
 mod panels;
 mod quantize;
 
-use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, TensorMetadata};
+use burn_backend::tensor::{BoolTensor, FloatTensor};
+use burn_backend::{Scalar, Shape, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, keep_freed_memory};
 use microscaling_product::Epilogue;
 
@@ -41,6 +41,15 @@ pub(super) trait HostBackend: MxKernels {
     /// The tensor with its values in row-major order, if the backend's ops would take longer to bring them there.
     fn row_major(tensor: FloatTensor<Self>) -> FloatTensor<Self> {
         tensor
+    }
+
+    /// [`KernelSet::mask_fill`], by default the backend's.
+    fn mask_fill(
+        tensor: FloatTensor<Self>,
+        mask: BoolTensor<Self>,
+        value: Scalar,
+    ) -> FloatTensor<Self> {
+        Self::float_mask_fill(tensor, mask, value)
     }
 
     /// The tensor, if it is in memory without conversion.
@@ -76,6 +85,15 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
 
     fn cat(&self, tensors: Vec<FloatTensor<B>>, axis: usize) -> FloatTensor<B> {
         B::float_cat(tensors.into_iter().map(B::row_major).collect(), axis)
+    }
+
+    fn mask_fill(
+        &self,
+        tensor: FloatTensor<B>,
+        mask: BoolTensor<B>,
+        value: Scalar,
+    ) -> FloatTensor<B> {
+        B::mask_fill(tensor, mask, value)
     }
 
     /// Bfloat16 numbers are looked up in a table.

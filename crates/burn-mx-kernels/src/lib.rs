@@ -52,8 +52,8 @@ pub mod formulas {
     pub use crate::plain::{as_row, plain_function, plain_rms_norm};
 }
 
-use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_backend::{Backend, DType, FloatDType, Scalar, Shape, TensorMetadata};
 use dense::{of_known, statistics_dense};
 use microscaling::{
     BlockFormat, FloatFormat, OperandQuantization, PackError, Packed, PackedView, RandomStream,
@@ -133,6 +133,16 @@ pub trait KernelSet<B: MxKernels>: Sync {
     /// [`float_cat`](burn_backend::ops::FloatTensorOps::float_cat), by default the backend's.
     fn cat(&self, tensors: Vec<FloatTensor<B>>, axis: usize) -> FloatTensor<B> {
         B::float_cat(tensors, axis)
+    }
+
+    /// [`float_mask_fill`](burn_backend::ops::FloatTensorOps::float_mask_fill), by default the backend's.
+    fn mask_fill(
+        &self,
+        tensor: FloatTensor<B>,
+        mask: BoolTensor<B>,
+        value: Scalar,
+    ) -> FloatTensor<B> {
+        B::float_mask_fill(tensor, mask, value)
     }
 
     /// A function of each number that the backend computes, and its roundings: by default one after another.

@@ -17,7 +17,7 @@ use super::{Ad, MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
-    float_creation_ops, float_move_ops, float_new_ops, float_row_major_ops, float_view_ops,
+    float_creation_ops, float_kernel_ops, float_move_ops, float_new_ops, float_view_ops,
 };
 use crate::hooks;
 use crate::semantics::activation;
@@ -165,7 +165,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     }
 
     float_view_ops!(delegate_used! Ad<B, C>:);
-    float_row_major_ops!(delegate_used! Ad<B, C>:);
+    float_kernel_ops!(delegate_used! Ad<B, C>:);
     float_move_ops!(delegate_used! Ad<B, C>:);
     float_new_ops!(delegate_used! Ad<B, C>:);
     float_creation_ops!(unmarked!);

@@ -21,8 +21,8 @@ use burn_backend::{
 
 use super::delegate::delegate;
 use super::delegate::tables::{
-    averaging_gradient_ops, averaging_ops, bool_ops, float_creation_ops, float_move_ops,
-    float_new_ops, float_row_major_ops, float_view_ops, indexed_pool_ops, int_ops, max_pool_ops,
+    averaging_gradient_ops, averaging_ops, bool_ops, float_creation_ops, float_kernel_ops,
+    float_move_ops, float_new_ops, float_view_ops, indexed_pool_ops, int_ops, max_pool_ops,
     quantized_ops, struct_gradient_ops,
 };
 use burn_mx_kernels::MxKernels;
@@ -126,7 +126,7 @@ impl<B: Backend> FloatTensorOps<Self> for Portable<B> {
     }
 
     float_view_ops!(delegate! B:);
-    float_row_major_ops!(delegate! B:);
+    float_kernel_ops!(delegate! B:);
     float_move_ops!(delegate! B:);
     float_creation_ops!(delegate! B:);
     float_new_ops!(delegate! B:);

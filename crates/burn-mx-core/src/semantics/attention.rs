@@ -35,7 +35,9 @@ pub(crate) fn composed<B: Backend>(
         let capped = B::float_tanh(B::float_div_scalar(scores, cap.into()));
         scores = B::float_mul_scalar(capped, cap.into());
     }
-    let may_mask_all = mask.is_some() || bias.is_some() || options.is_causal;
+    // The causal mask alone leaves each query its own key, unless there are more queries than keys.
+    let [queries, keys] = [2, KEYS].map(|axis| scores.shape()[axis]);
+    let may_mask_all = mask.is_some() || bias.is_some() || options.is_causal && queries > keys;
     let causal = options.is_causal.then(|| causal_mask::<B>(&scores));
     for mask in [mask, causal].into_iter().flatten() {
         scores = B::float_mask_fill(scores, mask, f32::NEG_INFINITY.into());

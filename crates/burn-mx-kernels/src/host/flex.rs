@@ -1,7 +1,7 @@
 //! Flex: its tensors in memory.
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::{Bytes, DType, Shape, TensorMetadata};
+use burn_backend::{BoolStore, Bytes, DType, Scalar, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
@@ -26,6 +26,43 @@ impl HostBackend for Flex {
             DType::F32 => InMemory::row_major(tensor),
             _ => tensor,
         }
+    }
+
+    /// Flex expands the mask to the tensor's shape in memory. A mask of attention is the same for all heads.
+    fn mask_fill(tensor: FlexTensor, mask: FlexTensor, value: Scalar) -> FlexTensor {
+        let is_bytes = matches!(mask.dtype(), DType::Bool(BoolStore::Native | BoolStore::U8));
+        let strides = mask.layout().strides();
+        let is_like_rows = tensor.dtype() == DType::F32
+            && is_bytes
+            && mask.layout().shape() == tensor.layout().shape()
+            && strides.iter().all(|&stride| stride >= 0)
+            && matches!(strides.last(), Some(0 | 1));
+        if !is_like_rows {
+            return Flex::float_mask_fill(tensor, mask, value);
+        }
+        let value = value.elem();
+        let dims = tensor.dims();
+        let (length, outer) = dims.split_last().expect("there is a last axis");
+        let bytes = &mask.bytes()[mask.layout().start_offset()..];
+        let (step, strides) = strides.split_last().expect("there is a last axis");
+        super::memory::rows(tensor, |rows, _, start| {
+            for (i, row) in rows.chunks_exact_mut(*length).enumerate() {
+                let (mut at, mut left) = (0, start / length + i);
+                for (length, stride) in outer.iter().zip(strides).rev() {
+                    at += left % length * *stride as usize;
+                    left /= length;
+                }
+                match step {
+                    0 if bytes[at] != 0 => row.fill(value),
+                    0 => {}
+                    _ => {
+                        for (x, masked) in row.iter_mut().zip(&bytes[at..at + length]) {
+                            *x = if *masked != 0 { value } else { *x };
+                        }
+                    }
+                }
+            }
+        })
     }
 }
 
@@ -119,4 +156,50 @@ fn in_place(
     kernel(&mut values, &shape, order);
     let layout = Layout::new(layout.shape().clone(), layout.strides().to_vec(), 0);
     FlexTensor::new(Bytes::from_elems(values), layout, tensor.dtype())
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
+    use burn_backend::{Distribution, TensorData};
+
+    use super::*;
+
+    /// Masks that are expanded, sliced and transposed, and tensors of no and of many elements: as Flex fills them.
+    #[test]
+    fn masked_elements_are_flexs() {
+        let device = Default::default();
+        for shape in [[2, 3, 40, 70], [3, 2, 5, 1], [2, 0, 4, 3], [4, 4, 128, 128]] {
+            let [batch, heads, queries, keys] = shape;
+            let random = |shape: [usize; 4]| {
+                let shape = Shape::new(shape);
+                Flex::float_random(shape, Distribution::Default, &device, DType::F32.into())
+            };
+            let mask = |shape: [usize; 4]| {
+                let count = shape.iter().product();
+                let values: Vec<bool> = (0..count).map(|i: usize| i * i % 7 < 3).collect();
+                Flex::bool_from_data(TensorData::new(values, shape), &device)
+            };
+            let expanded = |mask| Flex::bool_expand(mask, Shape::new(shape));
+            let masks = [
+                mask(shape),
+                expanded(mask([1, 1, queries, keys])),
+                expanded(mask([batch, 1, 1, keys])),
+                expanded(mask([batch, heads, queries, 1])),
+                Flex::bool_swap_dims(mask([batch, heads, keys, queries]), 2, 3),
+                mask([1, 1, queries, keys]),
+            ];
+            for mask in masks {
+                let swapped = [batch, queries, heads, keys];
+                for tensor in [random(shape), Flex::float_swap_dims(random(swapped), 1, 2)] {
+                    let value = Scalar::from(f32::NEG_INFINITY);
+                    let expected = Flex::float_mask_fill(tensor.clone(), mask.clone(), value);
+                    let filled = <Flex as HostBackend>::mask_fill(tensor, mask.clone(), value);
+                    assert_eq!(filled.dims(), expected.dims());
+                    let [filled, expected] = [filled, expected].map(InMemory::row_major);
+                    assert_eq!(filled.values(), expected.values(), "{shape:?}");
+                }
+            }
+        }
+    }
 }

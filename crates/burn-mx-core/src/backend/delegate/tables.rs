@@ -16,16 +16,19 @@ macro_rules! float_view_ops {
 }
 pub(crate) use float_view_ops;
 
-/// The same values in another shape, or several tensors as one: ops that need values in row-major order.
-macro_rules! float_row_major_ops {
+/// Ops that kernels may compute in fewer passes than the wrapped backend.
+macro_rules! float_kernel_ops {
     ($to:ident! $($before:tt)*) => {
         $to! { $($before)*
             fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self>;
             fn float_cat(tensors: Vec<FloatTensor<Self>>, dim: usize) -> FloatTensor<Self>;
+            fn float_mask_fill(
+                tensor: FloatTensor<Self>, mask: BoolTensor<Self>, value: Scalar,
+            ) -> FloatTensor<Self>;
         }
     };
 }
-pub(crate) use float_row_major_ops;
+pub(crate) use float_kernel_ops;
 
 /// Values of the first tensor at other places.
 macro_rules! float_move_ops {
@@ -82,9 +85,6 @@ macro_rules! float_new_ops {
             ) -> FloatTensor<Self>;
             fn float_mask_where(
                 tensor: FloatTensor<Self>, mask: BoolTensor<Self>, value: FloatTensor<Self>,
-            ) -> FloatTensor<Self>;
-            fn float_mask_fill(
-                tensor: FloatTensor<Self>, mask: BoolTensor<Self>, value: Scalar,
             ) -> FloatTensor<Self>;
             fn float_equal(
                 lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, out_dtype: BoolDType,

@@ -319,6 +319,18 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         MxTensor::new(B::kernels().cat(tensors.unwrap(), dim), meta)
     }
 
+    fn float_mask_fill(
+        tensor: FloatTensor<Self>,
+        mask: BoolTensor<Self>,
+        value: Scalar,
+    ) -> FloatTensor<Self> {
+        let meta = Meta::computed([Some(tensor.meta), Some(mask.meta)]);
+        MxTensor::new(
+            B::kernels().mask_fill(tensor.inner, mask.inner, value),
+            meta,
+        )
+    }
+
     float_view_ops!(delegate! unwrapped, viewed:);
     float_move_ops!(delegate! unwrapped, moved:);
     float_creation_ops!(delegate! unwrapped, viewed:);
