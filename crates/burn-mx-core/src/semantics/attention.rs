@@ -10,7 +10,8 @@ use burn_backend::{Backend, Shape, TensorMetadata, get_device_settings};
 const KEYS: usize = 3;
 
 /// `softmax(scale · q kᵀ) v`, composed of the ops of `B`: the same on both sides of the decorator. A query to which
-/// every key is masked attends to nothing and gives 0.
+/// every key is masked attends to nothing and gives 0. Scores of −Inf that no mask has made, as by an overflow, give what softmax
+/// makes of them: NaN where a query has no others.
 ///
 /// Burn's own fallback writes the softmax out, which is not the reference's formula.
 pub(crate) fn composed<B: Backend>(

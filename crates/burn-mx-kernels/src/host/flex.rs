@@ -43,7 +43,9 @@ impl HostBackend for Flex {
         let value = value.elem();
         let dims = tensor.dims();
         let (length, outer) = dims.split_last().expect("there is a last axis");
-        let bytes = &mask.bytes()[mask.layout().start_offset()..];
+        // A view without elements may begin behind the end.
+        let bytes = mask.bytes().get(mask.layout().start_offset()..);
+        let bytes = bytes.unwrap_or(&[]);
         let (step, strides) = strides.split_last().expect("there is a last axis");
         super::memory::rows(tensor, |rows, _, start| {
             for (i, row) in rows.chunks_exact_mut(*length).enumerate() {
@@ -106,10 +108,9 @@ impl InMemory for FlexTensor {
             .iter()
             .map(|&stride| stride.try_into())
             .collect();
-        Some((
-            &self.storage::<f32>()[layout.start_offset()..],
-            strides.ok()?,
-        ))
+        // A view without elements may begin behind the end.
+        let values = self.storage::<f32>().get(layout.start_offset()..);
+        Some((values.unwrap_or(&[]), strides.ok()?))
     }
 
     fn change(mut self, unit: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Self {
@@ -161,9 +162,22 @@ fn in_place(
 #[cfg(test)]
 mod tests {
     use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
-    use burn_backend::{Distribution, TensorData};
+    use burn_backend::{BoolDType, Distribution, Slice, TensorData};
 
     use super::*;
+
+    /// Such a view may begin behind the end of its memory.
+    #[test]
+    fn views_without_elements() {
+        let device = Default::default();
+        let tensor = Flex::float_zeros(Shape::new([4, 3]), &device, DType::F32.into());
+        let slices = [Slice::from(4..4), Slice::from(1..3)];
+        let empty = Flex::float_slice(tensor, &slices);
+        assert_eq!(InMemory::row_major(empty.clone()).dims(), [0, 2]);
+        let mask = Flex::float_equal_elem(empty.clone(), 0.0.into(), BoolDType::Native);
+        let filled = <Flex as HostBackend>::mask_fill(empty, mask, 1.0.into());
+        assert_eq!(filled.dims(), [0, 2]);
+    }
 
     /// Masks that are expanded, sliced and transposed, and tensors of no and of many elements: as Flex fills them.
     #[test]
