@@ -198,6 +198,7 @@ crate::impl_serde_by_text!(FusedNames, "the names of fused layers");
     "fused layers: `{names}` {reason}; allowed: two names or more with commas between them, such as `q_proj,k_proj,v_proj`, \
      each once"
 )]
+#[non_exhaustive]
 pub struct FusedLayersError {
     /// The given names.
     pub names: String,
