@@ -472,6 +472,34 @@ fn layers_that_cannot_share_are_refused() {
     }
     assert!(!path.exists());
     save(&mixed, Some(FusedLayers::NONE)).unwrap();
+    // Keys and values of cross-attention have other inputs than queries: by default, these two share a scale.
+    let mut cross = model();
+    cross.layers[1].q_proj = LinearConfig::new(64, WIDTH).with_bias(false).init(&device);
+    let error = save(&cross, Some(FusedLayers::default()))
+        .unwrap_err()
+        .to_string();
+    let expected = "`layers.1.q_proj` sums over 64 inputs, and `layers.1.k_proj` sums over 32";
+    assert!(error.contains(expected), "{error}");
+    save(&cross, None).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let scale = |name: &str| {
+        let tensor = file.tensor(&format!("layers.1.{name}.weight_scale_2"));
+        tensor.unwrap().data().to_vec()
+    };
+    assert_eq!(scale("k_proj"), scale("v_proj"));
+    assert_ne!(scale("q_proj"), scale("v_proj"));
+    // Groups that the user names have an error for a NaN or Inf; by default, the error is the weight's.
+    for number in [f32::NAN, f32::INFINITY] {
+        let mut model = model();
+        let weight = TensorData::full([WIDTH, WIDTH], number);
+        model.layers[1].up_proj.weight = Param::from_data(weight, &device);
+        let error = save(&model, Some(FusedLayers::default())).unwrap_err();
+        let expected = "`layers.1.up_proj` has a NaN or Inf; allowed: finite weights";
+        assert!(error.to_string().contains(expected), "{error}");
+        let error = save(&model, None).unwrap_err().to_string();
+        assert!(error.contains("layers.1.up_proj"), "{error}");
+    }
     // Formats without a tensor scale have nothing to share.
     let plain = set_specs(model(), &mxfp4);
     let (_, groups) = share_tensor_scales(plain, &FusedLayers::default()).unwrap();
