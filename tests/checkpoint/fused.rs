@@ -520,6 +520,39 @@ fn layers_that_cannot_share_are_refused() {
         ),
         "{error}"
     );
+    // Before the calibration, which would fail here.
+    let mut longer = model();
+    longer.layers[1].up_proj = LinearConfig::new(64, WIDTH).with_bias(false).init(&device);
+    let transformed = MxSpecs {
+        hadamard_forward: Some("32:none".parse().unwrap()),
+        ..specs(None)
+    };
+    for (model, specs, expected) in [
+        (
+            longer,
+            specs(None),
+            "`layers.1.gate_proj` has 32 inputs, and `layers.1.up_proj` has 64 inputs",
+        ),
+        (
+            model(),
+            transformed,
+            "the forward product transforms `layers.0.q_proj`",
+        ),
+    ] {
+        let config = QuantConfig {
+            specs,
+            exclude: Vec::new(),
+            fast_finetune: Some(FastFinetune::default()),
+            ..config.clone()
+        };
+        let quantized = Quantizer::new(config).unwrap().quantize(
+            model,
+            &calibration,
+            |model, x: &Tensor<B, 2>| model.forward(x.clone()),
+        );
+        let error = quantized.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
     let twice = ["a,b", "b,c"].map(|names| names.parse().unwrap()).to_vec();
     let error = Quantizer::new(QuantConfig {
         fused: twice,

@@ -27,7 +27,7 @@ struct Difference {
     allowed: &'static str,
 }
 
-/// What fused layers that differ in nothing but the scale of the tensor need.
+/// The requirement of fused layers that differ in nothing but the scale of the tensor.
 const ONE_SCALE: &str = "one tensor scale, as `quantize` gives fused layers from the float model";
 
 impl Export<'_> {

@@ -20,8 +20,8 @@ pub(super) struct Shared {
 
 impl Shared {
     /// # Errors
-    /// The first group whose layers cannot share a scale. Of groups that the user named, also the first with a NaN or Inf; the error of
-    /// other NaNs is their tensor's.
+    /// The first group whose layers cannot share a scale, or a group that the user named and that has a NaN or Inf. In other groups, the
+    /// error of a NaN or Inf is the tensor's.
     pub(super) fn of(
         args: &QuantizeArgs,
         fused: &Fused,
