@@ -336,7 +336,7 @@ fn a_part_that_its_whole_cannot_have() {
                 .unwrap_err();
             let is_known = matches!(error, DialectError::NotFinite { position: 3 });
             assert!(is_known, "{error}");
-            let bfp = BlockFormat::bfp(8, 16).unwrap();
+            let bfp = BlockFormat::bfp(16, 16).unwrap();
             let error = Packed::encode_part(bfp, &data, &[1, 16], 1, even, largest).unwrap_err();
             let is_known = matches!(error, PackError::NotFinite { position: 3, .. });
             assert!(is_known, "{error}");
