@@ -13,7 +13,7 @@ use burn_mx::checkpoint::{Checkpoint, CheckpointError};
 use burn_mx::module::{
     fused_linear, load_checkpoint, set_specs, set_specs_at, share_tensor_scales,
 };
-use burn_mx::ptq::{QuantConfig, Quantizer};
+use burn_mx::ptq::{FastFinetune, QuantConfig, Quantizer};
 use burn_mx::{Dialect, FusedLayers, MxBackend, MxSpecs, WeightLayout};
 use safetensors::SafeTensors;
 
@@ -472,6 +472,34 @@ fn layers_that_cannot_share_are_refused() {
     }
     assert!(!path.exists());
     save(&mixed, Some(FusedLayers::NONE)).unwrap();
+    // Keys and values of cross-attention have other inputs than queries: by default, these two share a scale.
+    let mut cross = model();
+    cross.layers[1].q_proj = LinearConfig::new(64, WIDTH).with_bias(false).init(&device);
+    let error = save(&cross, Some(FusedLayers::default()))
+        .unwrap_err()
+        .to_string();
+    let expected = "`layers.1.q_proj` sums over 64 inputs, and `layers.1.k_proj` sums over 32";
+    assert!(error.contains(expected), "{error}");
+    save(&cross, None).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let scale = |name: &str| {
+        let tensor = file.tensor(&format!("layers.1.{name}.weight_scale_2"));
+        tensor.unwrap().data().to_vec()
+    };
+    assert_eq!(scale("k_proj"), scale("v_proj"));
+    assert_ne!(scale("q_proj"), scale("v_proj"));
+    // Groups that the user names have an error for a NaN or Inf; by default, the error is the weight's.
+    for number in [f32::NAN, f32::INFINITY] {
+        let mut model = model();
+        let weight = TensorData::full([WIDTH, WIDTH], number);
+        model.layers[1].up_proj.weight = Param::from_data(weight, &device);
+        let error = save(&model, Some(FusedLayers::default())).unwrap_err();
+        let expected = "`layers.1.up_proj` has a NaN or Inf; allowed: finite weights";
+        assert!(error.to_string().contains(expected), "{error}");
+        let error = save(&model, None).unwrap_err().to_string();
+        assert!(error.contains("layers.1.up_proj"), "{error}");
+    }
     // Formats without a tensor scale have nothing to share.
     let plain = set_specs(model(), &mxfp4);
     let (_, groups) = share_tensor_scales(plain, &FusedLayers::default()).unwrap();
@@ -492,6 +520,41 @@ fn layers_that_cannot_share_are_refused() {
         ),
         "{error}"
     );
+    // Before the calibration, which has no data here.
+    let mut longer = model();
+    longer.layers[1].up_proj = LinearConfig::new(64, WIDTH).with_bias(false).init(&device);
+    let transformed = MxSpecs {
+        hadamard_forward: Some("32:none".parse().unwrap()),
+        ..specs(None)
+    };
+    for (model, specs, fast_finetune, expected) in [
+        (
+            longer,
+            specs(None),
+            Some(FastFinetune::default()),
+            "`layers.1.gate_proj` has 32 inputs, and `layers.1.up_proj` has 64 inputs",
+        ),
+        (
+            model(),
+            transformed,
+            None,
+            "transforms `layers.0.q_proj`; allowed: no `hadamard_forward`, or no `fused`",
+        ),
+    ] {
+        let config = QuantConfig {
+            specs,
+            exclude: Vec::new(),
+            fast_finetune,
+            ..config.clone()
+        };
+        let quantized = Quantizer::new(config).unwrap().quantize(
+            model,
+            &calibration,
+            |model, x: &Tensor<B, 2>| model.forward(x.clone()),
+        );
+        let error = quantized.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
     let twice = ["a,b", "b,c"].map(|names| names.parse().unwrap()).to_vec();
     let error = Quantizer::new(QuantConfig {
         fused: twice,

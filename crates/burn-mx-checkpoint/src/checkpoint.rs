@@ -80,8 +80,8 @@ impl Checkpoint {
 
     /// Sets the linear layers that the engine fuses, by their names in the file. Their weights share a tensor scale, the scale of the largest
     /// magnitude of the group, in formats that have one; the other weights of the file stay as they are. The default is
-    /// [`FusedLayers::default`] in the layouts `nvfp4-pack-quantized` and `modelopt-nvfp4`, else [`FusedLayers::NONE`]. A warning says
-    /// if the file's values are not those that the model computes with;
+    /// [`FusedLayers::default`] in the layouts `nvfp4-pack-quantized` and `modelopt-nvfp4`, where layers with another number of inputs
+    /// are not fused with the others; else [`FusedLayers::NONE`]. A warning says if the file's values are not those that the model computes with;
     /// [`share_tensor_scales`](burn_mx_module::share_tensor_scales) gives the model these values before.
     pub fn fused(mut self, fused: FusedLayers) -> Self {
         self.fused = Some(fused);

@@ -1,6 +1,6 @@
 //! Layers that engines fuse, and that share a tensor scale in a file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use burn_mx_core::{Slot, process};
 use burn_store::TensorSnapshot;
@@ -9,7 +9,7 @@ use microscaling::safetensors::CheckpointLayout;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::CheckpointError;
-use crate::weights::{InFile, Weight};
+use crate::weights::Weight;
 use crate::write::Named;
 
 /// Why layers cannot share a scale, and the layers that are allowed.
@@ -34,11 +34,22 @@ pub(super) fn share(
         .filter_map(|(i, x)| Some((x.name.strip_suffix(".weight")?.to_owned(), i)))
         .collect();
     let floats = others.iter().filter(|(_, tensor)| tensor.shape.len() > 1);
-    let floats = floats.filter_map(|(name, _)| name.strip_suffix(".weight"));
-    let floats: BTreeSet<&str> = floats.collect();
-    let modules = places.keys().map(String::as_str).chain(floats);
+    let floats =
+        floats.filter_map(|(name, tensor)| Some((name.strip_suffix(".weight")?, tensor.shape[1])));
+    let floats: BTreeMap<&str, usize> = floats.collect();
+    let modules = places.keys().map(String::as_str);
+    let mut groups = fused.groups(modules.chain(floats.keys().copied()));
+    if checkpoint.fused.is_none() {
+        // Layers with default names may have different inputs, as in cross-attention: no engine fuses these.
+        let inputs = |path: &str| match places.get(path) {
+            Some(i) => named[*i].weight.inputs(),
+            None => floats[path],
+        };
+        let split = groups.iter().flat_map(|group| group.split(inputs));
+        groups = split.collect();
+    }
     let mut changed = Vec::new();
-    for group in fused.groups(modules) {
+    for group in groups {
         let members = group.members.iter();
         let members: Vec<(&str, Option<usize>)> = members
             .map(|path| (path.as_str(), places.get(path).copied()))
@@ -71,10 +82,13 @@ pub(super) fn share(
     }
     if let Some(first) = changed.first() {
         process::warn(format_args!(
-            "burn-mx: {}: {} groups of fused layers share a tensor scale in the file, such as `{first}`: engines need this, and the file's \
+            "burn-mx: {}: {} in the file, such as `{first}`: engines need this, and the file's \
              values are not the values that the model computes with. `share_tensor_scales` gives the model the file's values.",
             checkpoint.path.display(),
-            changed.len()
+            match changed.len() {
+                1 => "1 group of fused layers shares a tensor scale".to_owned(),
+                count => format!("{count} groups of fused layers share a tensor scale"),
+            }
         ));
     }
     Ok(())
@@ -109,8 +123,10 @@ fn largest(
     };
     same(&format, "one format")?;
     let weights: Vec<&Weight> = layers.iter().filter_map(|(_, weight)| *weight).collect();
-    let inputs = |weight: &Weight| weight.shape[weight.layer.summed_axis_of_stored()];
-    let inputs = |weight: Option<&Weight>| format!("sums over {} inputs", weight.map_or(0, inputs));
+    let inputs = |weight: Option<&Weight>| {
+        let count = weight.map_or(0, Weight::inputs);
+        format!("sums over {count} inputs")
+    };
     same(&inputs, "one number of inputs")?;
     if checkpoint.dialect.is_none() && weights.iter().any(|weight| weight.is_quantized()) {
         let scale = |weight: Option<&Weight>| {
@@ -124,8 +140,17 @@ fn largest(
         return Ok(None);
     }
     let own: Vec<f32> = weights.iter().map(|weight| weight.largest()).collect();
+    if let Some(place) = own.iter().position(|x| !x.is_finite()) {
+        // By default, the error of a NaN or Inf is its weight's.
+        return match &checkpoint.fused {
+            Some(_) => Err((
+                format!("`{}` has a NaN or Inf", layers[place].0),
+                "finite weights",
+            )),
+            None => Ok(None),
+        };
+    }
     let largest = own.iter().copied().fold(0.0, f32::max);
-    // The error of a NaN is its weight's.
-    let has_scale = largest > 0.0 && own.iter().all(|x| x.is_finite());
-    Ok(has_scale.then(|| (largest, own.iter().all(|x| *x == largest))))
+    // Zeros have no scale to share.
+    Ok((largest > 0.0).then(|| (largest, own.iter().all(|x| *x == largest))))
 }

@@ -77,6 +77,11 @@ impl Weight {
         self.format
     }
 
+    /// How many inputs the layer's product sums over.
+    pub(super) fn inputs(&self) -> usize {
+        self.shape[self.layer.summed_axis_of_stored()]
+    }
+
     /// Whether the values are quantized already.
     pub(super) fn is_quantized(&self) -> bool {
         self.packed.is_some()

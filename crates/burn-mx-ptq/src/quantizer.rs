@@ -166,7 +166,7 @@ impl Quantizer {
     {
         let of_model = layers(&model);
         let mut chosen = self.choose(&of_model)?;
-        let fused = Fused::of(&self.config, &of_model, &chosen)?;
+        let fused = Fused::of::<B, M>(&self.config, &model, &of_model, &chosen)?;
         check_device::<B, M>(&model);
         let QuantConfig {
             rotations,

@@ -175,21 +175,25 @@ impl Summary {
         let FusedResult {
             shared_inputs,
             differ,
+            has_other_scales,
         } = self.fused;
         if shared_inputs > 0 {
             done.text(format!(
-                "{shared_inputs} scales of inputs became the scale of the largest input among fused layers\n"
+                "{} became the scale of the largest input among fused layers\n",
+                match shared_inputs {
+                    1 => "1 scale of an input".to_owned(),
+                    count => format!("{count} scales of inputs"),
+                }
             ));
         }
-        let count = differ.len();
         let mut rows = table(["Layers that engines fuse", "Difference"]);
         for row in differ {
             rows.add_row(row);
         }
         done.table_of_some("fused_layers_that_differ", rows);
-        if count > 0 {
+        if has_other_scales {
             done.text(
-                "An engine that fuses these layers reads other values: it takes one tensor scale for all layers of a group. `quantize` \
+                "An engine that fuses layers with different tensor scales reads other values: it takes one tensor scale for all layers of a group. `quantize` \
                  gives them one, from the float model\n",
             );
         }

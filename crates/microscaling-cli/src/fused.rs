@@ -20,12 +20,14 @@ pub(crate) struct FusedKinds {
 }
 
 impl FusedKinds {
-    pub(crate) fn layers(&self) -> Result<FusedLayers, Error> {
-        match self.kinds.is_empty() {
-            true => Ok(FusedLayers::default()),
-            false => FusedLayers::new(self.kinds.iter().cloned())
-                .map_err(|error| Error::Arguments(error.to_string())),
-        }
+    pub(crate) fn layers(&self) -> Result<Fused, Error> {
+        let is_named = !self.kinds.is_empty();
+        let layers = match is_named {
+            false => FusedLayers::default(),
+            true => FusedLayers::new(self.kinds.iter().cloned())
+                .map_err(|error| Error::Arguments(error.to_string()))?,
+        };
+        Ok(Fused { layers, is_named })
     }
 }
 
@@ -34,6 +36,25 @@ pub(crate) struct Fused {
     pub(crate) layers: FusedLayers,
     /// Whether the user named the layers, so that layers that differ are an error.
     pub(crate) is_named: bool,
+}
+
+impl Fused {
+    /// The groups among the modules. `inputs` is the number of inputs of a module, if it is known. Names that the user did not give
+    /// may belong to layers with different inputs, as in cross-attention, which no engine fuses.
+    pub(crate) fn groups<'a>(
+        &self,
+        modules: impl IntoIterator<Item = &'a str>,
+        inputs: impl Fn(&str) -> Option<usize>,
+    ) -> Vec<FusedGroup> {
+        let groups = self.layers.groups(modules);
+        match self.is_named {
+            true => groups,
+            false => groups
+                .iter()
+                .flat_map(|group| group.split(&inputs))
+                .collect(),
+        }
+    }
 }
 
 /// Which layers of a written checkpoint share the scale of a tensor.
@@ -61,11 +82,13 @@ impl FusedArgs {
                 "`{option}` has no effect: {why}; allowed: no `{option}`"
             )));
         }
-        let layers = match (is_default || is_named) && !self.own_scales {
+        match (is_default || is_named) && !self.own_scales {
             true => self.names.layers(),
-            false => Ok(FusedLayers::NONE),
-        }?;
-        Ok(Fused { layers, is_named })
+            false => Ok(Fused {
+                layers: FusedLayers::NONE,
+                is_named,
+            }),
+        }
     }
 }
 

@@ -9,13 +9,13 @@ use crate::companions::{called, is_low_bit, quantized};
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
-use crate::fused::FusedArgs;
+use crate::fused::{Fused, FusedArgs};
 use crate::models::summed_axis;
 use crate::numbers::floats;
 use crate::output::Output;
 use globset::Glob;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
-use microscaling::{BlockFormat, Dialect, ElementRounding, FusedLayers, Rounding, WeightLayout};
+use microscaling::{BlockFormat, Dialect, ElementRounding, Rounding, WeightLayout};
 use plan::{chosen, plan};
 use shared::Shared;
 use std::io::{self, Write};
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         "{} in {format}, {layout} layout; {bytes} bytes of tensors in\n",
         counted(count)
     ));
-    shared.add_to(&mut done);
+    shared.add_to(&zeros, &mut done);
     if not_finite > 0 {
         done.text(format!(
             "{not_finite} elements of the input are NaN or Inf; SQNR leaves them out\n"
@@ -146,14 +146,12 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
 }
 
 /// The layers that share a tensor scale: by default in the layouts of engines that fuse.
-fn fused(args: &QuantizeArgs, format: BlockFormat) -> Result<FusedLayers, Error> {
+fn fused(args: &QuantizeArgs, format: BlockFormat) -> Result<Fused, Error> {
     let is_engine = matches!(args.layout, CheckpointLayout::Weights(_));
     let why_none = || format!("{format} has no tensor scale");
     let why_none = (!format.tensor_scale).then(why_none);
-    let fused = args
-        .fused
-        .layers(is_engine && format.tensor_scale, why_none)?;
-    Ok(fused.layers)
+    args.fused
+        .layers(is_engine && format.tensor_scale, why_none)
 }
 
 fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {

@@ -269,13 +269,19 @@ fn groups_that_the_user_names() {
     };
     assert_eq!(groups(""), 1);
     assert_eq!(groups("--fused left,right --fused q_proj,k_proj"), 2);
-    // The error of a NaN is the layer's.
-    let nan = Tensor::f32("b.q_proj.weight", &[2, 16], &[f32::NAN; 32]);
-    write(&folder.join("m.safetensors"), &[nan, tensors[3].clone()]);
-    for rule in ["--dialect modelopt", ""] {
-        let line =
-            format!("quantize m.safetensors p.safetensors --force --layout modelopt-nvfp4 {rule}");
-        refuse(folder, &line, &["`b.q_proj.weight`", "NaN or Inf"]);
+    // The error of a NaN or Inf is the layer's.
+    for number in [f32::NAN, f32::INFINITY] {
+        let tensor = Tensor::f32("b.q_proj.weight", &[2, 16], &[number; 32]);
+        write(&folder.join("m.safetensors"), &[tensor, tensors[3].clone()]);
+        for rule in [
+            "--layout modelopt-nvfp4 --dialect modelopt",
+            "--layout modelopt-nvfp4",
+            "--layout modelopt-nvfp4 --fused q_proj,k_proj",
+            "--format nvfp4(tensor_scale=true) --fused q_proj,k_proj",
+        ] {
+            let line = format!("quantize m.safetensors p.safetensors --force {rule}");
+            refuse(folder, &line, &["`b.q_proj.weight`", "NaN or Inf"]);
+        }
     }
     // A layer of zeros, which a tool makes NaN of, has the scale of its group.
     let zeros = Tensor::f32("b.q_proj.weight", &[2, 16], &[0.0; 32]);
@@ -288,6 +294,124 @@ fn groups_that_the_user_names() {
     assert!(said.contains("2 weights"), "{said}");
     let values = read(&folder.join("values.safetensors"));
     assert!(floats(&values[1]).iter().all(|x| *x == 0.0));
+    // Groups whose scale would be zero stay unchanged, and are not counted.
+    let tensors = [
+        weight("a.q_proj", 1e-44),
+        weight("a.k_proj", 1e-44),
+        weight("b.q_proj", 1.0),
+        weight("b.k_proj", 5.0),
+    ];
+    write(&folder.join("m.safetensors"), &tensors);
+    let line = "quantize m.safetensors p.safetensors --force --layout modelopt-nvfp4";
+    let said = succeed(folder, &format!("{line} --dialect modelopt"));
+    let group = "1 group shares a tensor scale, b.{q_proj,k_proj}";
+    assert!(
+        said.contains(group) && said.contains("makes NaN of zeros: a.k_proj.weight"),
+        "{said}"
+    );
+}
+
+/// In cross-attention, keys and values have other inputs than queries: by default, these two alone are fused.
+#[test]
+fn layers_with_other_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let weight = |name: &str, inputs: usize, largest: f32| {
+        let numbers: Vec<f32> = numbers(4 * inputs, 1).iter().map(|x| x * largest).collect();
+        Tensor::f32(&format!("cross.{name}.weight"), &[4, inputs], &numbers)
+    };
+    let tensors = [
+        weight("query", 16, 1.0),
+        weight("key", 32, 2.0),
+        weight("value", 32, 3.0),
+    ];
+    write(&folder.join("m.safetensors"), &tensors);
+    let line = "quantize m.safetensors p.safetensors --force --layout modelopt-nvfp4";
+    let said = succeed(folder, line);
+    let group = "1 group shares a tensor scale, cross.{key,value}";
+    assert!(said.contains(group), "{said}");
+    let scales = |file: &str, end: &str| {
+        let tensors = read(&folder.join(file));
+        ["key", "query", "value"].map(|name| {
+            let name = format!("cross.{name}.{end}");
+            floats(tensors.iter().find(|x| x.name == name).unwrap())[0]
+        })
+    };
+    let [key, query, value] = scales("p.safetensors", "weight_scale_2");
+    assert!(key == value && query < key, "{key} {query} {value}");
+    assert_eq!(
+        inspect(folder, "p.safetensors")["fused_scales_that_differ"],
+        json!([])
+    );
+    refuse(
+        folder,
+        &format!("{line} --fused query,key,value"),
+        &["`cross.query` sums over 16 inputs, and `cross.key` over 32"],
+    );
+    // Scales of inputs follow the same rule.
+    let mut tensors = read(&folder.join("p.safetensors"));
+    for (name, scale) in [("query", 8.0), ("key", 2.0), ("value", 4.0)] {
+        let name = format!("cross.{name}.input_scale");
+        tensors.push(Tensor::f32(&name, &[], &[scale]));
+    }
+    write(&folder.join("p.safetensors"), &tensors);
+    fs::remove_file(folder.join("p.config.json")).unwrap();
+    let said = succeed(folder, "convert p.safetensors c.safetensors --to modelopt");
+    assert!(
+        said.contains("1 scale of an input became") && !said.contains("reads other values"),
+        "{said}"
+    );
+    assert_eq!(scales("c.safetensors", "input_scale"), [4.0, 8.0, 4.0]);
+    refuse(
+        folder,
+        "convert p.safetensors c.safetensors --force --to modelopt --fused query,key,value",
+        &["`cross.query` has 16 inputs, and `cross.key` has 32 inputs"],
+    );
+}
+
+/// Groups of which one layer or all stay in float.
+#[test]
+fn groups_in_float() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let weight = |name: &str| Tensor::f32(&format!("{name}.weight"), &[4, 32], &numbers(128, 1));
+    let names = [
+        "l.attn.q_proj",
+        "l.attn.k_proj",
+        "v.attn.q_proj",
+        "v.attn.k_proj",
+    ];
+    write(&folder.join("m.safetensors"), &names.map(weight));
+    succeed(
+        folder,
+        "quantize m.safetensors p.safetensors --layout nvfp4-pack-quantized --skip v.*",
+    );
+    for options in ["", "--fused q_proj,k_proj"] {
+        let line = format!("convert p.safetensors c.safetensors --force --to modelopt {options}");
+        let said: Value =
+            serde_json::from_str(&succeed(folder, &format!("{line} --json"))).unwrap();
+        assert_eq!(said["fused_layers_that_differ"], json!([]), "{said}");
+    }
+    // No engine fuses packed layers with one in float: the scales of their inputs stay.
+    let mut tensors = read(&folder.join("p.safetensors"));
+    for (name, divisor) in [("q", 8.0), ("k", 2.0)] {
+        let name = format!("l.attn.{name}_proj.input_global_scale");
+        tensors.push(Tensor::f32(&name, &[1], &[divisor]));
+    }
+    tensors.push(weight("l.attn.v_proj"));
+    write(&folder.join("p.safetensors"), &tensors);
+    fs::remove_file(folder.join("p.config.json")).unwrap();
+    let line = "convert p.safetensors c.safetensors --force --to compressed-tensors";
+    let said = succeed(folder, line);
+    assert!(
+        said.contains("`l.attn.v_proj` is in float") && !said.contains("`quantize` gives"),
+        "{said}"
+    );
+    let converted = read(&folder.join("c.safetensors"));
+    for tensor in &tensors {
+        let same = converted.iter().find(|x| x.name == tensor.name).unwrap();
+        assert_eq!(same.bytes, tensor.bytes, "{}", tensor.name);
+    }
 }
 
 /// Nothing is written for layers that cannot share a scale.
@@ -311,7 +435,7 @@ fn layers_that_cannot_share_are_refused() {
     let line = "quantize m.safetensors p.safetensors --layout nvfp4-pack-quantized";
     refuse(
         folder,
-        line,
+        &format!("{line} --fused q_proj,k_proj,v_proj"),
         &[
             "a.{q_proj,k_proj,v_proj}",
             "`a.q_proj` sums over 32 inputs, and `a.k_proj` over 16",
@@ -321,9 +445,9 @@ fn layers_that_cannot_share_are_refused() {
     );
     refuse(
         folder,
-        &format!("{line} --skip *k_proj*"),
+        &format!("{line} --skip *v_proj*"),
         &[
-            "`a.q_proj` is packed, and `a.k_proj` stays in float; allowed: all of them packed, or none",
+            "`a.q_proj` is packed, and `a.v_proj` stays in float; allowed: all of them packed, or none",
         ],
     );
     refuse(
@@ -335,6 +459,11 @@ fn layers_that_cannot_share_are_refused() {
         folder,
         &format!("{line} --fused q_proj,v_proj --fused q_proj,k_proj"),
         &["`q_proj` occurs twice"],
+    );
+    refuse(
+        folder,
+        &format!("{line} --fused q_proj,k_proj --fused a.k_proj,a.v_proj"),
+        &["`a.k_proj` and `k_proj` are names of one layer"],
     );
     refuse(
         folder,

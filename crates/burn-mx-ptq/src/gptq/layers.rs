@@ -104,19 +104,9 @@ fn largest<B: MxKernels, M: Module<MxBackend<B>>>(
             continue;
         }
         let mut largest = 0.0_f32;
-        let mut lengths = Vec::new();
         for layer in &group.members {
-            let ((rows, [_, inputs]), _) = weight_of::<B, M>(model, layer)?;
+            let ((rows, _), _) = weight_of::<B, M>(model, layer)?;
             largest = rows.iter().fold(largest, |largest, x| largest.max(x.abs()));
-            lengths.push((inputs, layer));
-        }
-        let (length, first) = lengths[0];
-        if let Some((other, layer)) = lengths.iter().find(|(other, _)| *other != length) {
-            return Err(PtqError::Fused {
-                group: group.to_string(),
-                reason: format!("`{first}` has {length} inputs, and `{layer}` has {other}"),
-                allowed: "one number of inputs for all layers of a group, or other names in `fused`",
-            });
         }
         let members = group.members.iter().cloned();
         found.extend(members.map(|layer| (layer, largest)));

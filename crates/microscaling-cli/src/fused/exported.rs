@@ -16,14 +16,23 @@ pub(crate) struct FusedResult {
     pub(crate) shared_inputs: usize,
     /// The groups that an engine cannot fuse without a change of their values, and why.
     pub(crate) differ: Vec<[String; 2]>,
+    /// Whether the layers of a group differ in nothing but the scale of the tensor.
+    pub(crate) has_other_scales: bool,
 }
 
-/// Why fused layers cannot be one, and the layers that are allowed.
-struct Difference(String, &'static str);
+/// Why fused layers cannot be one.
+struct Difference {
+    reason: String,
+    /// The layers that are allowed.
+    allowed: &'static str,
+}
+
+/// The requirement of fused layers that differ in nothing but the scale of the tensor.
+const ONE_SCALE: &str = "one tensor scale, as `quantize` gives fused layers from the float model";
 
 impl Export<'_> {
-    /// Gives fused layers one scale of their inputs, the scale of the largest magnitude. Looks for groups of fused layers whose weights
-    /// differ in format or in the scale of the tensor.
+    /// Gives fused layers one scale of their inputs, the scale of the largest magnitude, unless no engine can fuse them. Looks for groups of
+    /// fused layers whose weights differ in format or in the scale of the tensor.
     ///
     /// # Errors
     /// The first group whose weights differ, if the user named the fused layers.
@@ -38,26 +47,34 @@ impl Export<'_> {
         let floats: BTreeSet<&str> = floats.collect();
         let modules = places.keys().chain(&floats).copied();
         let mut result = FusedResult::default();
-        for group in self.fused.layers.groups(modules) {
+        let inputs = |module: &str| match places.get(module) {
+            Some(i) => exported[*i].layer.shape.last().copied(),
+            None => {
+                let tensor = self.read.tensor(&format!("{module}.weight"))?;
+                tensor.shape.last().copied()
+            }
+        };
+        for group in self.fused.groups(modules, inputs) {
             let members = group.members.iter().map(|path| places.get(path.as_str()));
             let known: Vec<usize> = members.flatten().copied().collect();
+            if known.is_empty() {
+                continue;
+            }
             let layers: Vec<&Exported<'_>> = known.iter().map(|i| &exported[*i]).collect();
             let has_scale = layers.iter().any(|x| has_tensor_scale(&x.form));
-            let checked = match has_scale {
-                true => self.check_group(&group, &layers),
-                false => Ok(()),
-            };
-            match checked {
-                Ok(()) => {}
-                Err(Difference(reason, allowed)) if self.fused.is_named => {
-                    return Err(error(&self.input.path, &group, reason, allowed));
-                }
-                Err(Difference(reason, _)) => result.differ.push([group.to_string(), reason]),
-            }
-            let layout = layers.first().map(|x| x.layer.layout);
-            if layers.iter().all(|x| Some(x.layer.layout) == layout) {
+            let difference = self.check_group(&group, &layers).err();
+            let allowed = difference.as_ref().map(|x| x.allowed);
+            if allowed.is_none_or(|allowed| allowed == ONE_SCALE) {
                 result.shared_inputs += self.share_input_scale(&known, exported);
             }
+            let Some(Difference { reason, allowed }) = difference.filter(|_| has_scale) else {
+                continue;
+            };
+            if self.fused.is_named {
+                return Err(error(&self.input.path, &group, reason, allowed));
+            }
+            result.has_other_scales |= allowed == ONE_SCALE;
+            result.differ.push([group.to_string(), reason]);
         }
         Ok(result)
     }
@@ -71,7 +88,8 @@ impl Export<'_> {
                 first.module(),
                 first.format
             );
-            return Err(Difference(reason, "one format"));
+            let allowed = "one format";
+            return Err(Difference { reason, allowed });
         }
         // What all layers have to have in common.
         let same = |what: &dyn Fn(&Exported<'_>) -> String, allowed| {
@@ -86,7 +104,7 @@ impl Export<'_> {
                         names[1],
                         what(other)
                     );
-                    Err(Difference(reason, allowed))
+                    Err(Difference { reason, allowed })
                 }
             }
         };
@@ -105,10 +123,7 @@ impl Export<'_> {
         };
         same(&input_scale, "a scale of the input for all or for none")?;
         let scale = |x: &Exported<'_>| tensor_scale(self.read, x.layer).unwrap_or(1.0);
-        same(
-            &|x| format!("has the tensor scale {}", scale(x)),
-            "one tensor scale, as `quantize` gives fused layers from the float model",
-        )
+        same(&|x| format!("has the tensor scale {}", scale(x)), ONE_SCALE)
     }
 
     /// Gives the layers at these places one scale of their inputs, and counts the scales that changed.

@@ -1,10 +1,10 @@
 //! Whether fused layers share their scales.
 
+use super::Fused;
 use crate::formats::table;
 use crate::layers::{QuantizedLayer, QuantizedLayers};
 use crate::numbers::floats;
 use comfy_table::Table;
-use microscaling::FusedLayers;
 use microscaling::safetensors::PackedFiles;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +18,12 @@ pub(crate) struct FusedScales {
 }
 
 impl FusedScales {
-    pub(crate) fn of(
-        read: &PackedFiles<'_>,
-        layers: &QuantizedLayers,
-        fused: &FusedLayers,
-    ) -> Self {
+    pub(crate) fn of(read: &PackedFiles<'_>, layers: &QuantizedLayers, fused: &Fused) -> Self {
         let known = layers.known.values();
         let known: BTreeMap<&str, _> = known.map(|layer| (layer.module(), layer)).collect();
         let mut scales = Self::default();
-        for group in fused.groups(known.keys().copied()) {
+        let inputs = |module: &str| known[module].shape.last().copied();
+        for group in fused.groups(known.keys().copied(), inputs) {
             let members = group.members.iter();
             let members: Vec<&QuantizedLayer> = members.map(|path| known[path.as_str()]).collect();
             scales.add(read, &group.to_string(), &members);

@@ -5,25 +5,26 @@ use super::{QuantizeArgs, along};
 use crate::checkpoint::Checkpoint;
 use crate::done::Done;
 use crate::error::Error;
-use crate::fused::error;
+use crate::fused::{Fused, error};
 use crate::numbers::floats;
-use microscaling::safetensors::{CheckpointLayout, PackedFiles};
-use microscaling::{FusedGroup, FusedLayers, internal};
+use microscaling::safetensors::PackedFiles;
+use microscaling::{FusedGroup, internal};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest magnitudes of groups of fused layers.
 pub(super) struct Shared {
-    groups: Vec<String>,
+    groups: Vec<FusedGroup>,
     /// By the names of the weights.
     largest: BTreeMap<String, f32>,
 }
 
 impl Shared {
     /// # Errors
-    /// The first group whose layers cannot share a scale, before a number is read.
+    /// The first group whose layers cannot share a scale, or a group that the user named and that has a NaN or Inf. In other groups, the
+    /// error of a NaN or Inf is the tensor's.
     pub(super) fn of(
         args: &QuantizeArgs,
-        fused: &FusedLayers,
+        fused: &Fused,
         input: &Checkpoint,
         read: &PackedFiles<'_>,
         chosen: &[String],
@@ -32,7 +33,8 @@ impl Shared {
         let is_layer = |name: &&str| read.tensor(name).is_some_and(|tensor| is_matrix(&tensor));
         let modules = read.names().filter(is_layer);
         let modules = modules.filter_map(|name| name.strip_suffix(".weight"));
-        let groups = fused.groups(modules).into_iter();
+        let inputs = |module: &str| inputs(args, input, read, module).ok();
+        let groups = fused.groups(modules, inputs).into_iter();
         let groups =
             groups.filter(|group| group.members.iter().any(|x| chosen.contains(&*weight(x))));
         let groups: Vec<FusedGroup> = groups.collect();
@@ -48,14 +50,20 @@ impl Shared {
             let names: Vec<String> = members.collect();
             let largest = names.iter().map(|name| {
                 let tensor = read.tensor(name).expect("it is one of the names");
-                internal::largest(&floats(&tensor).unwrap_or_default())
+                f32::from_bits(internal::largest(&floats(&tensor).unwrap_or_default()))
             });
-            let largest = f32::from_bits(largest.max().unwrap_or(0));
-            // Other tools have no NaN: the error is the tensor's that has one.
-            let has_nan = args.dialect.is_none() && args.layout == CheckpointLayout::Microscaling;
+            let largest: Vec<f32> = largest.collect();
+            if let Some(place) = largest.iter().position(|x| !x.is_finite()) {
+                if fused.is_named {
+                    let reason = format!("`{}` has a NaN or Inf", names[place]);
+                    return Err(error(&input.path, &group, reason, "finite weights"));
+                }
+                continue;
+            }
+            let largest = largest.into_iter().fold(0.0, f32::max);
             // Zeros have no scale to share.
-            if largest.is_finite() && largest > 0.0 || largest.is_nan() && has_nan {
-                shared.groups.push(group.to_string());
+            if largest > 0.0 {
+                shared.groups.push(group);
                 shared
                     .largest
                     .extend(names.into_iter().map(|name| (name, largest)));
@@ -64,15 +72,23 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Adds the groups to the result.
-    pub(super) fn add_to(&self, done: &mut Done) {
-        if let Some(first) = self.groups.first() {
-            let count = self.groups.len();
-            done.text(format!(
-                "Layers that engines fuse: {count} groups share a tensor scale each, such as {first}\n"
-            ));
+    /// Adds the groups to the result, without those that stay unchanged as `zeros`.
+    pub(super) fn add_to(&self, zeros: &[String], done: &mut Done) {
+        let is_zero = |module: &String| zeros.contains(&weight(module));
+        let groups = self.groups.iter();
+        let groups = groups.filter(|group| !group.members.iter().any(is_zero));
+        let groups: Vec<String> = groups.map(FusedGroup::to_string).collect();
+        match groups.as_slice() {
+            [] => {}
+            [one] => done.text(format!(
+                "Layers that engines fuse: 1 group shares a tensor scale, {one}\n"
+            )),
+            [first, ..] => done.text(format!(
+                "Layers that engines fuse: {} groups share a tensor scale each, such as {first}\n",
+                groups.len()
+            )),
         }
-        done.fact("fused", self.groups.as_slice());
+        done.fact("fused", groups);
     }
 
     /// The largest magnitude of the group that a weight belongs to.
@@ -83,6 +99,20 @@ impl Shared {
 
 fn weight(module: &str) -> String {
     format!("{module}.weight")
+}
+
+/// How many inputs the product of a module sums over.
+fn inputs(
+    args: &QuantizeArgs,
+    input: &Checkpoint,
+    read: &PackedFiles<'_>,
+    module: &str,
+) -> Result<usize, Error> {
+    let name = weight(module);
+    let shape = read.tensor(&name).expect("it is one of the names").shape;
+    // Of a weight that is transposed, the same length has another place.
+    let (axis, is_turned) = along(args, input, &name, &shape)?;
+    Ok(shape[axis - usize::from(is_turned)])
 }
 
 /// Checks that all layers of a group are packed, and that their products sum over axes of one length.
@@ -104,16 +134,9 @@ fn check(
             "all of them packed, or none",
         ));
     }
-    let length = |module: &str| -> Result<usize, Error> {
-        let name = weight(module);
-        let shape = read.tensor(&name).expect("it is one of the names").shape;
-        // Of a weight that is transposed, the same length has another place.
-        let (axis, is_turned) = along(args, input, &name, &shape)?;
-        Ok(shape[axis - usize::from(is_turned)])
-    };
-    let first = length(&group.members[0])?;
+    let first = inputs(args, input, read, &group.members[0])?;
     for module in &group.members[1..] {
-        let other = length(module)?;
+        let other = inputs(args, input, read, module)?;
         if other != first {
             let reason = format!(
                 "`{}` sums over {first} inputs, and `{module}` over {other}",

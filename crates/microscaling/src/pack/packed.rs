@@ -106,7 +106,10 @@ impl Packed {
         rounder: Rounder,
         largest: f32,
     ) -> Result<Self, PackError> {
-        check_largest(data, largest)?;
+        // A format without NaN refuses the data, with the position.
+        if format.non_finite != NonFinite::Kept || data.iter().all(|x| x.is_finite()) {
+            check_largest(data, largest)?;
+        }
         let largest = Some(largest.abs().to_bits());
         Self::encode_source(format, &data, shape, axis, rounder, largest)
     }

@@ -2,7 +2,7 @@
 
 use crate::golden_file::{Golden, bytes, floats};
 use crate::inputs::numbers;
-use microscaling::{BlockFormat, Dialect, DialectError, Packed, Rounder, WeightLayout};
+use microscaling::{BlockFormat, Dialect, DialectError, PackError, Packed, Rounder, WeightLayout};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -325,6 +325,22 @@ fn a_part_that_its_whole_cannot_have() {
             .encode_part(nvfp4, &[2.0; 16], &[1, 16], largest)
             .unwrap_err();
         assert!(error.to_string().contains("is NaN or Inf"), "{error}");
+    }
+    // The error of a NaN or Inf in the data names the position.
+    for number in [f32::NAN, f32::INFINITY] {
+        let mut data = [2.0; 16];
+        data[3] = number;
+        for largest in [8.0, f32::NAN, f32::INFINITY] {
+            let error = Dialect::ModelOpt
+                .encode_part(nvfp4, &data, &[1, 16], largest)
+                .unwrap_err();
+            let is_known = matches!(error, DialectError::NotFinite { position: 3 });
+            assert!(is_known, "{error}");
+            let bfp = BlockFormat::bfp(16, 16).unwrap();
+            let error = Packed::encode_part(bfp, &data, &[1, 16], 1, even, largest).unwrap_err();
+            let is_known = matches!(error, PackError::NotFinite { position: 3, .. });
+            assert!(is_known, "{error}");
+        }
     }
     let error = Dialect::ModelOpt
         .encode_part(nvfp4, &[0.0; 16], &[1, 16], 0.0)

@@ -135,11 +135,14 @@ impl Dialect {
         shape: &[usize],
         largest: f32,
     ) -> Result<DialectTensor, DialectError> {
-        check_largest(data, largest)?;
-        match largest.is_finite() {
-            true => self.encode_under(format, data, shape, Some(largest)),
-            false => Err(DialectError::Largest),
+        // The error of a NaN or Inf among the data has its position.
+        if data.iter().all(|x| x.is_finite()) {
+            check_largest(data, largest)?;
+            if !largest.is_finite() {
+                return Err(DialectError::Largest);
+            }
         }
+        self.encode_under(format, data, shape, Some(largest))
     }
 
     /// [`encode`](Self::encode), with the largest magnitude of the tensor that the data are a part of.

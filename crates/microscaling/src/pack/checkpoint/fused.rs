@@ -86,16 +86,12 @@ impl FusedLayers {
     /// These kinds, and no others.
     ///
     /// # Errors
-    /// [`FusedLayersError`]: a name occurs twice.
+    /// [`FusedLayersError`]: a name occurs twice, or ends with the words of another. A layer would be in two groups.
     pub fn new(kinds: impl IntoIterator<Item = FusedNames>) -> Result<Self, FusedLayersError> {
         let kinds: Vec<FusedNames> = kinds.into_iter().collect();
-        let mut names: Vec<&String> = kinds.iter().flat_map(|kind| &kind.0).collect();
-        names.sort_unstable();
-        match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(FusedLayersError {
-                names: pair[0].clone(),
-                reason: "occurs twice",
-            }),
+        let names: Vec<&str> = kinds.iter().flat_map(|kind| kind.texts()).collect();
+        match overlap(&names) {
+            Some(error) => Err(error),
             None => Ok(Self(kinds)),
         }
     }
@@ -133,6 +129,24 @@ impl FusedLayers {
     }
 }
 
+/// The error of the first two names that a layer can have both of.
+fn overlap(names: &[&str]) -> Option<FusedLayersError> {
+    names.iter().enumerate().find_map(|(place, name)| {
+        let mut others = names.iter().enumerate();
+        let (_, other) = others.find(|(i, other)| *i != place && above(name, other).is_some())?;
+        Some(match name == other {
+            true => FusedLayersError {
+                names: (*name).to_owned(),
+                reason: "occurs twice",
+            },
+            false => FusedLayersError {
+                names: format!("{name}` and `{other}"),
+                reason: "are names of one layer",
+            },
+        })
+    })
+}
+
 /// The path of the module that holds the module at this path, if its last words are the name.
 fn above<'a>(module: &'a str, name: &str) -> Option<&'a str> {
     match module.strip_suffix(name)? {
@@ -141,10 +155,42 @@ fn above<'a>(module: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
+impl FusedGroup {
+    /// The groups of those members that have one result of `what`, such as a number of inputs, in the order of their first members. A
+    /// member whose result no other member has is left out.
+    ///
+    /// ```
+    /// let fused = microscaling::FusedLayers::default();
+    /// let group = &fused.groups(["attn.query", "attn.key", "attn.value"])[0];
+    /// let inputs = |path: &str| if path == "attn.query" { 16 } else { 32 };
+    /// assert_eq!(group.split(inputs)[0].to_string(), "attn.{key,value}");
+    /// ```
+    pub fn split<T: PartialEq>(&self, what: impl Fn(&str) -> T) -> Vec<Self> {
+        let mut parts: Vec<(T, Vec<String>)> = Vec::new();
+        for path in &self.members {
+            let result = what(path);
+            match parts.iter_mut().find(|(of_part, _)| *of_part == result) {
+                Some((_, members)) => members.push(path.clone()),
+                None => parts.push((result, [path.clone()].into())),
+            }
+        }
+        let parts = parts.into_iter().filter(|(_, members)| members.len() > 1);
+        let groups = parts.map(|(_, members)| Self {
+            parent: self.parent.clone(),
+            members,
+        });
+        groups.collect()
+    }
+}
+
 impl FusedNames {
     /// The names.
     pub fn names(&self) -> &[String] {
         &self.0
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
     }
 }
 
@@ -153,9 +199,6 @@ impl FromStr for FusedNames {
 
     fn from_str(text: &str) -> Result<Self, FusedLayersError> {
         let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
-        let mut sorted = names.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
         let error = |reason| FusedLayersError {
             names: text.to_owned(),
             reason,
@@ -163,9 +206,13 @@ impl FromStr for FusedNames {
         let is_path = |name: &String| name.split('.').all(|word| !word.is_empty());
         match () {
             () if !names.iter().all(is_path) => Err(error("has an empty name")),
-            () if sorted.len() < names.len() => Err(error("has a name twice")),
             () if names.len() < 2 => Err(error("has one name")),
-            () => Ok(Self(names)),
+            () => {
+                let names = Self(names);
+                let texts: Vec<&str> = names.texts().collect();
+                overlap(&texts).map_or(Ok(()), Err)?;
+                Ok(names)
+            }
         }
     }
 }
@@ -260,7 +307,8 @@ mod tests {
             ("q,,k", "empty"),
             ("q,.k", "empty"),
             ("q", "one name"),
-            ("q,k,q", "twice"),
+            ("q,k,q", "`q` occurs twice"),
+            ("q,a.q", "`a.q` and `q` are names of one layer"),
         ] {
             let error = text.parse::<FusedNames>().unwrap_err().to_string();
             assert!(
@@ -271,5 +319,11 @@ mod tests {
         let kinds = ["q,k", "v,k"].map(|names| names.parse().unwrap());
         let error = FusedLayers::new(kinds).unwrap_err().to_string();
         assert!(error.contains("`k` occurs twice"), "{error}");
+        let kinds = ["q,k", "attn.k,attn.v"].map(|names| names.parse().unwrap());
+        let error = FusedLayers::new(kinds).unwrap_err().to_string();
+        let both = "`attn.k` and `k` are names of one layer";
+        assert!(error.contains(both), "{error}");
+        // Other words that end alike.
+        assert!(FusedLayers::new(["q,k", "xq,xk"].map(|names| names.parse().unwrap())).is_ok());
     }
 }
