@@ -145,9 +145,10 @@ impl ElementCodes {
         number
     }
 
-    /// The two's complement of a code or a magnitude.
+    /// The two's complement of a code or a magnitude, which may have more bits where the result is not looked at.
     #[inline(always)]
     fn complement<W: Word>(&self, code: W) -> W {
-        (W::from(2 * self.sign) - code) & (2 * self.sign - 1).into()
+        let bits = W::from(2 * self.sign - 1);
+        (W::from(2 * self.sign) - (code & bits)) & bits
     }
 }
