@@ -115,6 +115,15 @@ impl Strip {
         }
     }
 
+    /// The rows in float32.
+    #[cfg_attr(
+        not(all(any(target_arch = "x86_64", target_arch = "aarch64"), feature = "std")),
+        expect(dead_code, reason = "the rule takes words")
+    )]
+    fn expanded(&self) -> &Expanded {
+        self.expanded.as_ref().expect("the path expands rows")
+    }
+
     /// Multiplies.
     ///
     /// # Safety
@@ -126,21 +135,20 @@ impl Strip {
         if path != ProductPath::AmxBf16 {
             job.prefetch_result();
         }
-        let expanded = || self.expanded.as_ref().expect("the path expands rows");
         // SAFETY: as the caller says.
         unsafe {
             match path {
                 ProductPath::Portable => portable(job),
                 #[cfg(all(target_arch = "x86_64", feature = "std"))]
-                ProductPath::Avx2 => x86::avx2(expanded(), job),
+                ProductPath::Avx2 => x86::avx2(self.expanded(), job),
                 #[cfg(all(target_arch = "x86_64", feature = "std"))]
-                ProductPath::Avx512 => x86::avx512(expanded(), job),
+                ProductPath::Avx512 => x86::avx512(self.expanded(), job),
                 #[cfg(all(target_arch = "x86_64", feature = "std"))]
                 ProductPath::Avx512Bf16 => x86::avx512_bf16(job),
                 #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
                 ProductPath::AmxBf16 => amx::multiply(job),
                 #[cfg(all(target_arch = "aarch64", target_endian = "little", feature = "std"))]
-                ProductPath::Neon => neon::neon(expanded(), job),
+                ProductPath::Neon => neon::neon(self.expanded(), job),
                 #[cfg(all(target_arch = "aarch64", target_endian = "little", feature = "std"))]
                 ProductPath::NeonBf16 => neon::neon_bf16(job),
                 _ => unreachable!("{path} is not available"),
