@@ -87,7 +87,7 @@ impl Bench for Overhead {
                 steps(&mut own);
                 drop(recording);
             };
-            (name, self.times.pairs(recorded, || steps(&mut peer)))
+            (name, self.times.pairs(recorded, Some(|| steps(&mut peer))))
         };
         configs.into_iter().map(overhead).collect()
     }

@@ -79,10 +79,7 @@ impl Steps {
         own();
         Figure {
             host_round_trips: host_round_trips() - before,
-            time: match peer {
-                Some(peer) => self.times.pairs(own, peer),
-                None => self.times.alone(own),
-            },
+            time: self.times.pairs(own, peer),
             peer: self.peer,
         }
     }

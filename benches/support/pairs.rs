@@ -43,16 +43,8 @@ impl fmt::Display for Time {
 }
 
 impl Times {
-    /// Measures `own` alone.
-    pub(crate) fn alone(&self, own: impl FnMut()) -> Time {
-        Time {
-            peer: None,
-            ..self.pairs(own, || ())
-        }
-    }
-
-    /// Alternates `own` and `peer`.
-    pub(crate) fn pairs(&self, mut own: impl FnMut(), mut peer: impl FnMut()) -> Time {
+    /// Alternates `own` and `peer`, if there is one.
+    pub(crate) fn pairs(&self, mut own: impl FnMut(), mut peer: Option<impl FnMut()>) -> Time {
         let time = |f: &mut dyn FnMut()| {
             let start = Instant::now();
             f();
@@ -60,12 +52,13 @@ impl Times {
         };
         for _ in 0..3 {
             own();
-            peer();
+            peer.iter_mut().for_each(|peer| peer());
         }
         let end = Instant::now() + self.seconds;
         let mut samples = Vec::new();
         while Instant::now() < end || samples.len() < 5 {
-            samples.push((time(&mut own), time(&mut peer)));
+            let own = time(&mut own);
+            samples.push((own, peer.as_mut().map_or(f64::NAN, |peer| time(peer))));
         }
         let median = |value: fn(&(f64, f64)) -> f64| {
             let mut values: Vec<f64> = samples.iter().map(value).collect();
@@ -74,7 +67,7 @@ impl Times {
         };
         Time {
             ms: median(|pair| pair.0),
-            peer: Some(PeerTime {
+            peer: peer.is_some().then(|| PeerTime {
                 peer_ms: median(|pair| pair.1),
                 ratio: median(|pair| pair.0 / pair.1),
             }),
