@@ -95,21 +95,20 @@ impl Bench for Steps {
         fp32_device: &Fp32::Device,
     ) -> Vec<(&'static str, Figure)> {
         let mut own = Trainer::<Mx>::new(workload, mx_device);
-        if self.peer == Peer::None {
-            let train = self.figure(|| own.step(), None::<fn()>);
-            let inference = self.figure(own.inference(), None::<fn()>);
-            return vec![("train", train), ("inference", inference)];
+        let has_bfloat16 = Fp32::supports_dtype(fp32_device, DType::BF16);
+        if self.peer == Peer::Bfloat16 && !has_bfloat16 {
+            println!("{} has no bfloat16: no peer", Fp32::name(fp32_device));
+            return Vec::new();
         }
-        let mut peer = Trainer::<Fp32>::new(workload, fp32_device);
-        if self.peer == Peer::Bfloat16 {
-            if !Fp32::supports_dtype(fp32_device, DType::BF16) {
-                println!("{} has no bfloat16: no peer", Fp32::name(fp32_device));
-                return Vec::new();
-            }
-            peer = peer.in_bfloat16();
-        }
-        let train = self.figure(|| own.step(), Some(|| peer.step()));
-        let inference = self.figure(own.inference(), Some(peer.inference()));
+        let peer = || Trainer::<Fp32>::new(workload, fp32_device);
+        let mut peer = match self.peer {
+            Peer::Float32 => Some(peer()),
+            Peer::Bfloat16 => Some(peer().in_bfloat16()),
+            Peer::None => None,
+        };
+        let train = self.figure(|| own.step(), peer.as_mut().map(|peer| || peer.step()));
+        let inference = peer.as_ref().map(Trainer::inference);
+        let inference = self.figure(own.inference(), inference);
         vec![("train", train), ("inference", inference)]
     }
 }

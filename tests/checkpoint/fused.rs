@@ -401,7 +401,7 @@ fn post_training_quantization_shares_scales() {
     }
 }
 
-/// Errors name the group, the layers, and what is allowed.
+/// Errors name the group, the layers, and the allowed layers.
 #[test]
 fn layers_that_cannot_share_are_refused() {
     let folder = tempfile::tempdir().unwrap();

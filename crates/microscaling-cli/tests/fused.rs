@@ -483,8 +483,8 @@ fn layers_that_cannot_share_are_refused() {
     succeed(folder, &format!("{line} --force --own-scales"));
 }
 
-/// `convert` keeps codes and scales of weights, so it names layers whose scales differ, and refuses those that the user names. The scales
-/// of inputs are no weights: layers get the scale of the largest input.
+/// `convert` keeps codes and scales of weights. So `convert` names layers whose weights have different scales, and refuses those that the
+/// user names. `convert` gives the inputs of fused layers one scale: the scale of the largest input.
 #[test]
 fn convert_shares_scales_of_inputs() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,9 +12,9 @@ use core::str::FromStr;
 use thiserror::Error;
 
 /// Kinds of layers that inference engines fuse: an engine stacks their weights \[out, in\] and computes one product. In a format with
-/// a tensor scale the stacked weight has one, so the layers need equal tensor scales. vLLM takes the largest stored number of the
-/// group (`weight_global_scale.max()` of compressed-tensors' divisors, `weight_scale_2.max()` of Model Optimizer's factors) and
-/// warns. The exporters of the engines therefore give all layers of a group the scale of the group's largest magnitude:
+/// a tensor scale the stacked weight has one such scale. So the layers need equal tensor scales. If they differ, vLLM warns and takes the
+/// largest stored number of the group: `weight_global_scale.max()` of compressed-tensors' divisors, `weight_scale_2.max()` of Model
+/// Optimizer's factors. The exporters of the engines therefore give all layers of a group the scale of the group's largest magnitude:
 /// * llm-compressor 0.14.0.1: `Observer.get_global_scale` in `observers/base.py`, for the groups of `DEFAULT_FUSED_MAPPINGS` in
 ///   `entrypoints/model_free/microscale.py`; earlier versions: `update_fused_layer_weight_global_scales`, which takes the least
 ///   divisor;
