@@ -6,7 +6,7 @@
 
 A list names modules, types with their fields and variants, traits, functions with the types of their arguments, constants,
 re-exports, and the traits that a type implements. It leaves out items under `#[doc(hidden)]`, auto traits and blanket impls.
-The features are those of the docs in `.ci/run`, which need no GPU's SDK.
+The features are those with which docs.rs builds the docs.
 """
 
 import difflib
@@ -16,9 +16,9 @@ import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from published import ROOT, crates, doc_command, features_of_docs
+
 CRATES = "microscaling microscaling-c microscaling-product microscaling-vectors burn-mx-cost burn-mx-files burn-mx-kernels burn-mx-core burn-mx-module burn-mx-record burn-mx-onnx burn-mx-optim burn-mx-ptq burn-mx-checkpoint burn-mx".split()
-FEATURES = "burn-mx/checkpoint,burn-mx/clap,burn-mx/optim,burn-mx/ptq,burn-mx/train,microscaling/safetensors"
 # rustdoc's JSON is unstable: another version may have other fields.
 FORMAT = 57
 KINDS = {"module": "mod", "struct_field": "field", "constant": "const", "assoc_const": "const", "assoc_type": "type", "type_alias": "type"}
@@ -206,8 +206,8 @@ def apis():
     """Every crate's API. The docs of `.ci/run` have compiled all dependencies: cargo is called with the same arguments."""
     script, json_flags = str(ROOT / ".ci/public_api.py"), "-Z unstable-options --output-format json"
     env = {**os.environ, "RUSTDOC": script, "RUSTDOCFLAGS": json_flags, AS_RUSTDOC: "1"}
-    command = ["cargo", "doc", "--release", "--workspace", "--features", FEATURES, "--no-deps", "--locked", "--quiet"]
-    subprocess.run(command, cwd=ROOT, env=env, check=True)
+    command = doc_command(features_of_docs(crates()))
+    subprocess.run(["cargo", *command], cwd=ROOT, env=env, check=True)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     for crate in CRATES:
         api = json.loads((target / "doc" / f"{crate.replace('-', '_')}.json").read_text())

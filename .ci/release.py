@@ -10,7 +10,6 @@
 with FEATURES. cargo's own verification would compile all dependencies once more, without the profile of this workspace.
 """
 
-import json
 import os
 import pathlib
 import shutil
@@ -18,7 +17,8 @@ import subprocess
 import sys
 import tarfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from published import ROOT, crates, doc_command, features_of_docs
+
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 # Set where cargo calls this script in the place of rustdoc.
 AS_RUSTDOC = "RELEASE_AS_RUSTDOC"
@@ -26,13 +26,6 @@ AS_RUSTDOC = "RELEASE_AS_RUSTDOC"
 
 def cargo(*args, cwd=ROOT, **env):
     subprocess.run(["cargo", *args], cwd=cwd, env={**os.environ, **env}, check=True)
-
-
-def crates():
-    """The crates that are published."""
-    command = ["cargo", "metadata", "--no-deps", "--format-version", "1", "--locked"]
-    packages = json.loads(subprocess.check_output(command, cwd=ROOT))["packages"]
-    return [package for package in packages if package["publish"] is None]
 
 
 def check_changelogs(version):
@@ -90,22 +83,15 @@ def in_packages(published, *command):
 
 
 def docs(each):
-    published = crates()
-    wanted = {}
-    for package in published:
-        settings = ((package["metadata"] or {}).get("docs") or {}).get("rs")
-        if not settings or "features" not in settings or settings.get("targets") != ["x86_64-unknown-linux-gnu"]:
-            sys.exit(f"{package['name']}: [package.metadata.docs.rs] needs `features` and `targets`")
-        wanted[package["name"]] = settings["features"]
+    wanted = features_of_docs(crates())
     script = str(pathlib.Path(__file__).resolve())
     env = {"RUSTDOC": script, "RUSTDOCFLAGS": "-D warnings --cfg docsrs", AS_RUSTDOC: "1"}
-    command = ["doc", "--release", "--no-deps", "--locked", "--quiet", "--lib"]
     if each:
         for name, features in wanted.items():
+            command = ["doc", "--release", "--no-deps", "--locked", "--quiet", "--lib"]
             cargo(*command, "-p", name, "--features", ",".join(features), **env)
     else:
-        features = [f"{name}/{feature}" for name, features in wanted.items() for feature in features]
-        cargo(*command, "--workspace", "--features", ",".join(features), **env)
+        cargo(*doc_command(wanted), **env)
     print(f"docs of {len(wanted)} crates")
 
 
