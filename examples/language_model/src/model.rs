@@ -4,11 +4,13 @@
 mod attention;
 mod cache;
 mod config;
+mod experts;
 mod rotary;
 
 pub use attention::Attention;
 pub use cache::{Cache, Stored};
 pub use config::{DecoderConfig, RotaryConfig, RotaryScaling};
+pub use experts::{Expert, Experts, SparseMoe};
 
 use burn::module::{Initializer, Param};
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -49,8 +51,10 @@ pub struct Layer<B: Backend> {
     pub self_attn: Attention<B>,
     /// The norm before the feed-forward network.
     pub post_attention_layernorm: RmsNorm<B>,
-    /// The feed-forward network.
-    pub mlp: SwiGlu<B>,
+    /// The feed-forward network. `None`: there is a mixture of experts.
+    pub mlp: Option<SwiGlu<B>>,
+    /// The mixture of experts.
+    pub block_sparse_moe: Option<SparseMoe<B>>,
 }
 
 /// `down(silu(gate(x)) · up(x))`.
@@ -95,11 +99,13 @@ impl DecoderConfig {
             input_layernorm: norm(),
             self_attn: Attention::new(self, *window, device),
             post_attention_layernorm: norm(),
-            mlp: SwiGlu {
+            mlp: self.experts.is_none().then(|| SwiGlu {
                 gate_proj: linear([self.width, self.hidden], false, device),
                 up_proj: linear([self.width, self.hidden], false, device),
                 down_proj: linear([self.hidden, self.width], false, device),
-            },
+            }),
+            block_sparse_moe: (self.experts.as_ref())
+                .map(|experts| SparseMoe::new(self, experts, device)),
         };
         let normal = Initializer::Normal {
             mean: 0.0,
@@ -115,6 +121,16 @@ impl DecoderConfig {
                 rotary: Rotary::new(self),
             },
             lm_head: (!self.is_tied).then(|| linear([self.width, self.vocabulary], false, device)),
+        }
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    fn feed_forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        match (&self.mlp, &self.block_sparse_moe) {
+            (Some(mlp), _) => mlp.forward(x),
+            (None, Some(experts)) => experts.forward(x),
+            (None, None) => x,
         }
     }
 }
@@ -140,7 +156,7 @@ impl<B: Backend> Decoder<B> {
             let kept = cache.as_deref_mut().map(|cache| cache.layer(number));
             x = x + layer.self_attn.forward(h, &rotation, kept);
             let h = layer.post_attention_layernorm.forward(x.clone());
-            x = x + layer.mlp.forward(h);
+            x = x + layer.feed_forward(h);
         }
         let x = self.model.norm.forward(x);
         match &self.lm_head {

@@ -77,14 +77,17 @@ pub fn rotations(decoder: &DecoderConfig) -> Vec<Rotation> {
     for layer in 0..decoder.windows.len() {
         let at = |name: &str| format!("model.layers.{layer}.{name}");
         let attention = ["q_proj", "k_proj", "v_proj"].map(|name| at(&format!("self_attn.{name}")));
-        let feed_forward = ["gate_proj", "up_proj"].map(|name| at(&format!("mlp.{name}")));
+        let [feed_forward, feed_forward_outputs] = feed_forward(decoder);
+        let feed_forward: Vec<_> = feed_forward.iter().map(|name| at(name)).collect();
         let [values, output] = ["self_attn.v_proj", "self_attn.o_proj"].map(at);
         stream.readers.extend(attention.clone());
         stream.readers.extend(feed_forward.clone());
-        stream.writers.extend([output.clone(), at("mlp.down_proj")]);
+        stream.writers.push(output.clone());
+        let outputs = feed_forward_outputs.iter().map(|name| at(name));
+        stream.writers.extend(outputs);
         let norms = [
             (at("input_layernorm"), attention.to_vec()),
-            (at("post_attention_layernorm"), feed_forward.to_vec()),
+            (at("post_attention_layernorm"), feed_forward),
         ];
         stream.norms.extend(norms);
         all.push(Rotation {
@@ -97,6 +100,23 @@ pub fn rotations(decoder: &DecoderConfig) -> Vec<Rotation> {
     }
     all.push(stream);
     all
+}
+
+/// The linear layers that read the residual stream after attention, and those that write it, by their names in a layer.
+fn feed_forward(decoder: &DecoderConfig) -> [Vec<String>; 2] {
+    let Some(experts) = &decoder.experts else {
+        let readers = ["mlp.gate_proj", "mlp.up_proj"].map(String::from);
+        return [readers.into(), vec!["mlp.down_proj".into()]];
+    };
+    let of_experts = |name: &'static str| {
+        (0..experts.count).map(move |expert| format!("block_sparse_moe.experts.{expert}.{name}"))
+    };
+    let router = ["block_sparse_moe.gate".to_owned()];
+    let readers = router.into_iter().chain(of_experts("w1"));
+    [
+        readers.chain(of_experts("w3")).collect(),
+        of_experts("w2").collect(),
+    ]
 }
 
 fn nvfp4(mxfp4: QuantConfig) -> QuantConfig {

@@ -1,13 +1,14 @@
 """Small random models of each architecture, with the logits that transformers computes for them.
 
     pip install transformers torch tokenizers
-    python make_fixtures.py
+    python make_fixtures.py [NAME...]    # all without a name
 
-Written with transformers 5.24.0 and torch 2.15.0. Each folder of `fixtures` has a model as `save_pretrained` writes it, in
+Written with transformers 5.24.0 and torch 2.15.0, `mixtral` with 4.57.6 and 2.4.1. Each folder of `fixtures` has a model as `save_pretrained` writes it, in
 bfloat16, the tokens (int64) and the logits (float32, `[2, 24, 64]`) of the model in float32.
 """
 
 import json
+import sys
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ MODELS = {
     "qwen2": dict(model_type="qwen2", tie_word_embeddings=True, use_sliding_window=True, sliding_window=9,
                   max_window_layers=1),
     "qwen3": dict(model_type="qwen3", head_dim=16, rope_theta=1000000.0),
+    "mixtral": dict(model_type="mixtral", num_local_experts=5, num_experts_per_tok=2),
 }
 
 
@@ -39,7 +41,8 @@ def tokenizer():
     return tokenizer
 
 
-for name, fields in MODELS.items():
+for name in sys.argv[1:] or MODELS:
+    fields = MODELS[name]
     folder = FIXTURES / name
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(len(name))

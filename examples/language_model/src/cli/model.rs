@@ -3,7 +3,8 @@
 use std::{error::Error, path::PathBuf};
 
 use language_model::{
-    DecoderConfig, Error as Reason, RotaryConfig, RotaryScaling, text, text::Tokens, train::Data,
+    DecoderConfig, Error as Reason, Experts, RotaryConfig, RotaryScaling, text, text::Tokens,
+    train::Data,
 };
 use tokenizers::Tokenizer;
 
@@ -25,6 +26,17 @@ pub(super) struct Model {
     /// Width of the feed-forward network [default: 8/3 of the width, up to a multiple of 32]
     #[arg(long, value_name = "FEATURES")]
     hidden: Option<usize>,
+    /// Experts of each layer, as in Mixtral [default: one feed-forward network]
+    #[arg(long, value_name = "EXPERTS")]
+    experts: Option<usize>,
+    /// Experts that compute a token
+    #[arg(
+        long,
+        value_name = "EXPERTS",
+        default_value_t = 2,
+        requires = "experts"
+    )]
+    experts_per_token: usize,
     /// Heads of queries
     #[arg(long, value_name = "HEADS", default_value_t = 4)]
     heads: usize,
@@ -67,12 +79,21 @@ impl Model {
     fn config(&self) -> Result<DecoderConfig, Reason> {
         let kv_heads = self.kv_heads.unwrap_or(self.heads);
         let config = DecoderConfig {
-            model_type: "llama".into(),
+            model_type: if self.experts.is_some() {
+                "mixtral"
+            } else {
+                "llama"
+            }
+            .into(),
             vocabulary: self.vocabulary,
             width: self.width,
             hidden: self
                 .hidden
                 .unwrap_or_else(|| (self.width * 8).div_ceil(3 * 32) * 32),
+            experts: self.experts.map(|count| Experts {
+                count,
+                per_token: self.experts_per_token,
+            }),
             heads: self.heads,
             kv_heads,
             head: self.width / self.heads.max(1),

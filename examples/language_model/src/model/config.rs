@@ -3,12 +3,14 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::Experts;
 use crate::Error;
 
 /// The architectures that this decoder can be, by `model_type`, with the class that transformers loads them by.
-const ARCHITECTURES: [(&str, &str); 4] = [
+const ARCHITECTURES: [(&str, &str); 5] = [
     ("llama", "LlamaForCausalLM"),
     ("mistral", "MistralForCausalLM"),
+    ("mixtral", "MixtralForCausalLM"),
     ("qwen2", "Qwen2ForCausalLM"),
     ("qwen3", "Qwen3ForCausalLM"),
 ];
@@ -16,7 +18,7 @@ const ARCHITECTURES: [(&str, &str); 4] = [
 /// A decoder of Llama's kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderConfig {
-    /// `llama`, `mistral`, `qwen2` or `qwen3`. SmolLM's folders say `llama`.
+    /// `llama`, `mistral`, `mixtral`, `qwen2` or `qwen3`. SmolLM's folders say `llama`.
     pub model_type: String,
     /// Number of tokens.
     pub vocabulary: usize,
@@ -24,6 +26,8 @@ pub struct DecoderConfig {
     pub width: usize,
     /// Width of the feed-forward network.
     pub hidden: usize,
+    /// The experts of each layer, each of which is such a network. `None`: one network.
+    pub experts: Option<Experts>,
     /// Heads of queries.
     pub heads: usize,
     /// Heads of keys and values; each serves `heads / kv_heads` heads of queries.
@@ -87,6 +91,8 @@ struct Fields {
     hidden_size: usize,
     intermediate_size: usize,
     num_hidden_layers: usize,
+    num_local_experts: Option<usize>,
+    num_experts_per_tok: Option<usize>,
     num_attention_heads: usize,
     num_key_value_heads: Option<usize>,
     head_dim: Option<usize>,
@@ -108,6 +114,8 @@ struct Fields {
 /// transformers' default of a field that a folder may leave out.
 const THETA: f64 = 10_000.0;
 const MISTRAL_WINDOW: usize = 4096;
+const MIXTRAL_EXPERTS: usize = 8;
+const MIXTRAL_PER_TOKEN: usize = 2;
 
 const SPECIAL_TOKENS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
@@ -199,7 +207,7 @@ impl DecoderConfig {
             }
         }
         match self.model_type.as_str() {
-            "mistral" => json["sliding_window"] = json!(self.windows[0]),
+            "mistral" | "mixtral" => json["sliding_window"] = json!(self.windows[0]),
             "qwen2" | "qwen3" => {
                 let window = self.windows.iter().flatten().next();
                 let full = self.windows.iter().take_while(|window| window.is_none());
@@ -208,6 +216,10 @@ impl DecoderConfig {
                 json["max_window_layers"] = json!(full.count());
             }
             _ => {}
+        }
+        if let Some(experts) = &self.experts {
+            json["num_local_experts"] = json!(experts.count);
+            json["num_experts_per_tok"] = json!(experts.per_token);
         }
         if matches!(self.model_type.as_str(), "llama" | "qwen3") {
             json["attention_bias"] = json!(self.has_qkv_bias);
@@ -271,6 +283,7 @@ impl Fields {
             vocabulary: self.vocab_size,
             width: self.hidden_size,
             hidden: self.intermediate_size,
+            experts: self.experts()?,
             heads,
             kv_heads,
             head,
@@ -285,6 +298,22 @@ impl Fields {
             special_tokens,
             model_type: self.model_type,
         })
+    }
+
+    fn experts(&self) -> Result<Option<Experts>, Error> {
+        if self.model_type != "mixtral" {
+            return Ok(None);
+        }
+        let count = self.num_local_experts.unwrap_or(MIXTRAL_EXPERTS);
+        let per_token = self.num_experts_per_tok.unwrap_or(MIXTRAL_PER_TOKEN);
+        if count == 0 {
+            return Err(field("num_local_experts", count, "1 or more"));
+        }
+        if !(1..=count).contains(&per_token) {
+            let allowed = format!("1 to num_local_experts, {count}");
+            return Err(field("num_experts_per_tok", per_token, allowed));
+        }
+        Ok(Some(Experts { count, per_token }))
     }
 
     fn rotary(&self) -> Result<RotaryConfig, Error> {
@@ -323,7 +352,7 @@ impl Fields {
     fn windows(&self) -> Result<Vec<Option<usize>>, Error> {
         let layers = self.num_hidden_layers;
         let first = match self.model_type.as_str() {
-            "mistral" => 0,
+            "mistral" | "mixtral" => 0,
             "qwen2" | "qwen3" if self.use_sliding_window == Some(true) => {
                 self.max_window_layers.unwrap_or(layers)
             }

@@ -10,12 +10,15 @@ use burn::{
 };
 use burn_mx::{
     MxBackend, MxDevice, MxSpecs, Recipe,
-    module::{MxTensorOps, set_exemptions, set_recipe_layers},
+    module::{MxTensorOps, set_exemptions, set_recipe_layers, set_specs_at},
     optim::OptimizerStates,
 };
 
 use super::{B, Device};
 use crate::{Decoder, Error, Folder};
+
+/// The routers of all mixtures of experts.
+const ROUTERS: &str = "model.layers.*.block_sparse_moe.gate.weight";
 
 /// The format of a run.
 #[derive(Clone, Debug)]
@@ -118,7 +121,8 @@ impl Format {
         self.set_layers(folder.load(&self.device()?)?)
     }
 
-    /// The decoder with the formats of the layers that the recipe exempts or names.
+    /// The decoder with the formats of the layers that the recipe exempts or names. The routers of experts stay in float32 unless the
+    /// recipe names one.
     pub(super) fn set_layers<B: MxTensorOps>(
         &self,
         model: Decoder<B>,
@@ -127,7 +131,19 @@ impl Format {
         let two = Tensor::zeros([1, 2], &model.devices()[0]);
         let (model, _) = set_exemptions(model, &self.recipe, |model| model.loss(two))
             .map_err(|error| other(&error))?;
+        let model = match self.leaves_out_routers(&model) {
+            true => set_specs_at(model, ROUTERS, &MxSpecs::none().resolve()?)
+                .map_err(|error| other(&error))?,
+            false => model,
+        };
         set_recipe_layers(model, &self.recipe).map_err(|error| other(&error))
+    }
+
+    fn leaves_out_routers<B: Backend>(&self, model: &Decoder<B>) -> bool {
+        let mut layers = model.model.layers.iter();
+        let has_routers = layers.any(|layer| layer.block_sparse_moe.is_some());
+        let mut named = self.recipe.layers.keys();
+        has_routers && !named.any(|path| path.contains("block_sparse_moe.gate"))
     }
 
     /// A device of this format.

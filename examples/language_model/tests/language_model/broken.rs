@@ -79,7 +79,11 @@ fn tensors_of_another_architecture_are_named() {
 fn fields_of_the_config_are_checked() {
     type Case = (&'static str, Value, &'static str);
     let cases: [Case; 9] = [
-        ("model_type", json!("gpt2"), "llama, mistral, qwen2, qwen3"),
+        (
+            "model_type",
+            json!("gpt2"),
+            "llama, mistral, mixtral, qwen2, qwen3",
+        ),
         ("hidden_act", json!("gelu"), "silu"),
         ("mlp_bias", json!(true), "false"),
         (
@@ -108,6 +112,14 @@ fn fields_of_the_config_are_checked() {
             field => field,
         };
         has(&error, &[&format!("`{name}`"), allowed]);
+    }
+    let experts = [
+        ("num_local_experts", 0, "1 or more"),
+        ("num_experts_per_tok", 6, "1 to num_local_experts, 5"),
+    ];
+    for (field, value, allowed) in experts {
+        let error = with_config("mixtral", |config| config[field] = json!(value));
+        has(&error, &[&format!("`{field}`"), allowed]);
     }
     let error = with_config("llama", |config| {
         config.as_object_mut().unwrap().remove("hidden_size");

@@ -31,6 +31,7 @@ fn config() -> DecoderConfig {
         vocabulary: 256,
         width: 64,
         hidden: 96,
+        experts: None,
         heads: 4,
         kv_heads: 2,
         head: 16,
@@ -307,8 +308,18 @@ fn a_folder_has_the_model_that_was_trained() {
         });
         assert_eq!(one, other, "{name}");
         let loaded = source.load::<B>(&device()).unwrap();
-        let trained = &trained.model.layers[1].mlp.down_proj.weight;
-        let loaded = &loaded.model.layers[1].mlp.down_proj.weight;
+        let trained = &trained.model.layers[1]
+            .mlp
+            .as_ref()
+            .unwrap()
+            .down_proj
+            .weight;
+        let loaded = &loaded.model.layers[1]
+            .mlp
+            .as_ref()
+            .unwrap()
+            .down_proj
+            .weight;
         loaded.to_data().assert_eq(&trained.to_data(), true);
     }
 }

@@ -7,6 +7,7 @@
 
 mod broken;
 mod end_to_end;
+mod experts;
 mod exports;
 mod optimizer_states;
 mod recipes;

@@ -8,7 +8,14 @@ use language_model::{Cache, Decoder, Folder, Stored, folder};
 
 use super::{B, fixture};
 
-pub(super) const MODELS: [&str; 5] = ["llama", "llama_tied", "mistral", "qwen2", "qwen3"];
+pub(super) const MODELS: [&str; 6] = [
+    "llama",
+    "llama_tied",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "mixtral",
+];
 
 /// The tokens `[2, 24]` of a fixture, and transformers' logits.
 pub(super) fn reference(name: &str) -> (Tensor<B, 2, Int>, Vec<f32>) {

@@ -1,0 +1,91 @@
+//! A mixture of experts, as in Mixtral ([2401.04088](https://arxiv.org/abs/2401.04088)).
+
+use burn::nn::Linear;
+use burn::prelude::*;
+use burn::tensor::IndexingUpdateOp;
+use burn::tensor::activation::{silu, softmax};
+
+use super::{DecoderConfig, linear};
+
+/// Several feed-forward networks, of which a router chooses some for each token.
+#[derive(Module, Debug)]
+pub struct SparseMoe<B: Backend> {
+    /// The router: `[width, experts]`.
+    pub gate: Linear<B>,
+    /// The networks.
+    pub experts: Vec<Expert<B>>,
+    /// Networks that compute a token.
+    per_token: usize,
+}
+
+/// `w2(silu(w1(x)) · w3(x))`.
+#[derive(Module, Debug)]
+pub struct Expert<B: Backend> {
+    /// `[width, hidden]`
+    pub w1: Linear<B>,
+    /// `[hidden, width]`
+    pub w2: Linear<B>,
+    /// `[width, hidden]`
+    pub w3: Linear<B>,
+}
+
+impl<B: Backend> SparseMoe<B> {
+    pub(super) fn new(config: &DecoderConfig, experts: &Experts, device: &B::Device) -> Self {
+        let expert = |_| Expert {
+            w1: linear([config.width, config.hidden], false, device),
+            w2: linear([config.hidden, config.width], false, device),
+            w3: linear([config.width, config.hidden], false, device),
+        };
+        Self {
+            gate: linear([config.width, experts.count], false, device),
+            experts: (0..experts.count).map(expert).collect(),
+            per_token: experts.per_token,
+        }
+    }
+
+    /// The sum of the chosen networks' outputs, weighted by the softmax of their routers' logits. An expert that no token chose
+    /// computes nothing, and gets no gradient.
+    pub(super) fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [batch, length, width] = x.dims();
+        let device = x.device();
+        let x = x.reshape([batch * length, width]);
+        let (logits, chosen) = self
+            .gate
+            .forward(x.clone())
+            .topk_with_indices(self.per_token, 1);
+        let weights = softmax(logits, 1).reshape([batch * length * self.per_token, 1]);
+        let chosen: Vec<i64> = chosen.into_data().iter().collect();
+        let mut sum = x.zeros_like();
+        for (number, expert) in self.experts.iter().enumerate() {
+            let places = chosen.iter().zip(0_i64..);
+            let places = places.filter(|(expert, _)| **expert == number as i64);
+            let places: Vec<i64> = places.map(|(_, place)| place).collect();
+            if places.is_empty() {
+                continue;
+            }
+            let indices = |all: Vec<i64>| Tensor::<B, 1, Int>::from_data(&all[..], &device);
+            let tokens = (places.iter()).map(|place| place / self.per_token as i64);
+            let tokens = indices(tokens.collect());
+            let output = expert.forward(x.clone().select(0, tokens.clone()));
+            let weighted = output * weights.clone().select(0, indices(places));
+            sum = sum.select_assign(0, tokens, weighted, IndexingUpdateOp::Add);
+        }
+        sum.reshape([batch, length, width])
+    }
+}
+
+impl<B: Backend> Expert<B> {
+    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.w2
+            .forward(silu(self.w1.forward(x.clone())) * self.w3.forward(x))
+    }
+}
+
+/// The sizes of a mixture of experts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// Feed-forward networks of a layer.
+    pub count: usize,
+    /// Networks that compute a token.
+    pub per_token: usize,
+}
