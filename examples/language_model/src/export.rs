@@ -111,13 +111,17 @@ pub fn export(
         WeightLayout::Nvfp4PackQuantized => CheckpointLayout::Microscaling,
         layout => layout.into(),
     };
-    let saved = folder::checkpoint(temporary.path())?
+    let checkpoint = folder::checkpoint(temporary.path())?
         .layout(stored_as)
         .fused(match layout.format().tensor_scale {
             true => FusedLayers::default(),
             false => FusedLayers::NONE,
         })
-        .leave_unpacked_if(model.lm_head.is_some(), "lm_head")
+        .leave_unpacked_if(model.lm_head.is_some(), "lm_head");
+    let saved = (model.routers().iter())
+        .fold(checkpoint, |checkpoint, router| {
+            checkpoint.leave_unpacked_if(true, router)
+        })
         .save(model)?;
     let mut quantization = saved.quantization_config;
     let file = temporary.path().join(WEIGHTS);

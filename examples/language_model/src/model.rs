@@ -146,6 +146,15 @@ impl<B: Backend> Decoder<B> {
         self.logits(tokens, Some(cache))
     }
 
+    /// The paths of the routers of all mixtures of experts.
+    pub fn routers(&self) -> Vec<String> {
+        let layers = self.model.layers.iter().enumerate();
+        let mixtures = layers.filter(|(_, layer)| layer.block_sparse_moe.is_some());
+        mixtures
+            .map(|(number, _)| format!("model.layers.{number}.block_sparse_moe.gate"))
+            .collect()
+    }
+
     fn logits(&self, tokens: Tensor<B, 2, Int>, mut cache: Option<&mut Cache<B>>) -> Tensor<B, 3> {
         let [_, length] = tokens.dims();
         let start = cache.as_ref().map_or(0, |cache| cache.positions());

@@ -29,7 +29,8 @@ const HEAD: &str = "lm_head";
 const QUAROT: &str = "_QUAROT";
 
 /// The configuration of this name for a decoder: one of [`QuantConfig::named`], or `NVFP4` with the same suffixes. After the format
-/// there may be `_QUAROT`, which adds [`rotations`]. The head stays float32.
+/// there may be `_QUAROT`, which adds [`rotations`]. The head and the routers of experts
+/// stay float32.
 ///
 /// # Errors
 ///
@@ -137,8 +138,8 @@ fn nvfp4(mxfp4: QuantConfig) -> QuantConfig {
 }
 
 /// The model in this configuration. Finished layers of GPTQ and fast fine-tuning are kept in the folder `resume`, and taken from
-/// there. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning. A rotated decoder gets a separate head. The head stays
-/// float32, unless a key of [`QuantConfig::layers`] is the path of the head.
+/// there. `progress(done, all)` counts layers of GPTQ, or steps of fast fine-tuning. A rotated decoder gets a separate head. The head and the
+/// routers of experts stay float32, unless a key of [`QuantConfig::layers`] is the path of the layer.
 ///
 /// # Errors
 ///
@@ -154,11 +155,13 @@ pub fn quantize(
         true => model,
         false => model.untied(),
     };
-    let mut names = [HEAD, "lm_head.weight"].into_iter();
-    let exclude = match &model.lm_head {
-        Some(_) if !names.any(|name| config.layers.contains_key(name)) => vec![HEAD.to_owned()],
-        _ => Vec::new(),
+    let head = model.lm_head.iter().map(|_| HEAD.to_owned());
+    let is_named = |path: &String| {
+        let names = [path.clone(), format!("{path}.weight")];
+        names.iter().any(|name| config.layers.contains_key(name))
     };
+    let exclude = head.chain(model.routers()).filter(|path| !is_named(path));
+    let exclude = exclude.collect();
     let mut quantizer = Quantizer::new(QuantConfig { exclude, ..config })?;
     if let Some(folder) = resume {
         quantizer = quantizer.resumable(folder)?;

@@ -7,6 +7,7 @@ use burn::nn::Linear;
 use burn::prelude::*;
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs, ResolvedSpecs, module::specs_of};
 use language_model::{Folder, train::Format};
+use safetensors::{Dtype, SafeTensors};
 
 use super::fixture;
 use super::transformers::{reference, values};
@@ -103,6 +104,35 @@ fn a_mixture_trains_in_formats_and_loads_again() {
             .load::<MxBackend<Flex>>(&MxDevice::default())
             .unwrap();
     }
+    // Routers stay float32 for engines, too.
+    let (success, text) =
+        run("export trained/fp32 --engine compressed-tensors --config NVFP4 --out packed");
+    assert!(success, "{text}");
+    let file = fs::read(folder.path().join("packed/model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let layer = "model.layers.0.block_sparse_moe";
+    let types = [
+        ("gate.weight", Dtype::F32),
+        ("experts.3.w2.weight_packed", Dtype::U8),
+    ];
+    for (name, dtype) in types {
+        let tensor = tensors.tensor(&format!("{layer}.{name}")).unwrap();
+        assert_eq!(tensor.dtype(), dtype, "{name}");
+    }
+    let config = fs::read_to_string(folder.path().join("packed/config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let ignored = config["quantization_config"]["ignore"].as_array().unwrap();
+    assert!(
+        ignored.contains(&format!("{layer}.gate").into()),
+        "{ignored:?}"
+    );
+    let (success, text) =
+        run("export trained/fp32 --engine gguf --config MXFP4E2M1 --out model.gguf");
+    assert!(!success);
+    assert!(
+        text.contains("`model_type` is mixtral; allowed: llama or mistral"),
+        "{text}"
+    );
     let (success, text) = run(&format!(
         "train {model} --experts 4 --experts-per-token 5 --out wrong"
     ));
