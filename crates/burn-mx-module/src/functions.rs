@@ -1,5 +1,6 @@
 //! Functions that Burn composes of smaller ops and the reference defines as one.
 
+use burn_core::tensor::activation::log_softmax;
 use burn_core::tensor::{Tensor, TensorPrimitive};
 
 use burn_mx_core::{Function, MxModelOps};
@@ -98,4 +99,51 @@ pub fn log_sum_exp<B: MxModelOps, const D: usize>(x: Tensor<B, D>, dim: usize) -
     let largest = x.clone().detach().max_dim(dim);
     let largest = largest.clone().mask_fill(largest.is_inf(), 0.0);
     (x - largest.clone()).exp().sum_dim(dim).log() + largest
+}
+
+/// The loss of quantization-aware distillation (QAD, [2601.20088](https://arxiv.org/abs/2601.20088)): KL(teacher ‖ student) of the two softmaxes over the last axis,
+/// in nats, the mean over all other axes, in [full precision](full_precision).
+///
+/// Shapes: both `[.., classes]`. Logits are divided by the `temperature` first, and the result is multiplied by its square, so that
+/// gradients keep their size (Hinton et al., [1503.02531](https://arxiv.org/abs/1503.02531) section 2). No gradient reaches the teacher's logits.
+/// Where the teacher's probability is 0, as of a logit −∞, a class counts 0.
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
+/// # use burn_mx::{MxAutodiff, MxDevice, module::distillation_loss};
+/// # use burn_core::tensor::Tensor;
+/// # use burn_flex::{Flex, FlexDevice};
+/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
+/// let student = Tensor::<MxAutodiff<Flex>, 2>::from_floats([[0.0, 0.0]], &device).require_grad();
+/// let teacher = Tensor::from_floats([[3.0_f32.ln(), 0.0]], &device);
+/// let loss = distillation_loss(student, teacher, 1.0);
+/// // 3/4 · ln(3/4 / 1/2) + 1/4 · ln(1/4 / 1/2)
+/// assert!((loss.into_scalar() - 0.130812).abs() < 1e-6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// If the shapes differ, or the temperature is not a positive number.
+pub fn distillation_loss<B: MxModelOps, const D: usize>(
+    student: Tensor<B, D>,
+    teacher: Tensor<B, D>,
+    temperature: f64,
+) -> Tensor<B, 1> {
+    let (of_student, of_teacher) = (student.dims(), teacher.dims());
+    assert_eq!(
+        of_student, of_teacher,
+        "burn-mx: distillation_loss: `student` has the shape {of_student:?}, `teacher` {of_teacher:?}"
+    );
+    assert!(
+        temperature.is_finite() && temperature > 0.0,
+        "burn-mx: distillation_loss: `temperature` is {temperature}; allowed: a positive number"
+    );
+    let logs = |logits: Tensor<B, D>| log_softmax(full_precision(logits) / temperature, D - 1);
+    let (student, teacher) = (logs(student), logs(teacher.detach()));
+    let probabilities = teacher.clone().exp();
+    let absent = probabilities.clone().equal_elem(0.0);
+    let differences = (teacher - student).mask_fill(absent, 0.0);
+    let divergences = (probabilities * differences).sum_dim(D - 1);
+    divergences.mean() * (temperature * temperature)
 }

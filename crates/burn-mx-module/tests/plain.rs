@@ -7,8 +7,8 @@ use burn_core::tensor::{ElementConversion, Tensor, activation};
 use burn_flex::{Flex, FlexDevice};
 use burn_mx_core::{ElementwiseScope, MxAutodiff, MxDevice, MxSpecs, Portable};
 use burn_mx_module::{
-    MxModelOps, as_activation, as_weight, emulated, full_precision, gelu_first_order, lerp,
-    log_sum_exp, master, rms_norm, silu,
+    MxModelOps, as_activation, as_weight, distillation_loss, emulated, full_precision,
+    gelu_first_order, lerp, log_sum_exp, master, rms_norm, silu,
 };
 use burn_ndarray::{NdArray, NdArrayDevice};
 
@@ -130,6 +130,62 @@ fn a_z_loss_is_in_full_precision() {
     let logits = Tensor::<MxAutodiff<Flex>, 2>::from_floats(X, &device);
     let rounded = values(logits.clone().exp().sum_dim(1).log());
     assert_ne!(rounded, values(log_sum_exp(logits, 1)));
+}
+
+/// The loss, and the gradients of the student's logits.
+fn distillation<B: AutodiffBackend + MxModelOps>(
+    teacher: [[f32; 3]; 2],
+    temperature: f64,
+    device: &B::Device,
+) -> [Vec<f32>; 2] {
+    let student = Tensor::<B, 2>::from_floats(X, device).require_grad();
+    let teacher = Tensor::<B, 2>::from_floats(teacher, device);
+    let loss = distillation_loss(student.clone(), teacher, temperature);
+    let gradient = student.grad(&loss.backward()).expect("a leaf");
+    [values(loss), values(gradient)]
+}
+
+#[test]
+fn distillation_is_the_divergence_in_full_precision() {
+    let teachers = [
+        [[0.3, -2.0, 1.7], [5.0, 4.0, -30.0]],
+        // A class that the teacher never chooses.
+        [[0.3, f32::NEG_INFINITY, 1.7], [5.0, 4.0, -3e4]],
+    ];
+    for (teacher, temperature) in teachers.into_iter().flat_map(|t| [(t, 1.0), (t, 2.5)]) {
+        let softmax = |row: [f32; 3]| {
+            let powers = row.map(|x| (f64::from(x) / temperature).exp());
+            powers.map(|power| power / powers.iter().sum::<f64>())
+        };
+        let (mut loss, mut gradient) = (0.0, Vec::new());
+        for (student, teacher) in X.map(softmax).into_iter().zip(teacher.map(softmax)) {
+            for (p, q) in teacher.into_iter().zip(student) {
+                loss += if p > 0.0 { p * (p / q).ln() } else { 0.0 };
+                gradient.push(temperature * (q - p) / 2.0);
+            }
+        }
+        loss *= temperature * temperature / 2.0;
+        let got = distillation::<Autodiff<Flex>>(teacher, temperature, &FlexDevice);
+        assert!(
+            (f64::from(got[0][0]) - loss).abs() < 2e-6 * loss.max(1.0),
+            "{loss} {got:?}"
+        );
+        for (got, wanted) in got[1].iter().zip(gradient) {
+            assert!((f64::from(*got) - wanted).abs() < 1e-6, "{got} {wanted}");
+        }
+        let device = emulated_everywhere();
+        assert_eq!(
+            distillation::<MxAutodiff<Flex>>(teacher, temperature, &device),
+            got
+        );
+    }
+}
+
+#[test]
+#[should_panic(expected = "`student` has the shape [2, 3], `teacher` [1, 3]")]
+fn distillation_of_other_shapes_is_refused() {
+    let logits = |rows| Tensor::<Flex, 2>::zeros([rows, 3], &FlexDevice);
+    distillation_loss(logits(2), logits(1), 1.0);
 }
 
 /// The largest element may be infinite, as a mask's are.

@@ -15,15 +15,15 @@ use burn::{
     record::{BinBytesRecorder, BinFileRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx::{
-    MxAutodiff, MxDevice,
-    module::label_parameters,
+    MxAutodiff, MxBackend, MxDevice,
+    module::{distillation_loss, label_parameters},
     optim::{OptimizerStates, PackedAdaptor, StateBytes, state_bytes},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
+use crate::{Decoder, DecoderConfig, Error, Folder, evaluate::held_out, folder, text::Tokens};
 
 mod format;
 
@@ -45,6 +45,9 @@ pub struct Training {
     pub interval: usize,
     /// The seed of weights and batches.
     pub seed: u64,
+    /// Tokens of a window, if they are fewer than the model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
 }
 
 /// The losses of a run so far.
@@ -70,6 +73,52 @@ pub struct Data<'a> {
     pub validation: &'a Tokens,
     /// Makes tokens of text.
     pub tokenizer: &'a Tokenizer,
+    /// A trained model to go on from, with this tokenizer. `None`: random weights.
+    pub tuning: Option<Tuning<'a>>,
+}
+
+/// A trained model to go on from: quantization-aware training.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning<'a> {
+    /// The weights to begin with.
+    pub from: &'a Folder,
+    /// The model whose predictions are learned, in float32. `None`: the text's tokens are learned.
+    pub teacher: Option<&'a Folder>,
+    /// The divisor of the logits of student and teacher.
+    pub temperature: f64,
+}
+
+impl Tuning<'_> {
+    /// Checks that the teacher predicts the same tokens.
+    ///
+    /// # Errors
+    ///
+    /// If the vocabularies differ, or the temperature is not a positive number.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(self.temperature.is_finite() && self.temperature > 0.0) {
+            return Err(Error::Option {
+                option: "--temperature",
+                value: self.temperature.to_string(),
+                allowed: "a positive number".into(),
+            });
+        }
+        let Some(teacher) = self.teacher else {
+            return Ok(());
+        };
+        let same = self.from.config.vocabulary == teacher.config.vocabulary
+            && self.from.tokenizer.get_vocab(true) == teacher.tokenizer.get_vocab(true);
+        if same {
+            return Ok(());
+        }
+        Err(Error::Option {
+            option: "--teacher",
+            value: teacher.path().display().to_string(),
+            allowed: format!(
+                "a model with the tokens of '{}'",
+                self.from.path().display()
+            ),
+        })
+    }
 }
 
 /// Windows of validation data while a model trains, and their batch. Only the end of a run uses all validation data.
@@ -124,7 +173,7 @@ impl Training {
                 curve.training.push((done, mean));
                 losses.clear();
                 let [count, batch] = VALIDATION;
-                let shape = [count, config.context + 1];
+                let shape = [count, self.window(config) + 1];
                 let device = &trainer.device;
                 let all = data.validation.windows(shape, u64::MAX, device);
                 let loss = held_out(&trainer.model.valid(), all.split(batch, 0));
@@ -140,11 +189,24 @@ impl Training {
         Ok((model, curve))
     }
 
+    /// Tokens of a window.
+    fn window(&self, config: &DecoderConfig) -> usize {
+        self.window.unwrap_or(config.context)
+    }
+
     /// The weights that all formats start from, untouched by the device's.
-    fn start(&self, config: &DecoderConfig, device: &Device) -> Result<Decoder<B>, Error> {
+    fn start(
+        &self,
+        config: &DecoderConfig,
+        tuning: Option<Tuning<'_>>,
+        device: &Device,
+    ) -> Result<Decoder<B>, Error> {
         let plain = Device::default();
         B::seed(&plain, self.seed);
-        let model = config.init::<B>(&plain);
+        let model = match tuning {
+            Some(tuning) => tuning.from.load::<B>(&plain)?,
+            None => config.init::<B>(&plain),
+        };
         let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
         let other = |error: burn::record::RecorderError| Error::Other(error.to_string());
         let bytes = Recorder::<B>::record(&recorder, model.into_record(), ()).map_err(other)?;
@@ -163,6 +225,13 @@ impl Training {
         if format.states != OptimizerStates::default() {
             settings["optimizer_states"] = json!(format.states);
         }
+        if let Some(tuning) = data.tuning {
+            settings["from"] = json!(tuning.from.path());
+            if let Some(teacher) = tuning.teacher {
+                settings["teacher"] = json!(teacher.path());
+                settings["temperature"] = json!(tuning.temperature);
+            }
+        }
         settings
     }
 }
@@ -171,9 +240,10 @@ impl Training {
 pub struct Trainer<'a> {
     settings: &'a Training,
     data: Data<'a>,
-    context: usize,
+    window: usize,
     device: Device,
     model: Decoder<B>,
+    teacher: Option<Decoder<MxBackend<Flex>>>,
     optimizer: PackedAdaptor<AdamW, Decoder<B>, B>,
 }
 
@@ -190,7 +260,13 @@ impl<'a> Trainer<'a> {
         data: Data<'a>,
     ) -> Result<Self, Error> {
         let device = format.device()?;
-        let model = format.set_layers(label_parameters(settings.start(config, &device)?))?;
+        let teacher = data.tuning.and_then(|tuning| tuning.teacher);
+        let teacher = teacher.map(|teacher| teacher.load(&Device::default()));
+        let model = format.set_layers(label_parameters(settings.start(
+            config,
+            data.tuning,
+            &device,
+        )?))?;
         let optimizer = AdamWConfig::new()
             .with_beta_2(0.99)
             .with_epsilon(1e-8)
@@ -203,9 +279,10 @@ impl<'a> Trainer<'a> {
         Ok(Self {
             settings,
             data,
-            context: config.context,
+            window: settings.window(config),
             device,
             model,
+            teacher: teacher.transpose()?,
             optimizer,
         })
     }
@@ -214,18 +291,36 @@ impl<'a> Trainer<'a> {
     fn batch(&self, step: usize) -> Tensor<B, 2, Int> {
         // Far apart, so that no run has the batches of another seed.
         let seed = (self.settings.seed << 32) + step as u64;
-        let shape = [self.settings.batch, self.context + 1];
+        let shape = [self.settings.batch, self.window + 1];
         self.data.training.windows::<B>(shape, seed, &self.device)
     }
 
     /// One step. Returns the loss before it, too, in nats a token.
     pub fn step(mut self, step: usize) -> (Self, f32) {
-        let loss = self.model.loss(self.batch(step));
+        let windows = self.batch(step);
+        let loss = match &self.teacher {
+            Some(teacher) => self.distillation(teacher, windows),
+            None => self.model.loss(windows),
+        };
         let value = loss.clone().into_scalar();
         let gradients = GradientsParams::from_grads(loss.backward(), &self.model);
         let rate = self.settings.learning_rate(step);
         self.model = self.optimizer.step(rate, self.model, gradients);
         (self, value)
+    }
+
+    /// The loss to the predictions of a teacher.
+    fn distillation(
+        &self,
+        teacher: &Decoder<MxBackend<Flex>>,
+        windows: Tensor<B, 2, Int>,
+    ) -> Tensor<B, 1> {
+        let inputs = windows.narrow(1, 0, self.window);
+        let plain = Tensor::from_data(inputs.to_data(), &Device::default());
+        let wanted = teacher.forward(plain).into_data();
+        let wanted = Tensor::from_data(wanted, &self.device);
+        let temperature = self.data.tuning.map_or(1.0, |tuning| tuning.temperature);
+        distillation_loss(self.model.forward(inputs), wanted, temperature)
     }
 
     /// Takes model and optimizer as they were saved after this many steps.

@@ -7,7 +7,7 @@ use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 use microscaling_product::Chip;
 
 use super::suggestion;
-use super::{ElementwiseScope, MxSpecs, ResolvedSpecs, SpecsError};
+use super::{ElementwiseScope, GradientOperands, MxSpecs, ResolvedSpecs, SpecsError};
 
 type Preset = (&'static str, fn() -> MxSpecs);
 
@@ -113,6 +113,18 @@ impl MxSpecs {
     /// No emulation, on purpose. Equal to the default, but a reader sees that float32 is meant.
     pub fn none() -> Self {
         Self::default()
+    }
+
+    /// The same forward pass with a straight-through gradient: the gradient of the quantized layer in float32, as if quantization
+    /// had the derivative 1. This is quantization-aware training. Formats and roundings of the backward pass have no effect any more.
+    /// The field [`mask_clipped`](Self::mask_clipped) is kept.
+    #[must_use]
+    pub fn straight_through(self) -> Self {
+        Self {
+            quantize_backprop: false,
+            gradient_operands: GradientOperands::Forward,
+            ..self
+        }
     }
 
     /// MXFP8 with E4M3 elements (OCP MX v1.0) for weights and activations, forward and backward; block 32, 8 scale

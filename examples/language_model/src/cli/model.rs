@@ -3,10 +3,13 @@
 use std::{error::Error, path::PathBuf};
 
 use language_model::{
-    DecoderConfig, Error as Reason, Experts, RotaryConfig, RotaryScaling, text, text::Tokens,
-    train::Data,
+    DecoderConfig, Error as Reason, Experts, Folder, RotaryConfig, RotaryScaling, text,
+    text::Tokens, train::Data,
 };
 use tokenizers::Tokenizer;
+
+/// Tokens of a window of a model with random weights.
+const CONTEXT: usize = 64;
 
 /// A model to train, and its text.
 #[derive(Debug, clap::Args)]
@@ -46,9 +49,9 @@ pub(super) struct Model {
     /// Train a separate head; without, the table of embeddings is the head
     #[arg(long)]
     untied: bool,
-    /// Tokens of a window
-    #[arg(long, value_name = "TOKENS", default_value_t = 64)]
-    context: usize,
+    /// Tokens of a window [default: 64, or the context of a trained model]
+    #[arg(long, value_name = "TOKENS")]
+    context: Option<usize>,
     /// Windows of a batch
     #[arg(long, value_name = "WINDOWS", default_value_t = 12)]
     pub(super) batch: usize,
@@ -70,7 +73,21 @@ impl Corpus {
             training: &self.training,
             validation: &self.validation,
             tokenizer: &self.tokenizer,
+            tuning: None,
         }
+    }
+
+    /// The tokens of a text by this tokenizer, in windows of `window` tokens.
+    fn of(text: &str, tokenizer: Tokenizer, window: usize) -> Result<Self, Reason> {
+        let [train, validation] = text::split(text);
+        let tokens = |text, what| Tokens::of(&tokenizer, text, what, window);
+        let training = tokens(train, "the text to train on")?;
+        let validation = tokens(validation, "the text to validate on")?;
+        Ok(Self {
+            training,
+            validation,
+            tokenizer,
+        })
     }
 }
 
@@ -97,7 +114,7 @@ impl Model {
             heads: self.heads,
             kv_heads,
             head: self.width / self.heads.max(1),
-            context: self.context,
+            context: self.context.unwrap_or(CONTEXT),
             epsilon: 1e-5,
             rotary: RotaryConfig {
                 theta: 10_000.0,
@@ -123,20 +140,36 @@ impl Model {
             )
             .into());
         }
-        if self.batch == 0 {
-            return Err("--batch '0'; allowed: 1 or more".into());
-        }
+        self.check_batch()?;
         let text = text::read(self.text.as_deref())?;
-        let [train, validation] = text::split(&text);
+        let [train, _] = text::split(&text);
         let tokenizer = text::train_tokenizer(train, self.vocabulary)?;
-        let tokens = |text, what| Tokens::of(&tokenizer, text, what, config.context);
-        let training = tokens(train, "the text to train on")?;
-        let validation = tokens(validation, "the text to validate on")?;
-        let corpus = Corpus {
-            tokenizer,
-            training,
-            validation,
-        };
+        let corpus = Corpus::of(&text, tokenizer, config.context)?;
         Ok((config, corpus))
+    }
+
+    /// Tokens of a window for a model with this number of positions.
+    pub(super) fn window(&self, positions: usize) -> usize {
+        self.context.unwrap_or(positions)
+    }
+
+    /// The tokens of the text for a trained model.
+    pub(super) fn open_for(&self, model: &Folder) -> Result<Corpus, Box<dyn Error>> {
+        let positions = model.config.context;
+        let window = self.window(positions);
+        if !(1..=positions).contains(&window) {
+            let allowed = format!("1 to {positions}, the model's");
+            return Err(format!("--context '{window}'; allowed: {allowed}").into());
+        }
+        self.check_batch()?;
+        let text = text::read(self.text.as_deref())?;
+        Ok(Corpus::of(&text, model.tokenizer.clone(), window)?)
+    }
+
+    fn check_batch(&self) -> Result<(), Box<dyn Error>> {
+        match self.batch {
+            0 => Err("--batch '0'; allowed: 1 or more".into()),
+            _ => Ok(()),
+        }
     }
 }

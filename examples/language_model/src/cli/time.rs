@@ -43,6 +43,7 @@ impl Time {
             learning_rate: 1e-3,
             interval: WARM_UP + self.steps,
             seed: self.model.seed,
+            window: None,
         };
         let trainers = formats
             .iter()

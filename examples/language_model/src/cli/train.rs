@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, error::Error, fs, path::PathBuf};
 use burn::module::AutodiffModule;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use language_model::{
-    Error as Reason,
+    Error as Reason, Folder,
     evaluate::{Score, held_out},
-    train::{Curve, Format, Training},
+    train::{Curve, Data, Format, Training, Tuning},
 };
 
 use super::{model::Model, plot};
@@ -26,6 +26,24 @@ pub(super) struct Train {
     /// fields of `OptimizerStates` as JSON [default: float32]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     optimizer_states: Vec<String>,
+    /// A trained model to go on from, in place of random weights: quantization-aware training. The sizes of the model are the folder's
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        conflicts_with_all = [
+            "vocabulary", "layers", "width", "hidden", "experts", "experts_per_token", "heads", "kv_heads", "untied"
+        ]
+    )]
+    from: Option<PathBuf>,
+    /// A model whose predictions are learned instead of the text's tokens (distillation), such as the folder of --from
+    #[arg(long, value_name = "FOLDER", requires = "from")]
+    teacher: Option<PathBuf>,
+    /// The divisor of the logits of model and teacher
+    #[arg(long, default_value_t = 1.0, requires = "teacher")]
+    temperature: f64,
+    /// Quantize the forward pass alone: gradients are float32 and pass quantization unchanged (straight-through)
+    #[arg(long)]
+    qat: bool,
     #[command(flatten)]
     model: Model,
     /// Steps
@@ -56,7 +74,10 @@ impl Train {
     fn formats(&self) -> Result<Vec<Format>, Reason> {
         let mut formats = Vec::new();
         for name in &self.formats {
-            let format = Format::named("--formats", name)?;
+            let mut format = Format::named("--formats", name)?;
+            if self.qat {
+                format = format.quantization_aware();
+            }
             if self.optimizer_states.is_empty() {
                 formats.push(format.clone());
             }
@@ -70,20 +91,36 @@ impl Train {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.check()?;
         let formats = self.formats()?;
-        let (config, corpus) = self.model.open()?;
-        let data = corpus.data();
+        let open = |path: &Option<PathBuf>| path.as_ref().map(Folder::open).transpose();
+        let (from, teacher) = (open(&self.from)?, open(&self.teacher)?);
+        let (config, corpus) = match &from {
+            Some(from) => (from.config.clone(), self.model.open_for(from)?),
+            None => self.model.open()?,
+        };
+        let tuning = from.as_ref().map(|from| Tuning {
+            from,
+            teacher: teacher.as_ref(),
+            temperature: self.temperature,
+        });
+        tuning.map_or(Ok(()), |tuning| tuning.check())?;
+        let data = Data {
+            tuning,
+            ..corpus.data()
+        };
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("--out '{}': {error}", self.out.display()))?;
         let [chart, losses] = ["loss.svg", "loss.json"].map(|name| self.out.join(name));
         for file in [&chart, &losses] {
             own_files::check(file).map_err(|error| format!("--out: {error}"))?;
         }
+        let window = self.model.window(config.context);
         let settings = Training {
             batch: self.model.batch,
             steps: self.steps,
             learning_rate: self.lr,
             interval: self.interval,
             seed: self.model.seed,
+            window: (window < config.context).then_some(window),
         };
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
@@ -97,7 +134,7 @@ impl Train {
         let mut curves: Vec<(String, Curve)> = Vec::new();
         for format in &formats {
             let bar = super::bar(&format.name, self.steps)?;
-            let tokens = self.model.batch * config.context;
+            let tokens = self.model.batch * window;
             let (model, curve) = settings.run(
                 &config,
                 format,
@@ -117,7 +154,7 @@ impl Train {
             )?;
             bar.finish_and_clear();
             let device = format.device()?;
-            let all = data.validation.in_order([48, config.context], &device);
+            let all = data.validation.in_order([48, window], &device);
             let score = Score::of(f64::from(held_out(&model.valid(), all)), data.validation);
             let speed = (self.steps * tokens) as f64 / curve.time.as_secs_f64();
             table.add_row([

@@ -112,6 +112,15 @@ impl Format {
         Ok(self)
     }
 
+    /// The same format forward, with a straight-through gradient: quantization-aware training. The run's name ends with `-qat`.
+    #[must_use]
+    pub fn quantization_aware(mut self) -> Self {
+        let specs = core::iter::once(&mut self.recipe.specs).chain(self.recipe.layers.values_mut());
+        specs.for_each(|specs| *specs = specs.clone().straight_through());
+        self.name.push_str("-qat");
+        self
+    }
+
     /// The model of a folder in this format, to predict with.
     ///
     /// # Errors

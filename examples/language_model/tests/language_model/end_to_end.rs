@@ -56,6 +56,7 @@ const TRAINING: Training = Training {
     learning_rate: 3e-3,
     interval: 100,
     seed: 3,
+    window: None,
 };
 
 struct Corpus {
@@ -78,6 +79,7 @@ impl Corpus {
             training,
             validation,
             tokenizer: &self.tokenizer,
+            tuning: None,
         };
         // `FORMAT+STATES`
         let (name, states) = format.split_once('+').unwrap_or((format, "float32"));
@@ -135,6 +137,7 @@ fn resume(name: &str) {
         training,
         validation,
         tokenizer: &corpus.tokenizer,
+        tuning: None,
     };
     let other = Training {
         learning_rate: 1e-3,
@@ -291,6 +294,7 @@ fn a_folder_has_the_model_that_was_trained() {
             training,
             validation,
             tokenizer: &corpus.tokenizer,
+            tuning: None,
         };
         let short = Training {
             steps: 2,

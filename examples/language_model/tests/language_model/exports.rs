@@ -199,6 +199,7 @@ fn a_run_replaces_its_own_files_alone() {
         training: &training,
         validation: &validation,
         tokenizer: &source.tokenizer,
+        tuning: None,
     };
     let short = Training {
         batch: 1,
@@ -206,6 +207,7 @@ fn a_run_replaces_its_own_files_alone() {
         learning_rate: 1e-3,
         interval: 1,
         seed: 0,
+        window: None,
     };
     let before = fs::read(hub.path().join("config.json")).unwrap();
     let format = Format::named("--formats", "fp32").unwrap();

@@ -13,6 +13,7 @@ mod optimizer_states;
 mod recipes;
 mod rotations;
 mod transformers;
+mod tuning;
 
 use std::path::{Path, PathBuf};
 
