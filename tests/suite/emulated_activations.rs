@@ -1,4 +1,4 @@
-//! What elementwise emulation is of: activations, in both passes; a reduction of an activation to one element is float32.
+//! The tensors with elementwise emulation: activations, in both passes; a reduction of an activation to one element is float32.
 //!
 //! The independent sources are Burn alone and `half`.
 
@@ -121,7 +121,7 @@ fn functions_of_activations_are_rounded() {
     }
 }
 
-/// The gradient of a product of numbers: r(r(g) · r(b)) for an activation, whatever the other factor is.
+/// The gradient of a product of numbers: r(r(g) · r(b)) for an activation, for any other factor.
 #[test]
 fn gradients_of_activations_are_rounded() {
     let device = preset("mxfp8_e4m3");
