@@ -6,7 +6,7 @@
     python3 .ci/prose.py --test     # the checker's own test
     python3 .ci/prose.py FILE…      # checks these files
 
-Pages: Markdown outside of code, tables and headings. Rust: the comments `//!` and `///` of crates/*/src, examples and benches, and
+Pages: Markdown outside of code, tables and headings. Rust: the comments `//!`, `///` and `//` of all sources, tests included, and
 so the `--help` of the programs; and the messages of errors. The crates' change logs are left out.
 """
 
@@ -18,7 +18,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md", "tests/data/README.md", "docs/src/*.md", "docs/src/notes/*.md", "crates/*/README.md"]
-SOURCES = ["crates/*/src/*.rs", "examples/*.rs", "benches/*.rs", "docs/*.rs", "build.rs"]
+SOURCES = ["*.rs"]
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 # A sentence ends with its mark. A colon ends a sentence if a capital, code, a link or emphasis follows.
 END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\**\s+|(?<=:)\s+(?=[A-Z\u0001*\[(])")
@@ -28,13 +28,18 @@ PASSIVE = re.compile(
 )
 
 
-def paragraphs(path, text):
-    """(line number, text) of each paragraph that a reader reads."""
-    rust, fence, part, began = path.endswith(".rs"), None, [], 0
+def paragraphs(path, text, unread=()):
+    """(line number, text) of each paragraph that a reader reads. Files below the folders `unread` leave out their `//` comments."""
+    rust, fence, part, began, kind = path.endswith(".rs"), None, [], 0, None
     for number, line in [*enumerate(text.splitlines(), 1), (0, "")]:
         if rust:
-            comment = re.match(r"\s*//[/!](?!/) ?(.*)", line)
-            line = comment[1] if comment else ""
+            comment = re.match(r"\s*//([/!]?)(?!/) ?(.*)", line)
+            comment = None if comment and not comment[1] and path.startswith(tuple(unread)) else comment
+            # A comment of another kind begins another paragraph.
+            line, before, kind = comment[2] if comment else "", kind, comment and comment[1]
+            if kind != before and part:
+                yield began, " ".join(part)
+                part = []
         mark = re.match(r"\s*(```+|~~~+)", line)
         inside = fence is not None
         if mark and (fence is None or line.strip().startswith(fence)):
@@ -86,7 +91,7 @@ def check(files, rules):
     """(file, line, what it breaks, what instead, the sentence) for each broken rule, and the exceptions that no sentence needs."""
     exceptions, used, wrong = rules.get("exception", []), set(), []
     for path, text in files.items():
-        for line, paragraph in [*paragraphs(path, text), *errors(path, text)]:
+        for line, paragraph in [*paragraphs(path, text, rules["unread"]), *errors(path, text)]:
             for sentence in sentences(paragraph):
                 faults = list(broken(sentence, rules))
                 named = [i for i, e in enumerate(exceptions) if e["file"] == path and e["text"] in sentence] if faults else []
@@ -97,6 +102,7 @@ def check(files, rules):
 
 def test():
     rules = tomllib.loads((ROOT / ".ci/prose.toml").read_text(encoding="utf-8")) | {
+        "unread": ["c"],
         "exception": [{"file": "a.md", "text": "kept on purpose", "why": ""}, {"file": "a.md", "text": "nowhere", "why": ""}]
     }
     page = """# What is a heading?
@@ -118,7 +124,8 @@ What is code?
 //! ```
 //! // That of code
 //! ```
-// That of a plain comment.
+// That of a plain
+// comment, and of it.
     /// What it takes.
     fn f() {}
     #[error(
@@ -127,7 +134,7 @@ What is code?
     )]
 /// Such specs are good. `x` is no `f32`.
 """
-    wrong, unused = check({"a.md": page, "b.rs": source}, rules)
+    wrong, unused = check({"a.md": page, "b.rs": source, "c.rs": "// What it is.\n"}, rules)
     found = [(path, line, fault) for path, line, fault, _, _ in wrong]
     expected = [
         ("a.md", 2, "starts with “It”"),
@@ -139,10 +146,13 @@ What is code?
         ("a.md", 16, "4 passives"),
         ("b.rs", 1, "starts with “Those”"),
         ("b.rs", 1, "“Those of”"),
-        ("b.rs", 7, "starts with “What”"),
-        ("b.rs", 7, "“What it”"),
-        ("b.rs", 13, "“is no”"),
-        ("b.rs", 9, "“is no”"),
+        ("b.rs", 6, "starts with “That”"),
+        ("b.rs", 6, "“That of”"),
+        ("b.rs", 6, "“of it”"),
+        ("b.rs", 8, "starts with “What”"),
+        ("b.rs", 8, "“What it”"),
+        ("b.rs", 14, "“is no”"),
+        ("b.rs", 10, "“is no”"),
     ]
     assert found == expected, "\n".join(["found:", *map(str, found), "expected:", *map(str, expected)])
     assert [e["text"] for e in unused] == ["nowhere"], unused

@@ -13,7 +13,6 @@ mod support {
     pub(crate) mod seconds;
 }
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,7 @@ use clap::Parser;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use burn_mx_lab::{backends::BackendName, with_backend};
+use burn_mx_lab::{backends::BackendName, output::OutputFile, with_backend};
 
 #[derive(Parser)]
 struct Args {
@@ -213,7 +212,7 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let json = args.json.as_ref().map(File::create).transpose()?;
+    let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let backends = match args.backends.is_empty() {
         true => <BackendName as clap::ValueEnum>::value_variants(),
         false => &args.backends,
@@ -241,7 +240,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("\n{table}");
     if let Some(file) = json {
-        serde_json::to_writer_pretty(file, &figures)?;
+        file.replace(&serde_json::to_vec_pretty(&figures)?)?;
     }
     Ok(())
 }

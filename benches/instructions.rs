@@ -98,7 +98,7 @@ fn quantize(format: &str, axis: usize, rounding: Rounding) {
         let done = format.quantize(black_box(data), &[SIZE, SIZE], axis, rounder);
         done.expect("the tensor fits the format");
     };
-    // What is set up at a first call is not measured.
+    // The set-up of a first call is not measured.
     run(&mut numbers());
     let mut data = numbers();
     measured(&mut || run(&mut data));

@@ -12,10 +12,10 @@ mod support {
     pub(crate) mod shape;
 }
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use burn_mx_lab::output::OutputFile;
 use clap::Parser;
 use comfy_table::{Table, presets};
 use microscaling::{BlockFormat, Packed, PackedView, RandomStream, Rounder};
@@ -97,7 +97,7 @@ unsafe fn multiply(x: &[f32], weight: &[f32], out: *mut f32, Shape { m, k, n }: 
 #[derive(Clone, Copy)]
 struct Columns(*mut f32);
 
-// SAFETY: whoever uses it writes columns that nobody else uses.
+// SAFETY: each user writes columns that nobody else uses.
 unsafe impl Send for Columns {}
 // SAFETY: as above.
 unsafe impl Sync for Columns {}
@@ -229,7 +229,7 @@ fn measure(seconds: Duration, shape: Shape, format: BlockFormat, threads: u16) -
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let json = args.json.as_ref().map(File::create).transpose()?;
+    let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header([
         "M×K×N",
@@ -265,7 +265,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("{table}");
     if let Some(file) = json {
-        serde_json::to_writer_pretty(file, &figures)?;
+        file.replace(&serde_json::to_vec_pretty(&figures)?)?;
     }
     Ok(())
 }

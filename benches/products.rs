@@ -17,10 +17,10 @@ mod support {
     pub(crate) mod shape;
 }
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use burn_mx_lab::output::OutputFile;
 use clap::Parser;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -233,7 +233,7 @@ fn peak(path: ProductPath) -> f64 {
         let count = 3_000_000;
         let once = || {
             let start = Instant::now();
-            // SAFETY: whoever asks for a path's peak has checked that the processor has it.
+            // SAFETY: a caller that asks for a path's peak has checked that the processor has the path.
             unsafe { instructions(count) };
             f64::from(count) * 24.0 * operations / start.elapsed().as_secs_f64() / 1e9
         };
@@ -340,7 +340,7 @@ mod peaks {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let json = args.json.as_ref().map(File::create).transpose()?;
+    let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let shapes = match args.shapes.is_empty() {
         true => SHAPES.map(|[m, k, n]| Shape { m, k, n }).to_vec(),
         false => args.shapes.clone(),
@@ -404,7 +404,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     progress.finish_and_clear();
     println!("{table}");
     if let Some(file) = json {
-        serde_json::to_writer_pretty(file, &figures)?;
+        file.replace(&serde_json::to_vec_pretty(&figures)?)?;
     }
     Ok(())
 }

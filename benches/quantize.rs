@@ -16,10 +16,10 @@ mod support {
     pub(crate) mod seconds;
 }
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use burn_mx_lab::output;
 use clap::{Parser, ValueEnum};
 use comfy_table::{Table, presets};
 use half::{bf16, f16};
@@ -277,7 +277,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("{table}");
     if let Some(path) = &args.json {
-        serde_json::to_writer_pretty(File::create(path)?, &figures)?;
+        output::write(path, serde_json::to_vec_pretty(&figures)?)?;
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ impl Bench for Overhead {
         let mut peer = Trainer::<Mx>::new(workload, mx_device);
         let count = self.every * self.records;
         let steps = |trainer: &mut Trainer<Mx>| (0..count).for_each(|_| trainer.step());
-        // The records of each run are left where they are until all is measured: to remove them is not the recorder's work.
+        // The records of each run stay until the measurement ends: to remove the records is not the recorder's work.
         let folder = TempDir::new().expect("a folder for records");
         let mut runs = 0..;
         let overhead = |(name, config): (_, RecorderConfig)| {

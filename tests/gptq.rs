@@ -145,7 +145,7 @@ fn a_run_that_was_stopped_goes_on() {
             files
         };
         assert_eq!(files().len(), 2);
-        // What is saved is not computed again: a changed report comes back.
+        // A saved layer is not computed again: a changed report comes back.
         let file = &files()[0];
         let bytes = fs::read(file).unwrap();
         let error = expected.1[0].error_nearest.to_bits().to_string();

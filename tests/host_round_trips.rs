@@ -28,7 +28,7 @@ struct Network<B: Backend> {
 }
 
 impl<B: Backend> Network<B> {
-    /// Of images of one channel: an encoder over patches of 4 × 4.
+    /// For images of one channel: an encoder over patches of 4 × 4.
     fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
         let patches = self.patches.forward(images).flatten::<3>(2, 3);
         let input = TransformerEncoderInput::new(patches.swap_dims(1, 2));
@@ -73,7 +73,7 @@ fn a_training_step_stays_on_its_device() {
         assert_eq!(round_trips(&specs), 0, "{name}");
     }
 
-    // What has no kernel on a device of CubeCL, and goes through the host's memory there, as the documentation says.
+    // The ops that have no kernel on a device of CubeCL, and go through the host's memory there, as the documentation says.
     let format = BlockFormat {
         scale_mode: ScaleMode::Rms,
         ..BlockFormat::mx(ElementFormat::FP4_E2M1, 1 << 14)

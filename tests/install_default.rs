@@ -1,6 +1,5 @@
-//! The process-wide default of specs, and the warnings that a program gets once: for missing specs, mixed specs of devices, dropped fields, and activations
-//! that a checkpoint's config does not have.
-//! All are state of the process, so these tests have their own binary and take turns.
+//! The process-wide default of specs, and the warnings that occur once: for missing specs, mixed specs of devices, dropped fields, and
+//! activations that a checkpoint's config does not have. All are state of the process, so these tests have their own binary and take turns.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -182,13 +181,13 @@ fn an_op_that_meets_specs_of_two_devices_says_so_once() {
     let layer = || LinearConfig::new(3, 3).init::<Mx>(&device);
     let input = |device: &MxDevice<Cpu>| Tensor::<Mx, 2>::ones([2, 3], device);
     let train = |layer: Linear<Mx>, x: Tensor<Mx, 2>| {
-        // What follows goes by what the activations carry, and meets the model's device again.
+        // Later ops have the specs of the activations, and meet the model's device again.
         let out = layer.forward(layer.forward(x));
         let out = out.clone() * Tensor::ones(out.dims(), &device);
         let grads = GradientsParams::from_grads(out.exp().sum().backward(), &layer);
         AdamConfig::new().init().step(0.1, layer, grads)
     };
-    // Silent: one device; others without specs; specs by path, of a piece, moved, or a parameter's device after all that.
+    // Silent: one device, others without specs, specs by path, of a piece, moved, or a parameter's device at the end.
     train(layer(), input(&device));
     train(layer(), input(&MxDevice::default()));
     let pinned = set_specs_at(layer(), "*", &second).unwrap();
@@ -236,7 +235,7 @@ fn devices_without_specs_compute_by_the_installed_default() {
     let before = messages().len();
     assert_eq!(step::<Mx>(&MxDevice::default()), emulated);
     assert_eq!(step::<Mx>(&MxDevice::from(FlexDevice)), emulated);
-    // Specs of its own win over the default, also if they say not to emulate.
+    // A tensor's own specs win over the default, also if they say not to emulate.
     let none = MxSpecs::none().resolve().unwrap();
     assert_eq!(
         step::<Mx>(&MxDevice::new(FlexDevice, &none).expect("resolved specs")),

@@ -7,12 +7,12 @@
 mod backend;
 
 mod kernels {
-    // Flex is what is compared with.
+    // The results are compared with Flex's.
     #[cfg(not(test_backend = "flex"))]
     mod accumulated_convolutions;
     mod accumulators;
     mod float_scales;
-    // Flex is what is compared with.
+    // The results are compared with Flex's.
     #[cfg(not(test_backend = "flex"))]
     mod functions;
     #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]

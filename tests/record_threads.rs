@@ -72,7 +72,7 @@ fn a_backward_pass_on_another_thread_is_of_the_same_step() {
     };
     for _ in 0..3 {
         let loss = thread::scope(|scope| scope.spawn(forward).join().expect("it computes"));
-        // A backward pass without a product is no step, neither of this thread nor of another.
+        // A backward pass without a product is not a step, neither on this thread nor on another.
         let x = Tensor::<Mx, 1>::ones([4], &device).require_grad();
         x.sum().backward();
         loss.backward();

@@ -1,12 +1,12 @@
 //! Products by the accumulators of chips, against the bfloat16 product.
 
 use crate::{Args, Operands, Shape, median};
+use burn_mx_lab::output::OutputFile;
 use comfy_table::{Table, presets};
 use microscaling::{RandomStream, Rounding};
 use microscaling_product::{Accumulation, AccumulatorMatrix, ProductPath};
 use serde::Serialize;
 use std::error::Error;
-use std::fs::File;
 use std::time::Instant;
 
 /// One line of the result.
@@ -26,7 +26,7 @@ pub(crate) fn report(
     args: &Args,
     shapes: &[Shape],
     threads: &[u16],
-    json: Option<File>,
+    json: Option<OutputFile>,
 ) -> Result<(), Box<dyn Error>> {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header([
@@ -63,7 +63,7 @@ pub(crate) fn report(
     }
     println!("{table}");
     if let Some(file) = json {
-        serde_json::to_writer_pretty(file, &figures)?;
+        file.replace(&serde_json::to_vec_pretty(&figures)?)?;
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 mod models;
 
 use std::fmt::Display;
-use std::fs::File;
 use std::path::PathBuf;
 
 use burn::backend::Autodiff;
@@ -13,7 +12,7 @@ use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SlotForma
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use burn_mx_lab::{backends::BackendName, with_backend};
+use burn_mx_lab::{backends::BackendName, output::OutputFile, with_backend};
 use models::Kind;
 pub(crate) use models::{Trainer, Workload};
 
@@ -71,7 +70,7 @@ impl Common {
     /// If a preset is unknown or the JSON cannot be written.
     pub(crate) fn run<M: Bench>(&self, bench: &M) -> Result<(), Box<dyn std::error::Error>> {
         let cases = self.cases()?;
-        let json = self.json.as_ref().map(File::create).transpose()?;
+        let json = self.json.as_deref().map(OutputFile::open).transpose()?;
         let mut figures = Vec::new();
         let workloads: Vec<_> = self
             .models
@@ -94,7 +93,7 @@ impl Common {
             }
         }
         if let Some(file) = json {
-            serde_json::to_writer_pretty(file, &figures)?;
+            file.replace(&serde_json::to_vec_pretty(&figures)?)?;
         }
         Ok(())
     }

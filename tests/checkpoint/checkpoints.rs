@@ -567,7 +567,7 @@ fn names_filters_and_layers_that_are_left_out() {
         ["mlp.0.up.weight", "mlp.1.up.weight", "mlp.0.up.bias"]
     );
 
-    // A filter's rest stays what it was.
+    // A filter's rest does not change.
     let filter = burn_store::PathFilter::new().with_regex("^head");
     let other = Net::<B>::new(114, &device);
     let loaded = Checkpoint::new(&path)
@@ -603,7 +603,7 @@ fn a_weight_in_columns_is_stored_as_any_other() {
         (LinearLayout::Row, LinearLayout::Col),
         (LinearLayout::Col, LinearLayout::Col),
     ] {
-        // Packed, not packed as it is and as PyTorch has it, and of a square shape, that nothing but its values tells.
+        // Packed weights, weights of Burn's and of PyTorch's layout, and square ones, whose layout only the values tell.
         let packed = |checkpoint: Checkpoint| checkpoint;
         let unpacked = |checkpoint: Checkpoint| checkpoint.leave_unpacked("weight");
         let as_pytorch = |checkpoint: Checkpoint| {
@@ -623,7 +623,7 @@ fn a_weight_in_columns_is_stored_as_any_other() {
                     &values(model.forward(x())),
                     "columns",
                 );
-                // What the layer is saved as by Burn is as before.
+                // Burn saves the layer as before.
                 let saved = loaded.weight.transform_for_save().val().dims();
                 let rows = [32, outputs];
                 let columns = [outputs, 32];
@@ -667,7 +667,7 @@ fn bytes_of_a_dialect_and_how_they_differ() {
             difference.elements > 0 && !difference.is_none(),
             "{weight:?}"
         );
-        // Of thousands of elements a few are rounded to a neighbour.
+        // A few of thousands of elements are rounded to a neighbour.
         assert!(
             difference.elements_differ < difference.elements / 100,
             "{weight:?}"
@@ -850,7 +850,7 @@ fn a_file_that_does_not_fit_is_refused() {
         "{message}"
     );
 
-    // What the file says of specs is looked at, too.
+    // The file's specs are checked, too.
     let bytes = fs::read(&path).unwrap();
     let broken = |from: &str, to: &str| {
         assert_eq!(from.len(), to.len());
@@ -891,7 +891,7 @@ fn a_file_that_does_not_fit_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever was done to a file, it is an error, or a model.
+    /// Any change of a file is an error, or gives a model.
     #[test]
     fn hostile_files_do_no_harm(
         layout in 0..CheckpointLayout::ALL.len(),
@@ -959,7 +959,7 @@ fn static_scales_are_saved_too() {
             .unwrap()
             .has_static_input()
     );
-    // Larger inputs than those of the calibration are cut off, and so they are after loading.
+    // Larger inputs than the calibration's are cut off, also after loading.
     let x = batch(127).mul_scalar(3.0);
     let [got, wanted] = [&loaded, &model].map(|model| values(pass(model, &x)));
     assert_same_bits(&got, &wanted, "static");

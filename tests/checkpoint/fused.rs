@@ -235,7 +235,7 @@ fn a_model_has_the_weights_of_an_engine_that_fuses() {
         let outputs = values(shared.forward(x.clone()));
         assert_same_bits(&values(loaded.forward(x.clone())), &outputs, "loaded");
         assert_ne!(values(model.forward(x.clone())), outputs);
-        // A shared model stays as it is; an unshared one gets shared scales in the file.
+        // A shared model does not change; an unshared one gets shared scales in the file.
         let (again, _) = share_tensor_scales(loaded, &FusedLayers::default()).unwrap();
         assert_same_bits(&values(again.forward(x.clone())), &outputs, "again");
         save(&model, "model.safetensors");

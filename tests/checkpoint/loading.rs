@@ -86,7 +86,7 @@ fn nothing_but_an_optimizer_makes_a_loaded_weight_forget_that_it_is_quantized() 
     let wanted = values(model.valid().forward(inner_x()));
     let bytes = bytes_of(&model, &again);
 
-    // The same values in a tensor of which nobody knows what they are: what must not happen below.
+    // The same values in a tensor without marks, which must not happen below.
     let mut strange = linear::<B>(64, 32, 150, &device);
     let data = model.weight.val().into_data();
     strange.weight = strange
@@ -153,7 +153,7 @@ fn gradients_of_forward_operands_read_a_loaded_weight_as_it_is() {
         let grads = Mx::loss_with_gradient(y, g).backward();
         values(x.grad(&grads).unwrap())
     };
-    // Of values that are quantized already both are the same.
+    // Both are the same for values that are quantized already.
     let [original, forward] = [GradientOperands::Original, GradientOperands::Forward].map(gradient);
     assert_same_bits(&forward, &original, "dx");
 }
@@ -331,7 +331,7 @@ fn axes_that_are_said() {
     let error = none.save(&experts(164)).unwrap_err().to_string();
     assert!(error.contains("wieght"), "{error}");
 
-    // Burn's own need nothing said, and what is said counts.
+    // Burn's own layers need no word, and a given word counts.
     let layer = linear::<B>(64, 32, 166, &device);
     let own = Checkpoint::new(&path).save(&layer).unwrap();
     assert_eq!(own.packed[0].shape, [32, 64]);
@@ -414,7 +414,7 @@ fn tensors_of_another_kind_are_refused_by_name() {
         kinds(170, &device).flags.val().into_data()
     );
 
-    // A byte that is no bool.
+    // A byte that is not a bool.
     let mut bytes = fs::read(&path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
@@ -614,7 +614,7 @@ fn an_empty_weight_is_no_panic() {
                 let dims = loaded.map(|layer| layer.weight.dims());
                 assert_eq!(dims.unwrap_or(shape), shape, "{what}");
             }
-            // The bytes of a file that says so, whatever the model is.
+            // The bytes of a file with this header, for any model.
             let fits = linear::<B>(32, 32, 174, &device);
             save_checkpoint(&fits, &path, CheckpointLayout::Microscaling).unwrap();
             let bytes = fs::read(&path).unwrap();
@@ -655,7 +655,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What a lie may be.
+/// The kinds of lies.
 fn lies() -> Vec<Value> {
     let numbers = [
         json!(0),
@@ -699,7 +699,7 @@ fn lies() -> Vec<Value> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a header says that is JSON still, loading is an error, or a model that computes.
+    /// With any header that is still JSON, loading gives an error, or a model that computes.
     #[test]
     fn headers_that_lie_do_no_harm(
         lies in proptest::collection::vec((any::<proptest::sample::Index>(), proptest::sample::select(lies())), 1..3),

@@ -32,7 +32,7 @@ fn a_tensor_is_the_bytes_of_its_values() {
         assert_eq!(packed, expected, "{text}");
         assert_eq!(pack(tensor().inner(), axis, format, rounder), Ok(expected));
 
-        // As it is known again, and quantized already.
+        // As the record marks it, and quantized already.
         let unpacked = unpack::<Mx, 3>(&packed.view(), &device);
         assert_eq!(unpacked.dims(), shape);
         assert_same_bits(&values(unpacked), &packed.decode(), text);

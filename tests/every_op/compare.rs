@@ -17,7 +17,7 @@ use super::traits::methods;
 /// Random cases of each op.
 const CASES: u64 = 24;
 
-/// What became of the calls, which were the same on both backends.
+/// The results of the calls, which were the same on both backends.
 #[derive(Default)]
 struct Summary {
     /// Methods that panicked each time.
@@ -96,7 +96,7 @@ fn assert_gradients_are_autodiffs<B: MxKernels>() {
         );
         let both: (Gradients<Plain<B>>, Gradients<MxAutodiff<B>>) = (gradients, gradients);
         let summary = assert_same_calls(calls, (&Default::default(), &device), Some(both));
-        // Of the calls in the table; fewer would mean that gradients are no longer asked for.
+        // The number of calls in the table; fewer would mean that nobody asks for gradients any longer.
         assert_eq!(summary.differentiable, 144, "ops with a gradient");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Arguments<B: Backend> {
     pub(crate) floats: Vec<FloatTensor<B>>,
     pub(crate) ints: Vec<IntTensor<B>>,
     pub(crate) bools: Vec<BoolTensor<B>>,
-    /// What `floats`, `ints` and `bools` were made of.
+    /// The parts of `floats`, `ints` and `bools` themselves.
     pub(crate) data: [Vec<TensorData>; 3],
 }
 

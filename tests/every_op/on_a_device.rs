@@ -25,7 +25,7 @@ const CASES: u64 = 4;
 /// How long a process may take for one.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What a process is told: which op, which of its cases, and whether it is its gradients.
+/// The task of a process: the op, its case, and whether to compute its gradients.
 const OP: &str = "MX_TEST_OP";
 const CASE: &str = "MX_TEST_OP_CASE";
 const GRADIENTS: &str = "MX_TEST_OP_GRADIENTS";
@@ -92,7 +92,7 @@ fn one_case() {
     }
 }
 
-/// What became of a process.
+/// The end of a process.
 struct Ended {
     status: Option<ExitStatus>,
     said: String,

@@ -1,4 +1,4 @@
-//! Running one call: its results, or its panic; its gradients; and its operands afterwards.
+//! Running one call: its results or its panic, its gradients, and its operands afterwards.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -29,7 +29,7 @@ impl<B: Backend> From<TensorPrimitive<B>> for Part<B> {
     }
 }
 
-/// What can be compared of a result.
+/// The parts of a result that can be compared.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Value {
     Bits(DType, Vec<usize>, Vec<u8>),

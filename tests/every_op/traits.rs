@@ -45,8 +45,8 @@ pub(crate) fn methods() -> Vec<String> {
 
 /// The folder of the sources of burn-backend that this program was compiled from.
 ///
-/// The compiler has written it into the program: where a panic of burn-backend says that it happened. That needs no
-/// cargo, which may lack what other platforms need of the workspace, and holds wherever the crate came from.
+/// The compiler has written it into the program: where a panic of burn-backend says that it happened. The test needs no cargo, which may
+/// lack crates for other platforms, and holds for any source of the crate.
 fn burn_backend() -> PathBuf {
     let place = Arc::new(Mutex::new(None));
     let this_thread = std::thread::current().id();

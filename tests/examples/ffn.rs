@@ -57,7 +57,7 @@ fn fp32_and_mx_are_trained_and_reported() {
     assert!(plot.starts_with("<svg") && plot.contains("mxfp8_e4m3"));
 }
 
-/// Of the losses, whatever digits stand for them.
+/// The losses, with any digits.
 fn bits(run: &Value) -> Vec<u32> {
     let losses = losses(run).iter().map(|loss| loss.as_f64());
     losses

@@ -5,8 +5,8 @@ use burn::module::Param;
 use burn::nn::{LayerNormConfig, RmsNormConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, activation};
-use burn_mx::Rounding;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs};
+use burn_mx::{Rounding, module};
 
 use super::support::*;
 use crate::backend::TestBackend;
@@ -41,6 +41,7 @@ fn results<B: MxKernels>(specs: &MxSpecs) -> Vec<(&'static str, Vec<f32>)> {
     check("sigmoid", &activation::sigmoid);
     check("gelu", &activation::gelu);
     check("silu", &activation::silu);
+    check("mish", &module::mish);
     check("softmax", &|x| activation::softmax(x, 1));
     check("softmax along the first axis", &|x| {
         activation::softmax(x, 0)

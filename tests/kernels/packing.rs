@@ -11,7 +11,7 @@ use crate::backend::TestBackend;
 
 type B = TestBackend;
 
-/// Of each kind one, with codes of 2 to 16 bits, blocks of one element to a whole axis, records of one byte and more.
+/// One of each kind, with codes of 2 to 16 bits, blocks of one element to a whole axis, records of one byte and more.
 const FORMATS: [&str; 28] = [
     "mxfp8_e4m3",
     "mxfp8_e5m2",
@@ -57,7 +57,7 @@ fn assert_packed(x: &[f32], shape: &[usize], axis: usize, text: &str, rounder: R
         _ => RandomStream::new(0, 0),
     };
     let expected = Packed::encode(format, x, shape, axis, rounder);
-    // As it is, and with its axes turned.
+    // Unchanged, and with its axes turned.
     let turned = B::float_swap_dims(tensor::<B>(x, shape), 0, 1);
     let turned_shape = turned.shape();
     let turned = tensor::<B>(&values::<B>(turned), &turned_shape);

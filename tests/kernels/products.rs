@@ -118,7 +118,7 @@ fn elements_in_units_of_their_tensor_scale() {
                     assert_same(&got, &in_units, &what);
                     continue;
                 }
-                // Of numbers that are all so small the slices have no such elements.
+                // If all numbers are very small, the slices have none of these elements.
                 let mut whole = values.clone();
                 let quantized = format.quantize(&mut whole, &shape, axis, rounder);
                 quantized.expect("the axis is the shape's");
@@ -191,7 +191,7 @@ fn an_operand_that_holds_no_number_is_no_number() {
     assert!(got.iter().all(|x| *x == 0.0), "{got:?}");
 }
 
-/// Sums that are exact in whatever order, multiplied by two tensor scales: Flex's bits.
+/// Sums that are exact in any order, multiplied by two tensor scales: Flex's bits.
 #[test]
 fn products_of_tensor_scales_are_those_of_processors() {
     let [lhs, rhs] = [OperandLayout::LHS, OperandLayout::RHS];
@@ -205,7 +205,7 @@ fn products_of_tensor_scales_are_those_of_processors() {
         (vec![2, 3, 5, 64], vec![1, 3, 64, 4], [lhs, rhs]),
         (vec![4, 6, 40], vec![40, 8], [lhs.flat(), rhs]),
     ] {
-        // Of one binade, so that the scales of their blocks are close to each other.
+        // All of one binade, so that the scales of their blocks are close to each other.
         let numbers = |shape: &[usize], seed| -> Vec<f32> {
             let stream = RandomStream::new(seed, 9);
             let number = |i| f32::from_bits(stream.draw(i) & 0x807f_ffff | 0x3f00_0000);
@@ -260,7 +260,7 @@ fn a_product_is_rounded_once_by_its_tensor_scales() {
     }
     let numbers: Vec<f32> = noise(5000, 12)
         .into_iter()
-        // What a device's product leaves as it is.
+        // The formats that a device's product leaves unchanged.
         .filter(|x| x.is_normal() || *x == 0.0)
         .collect();
     let ordinary = noise(300, 13).into_iter().map(f32::abs);
@@ -333,7 +333,7 @@ fn whole<B: Backend>(shape: &[usize], seed: usize) -> FloatTensor<B> {
 /// Stride, padding and dilation along each axis, and the groups.
 type Way = (usize, usize, usize, usize);
 
-/// The three products of a convolution of so many dimensions and the transposed one, against Flex's own.
+/// The three products of a convolution of this number of dimensions and the transposed one, against Flex's own.
 macro_rules! convolutions {
     ($name:ident, $n:literal, $plane:expr, $window:expr, $conv:ident, $x_backward:ident, $weight_backward:ident,
         $transposed:ident, $transposed_x:ident, $transposed_weight:ident) => {

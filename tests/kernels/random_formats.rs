@@ -1,7 +1,7 @@
 //! Formats drawn at random, as `microscaling`'s fuzzer draws them: a device gives the bits of the slice functions for every format
 //! that can be described.
 //!
-//! `MX_RANDOM_FORMATS=1000` draws so many. The message of a failure has the number of its case.
+//! `MX_RANDOM_FORMATS=1000` draws this number. The message of a failure has the number of its case.
 
 #[path = "../../crates/microscaling/tests/fuzz/random.rs"]
 #[allow(dead_code, reason = "the fuzzer has more uses for it")]

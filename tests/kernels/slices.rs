@@ -76,7 +76,7 @@ fn blocks_of_every_named_format() {
 
 #[test]
 fn blocks_of_every_element_and_scale() {
-    // The first ones are those of the reference.
+    // The first ones are the reference's.
     for (i, element) in ElementFormat::NAMED.into_iter().enumerate() {
         let modes = if i < 10 {
             &ScaleMode::POWERS[..]
@@ -185,7 +185,7 @@ fn square_blocks() {
     }
 }
 
-/// What the literature's recipes add to the formats.
+/// The formats that the literature's recipes add.
 fn of_the_recipes() -> impl Iterator<Item = BlockFormat> {
     let formats = [
         "mx(element=fp4_e2m1,headroom=4/3)",

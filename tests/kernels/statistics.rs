@@ -1,4 +1,4 @@
-//! What quantization did, summed up where the tensor is: the figures of the slices. Sums are float64 sums in the same order in host
+//! The errors of quantization, summed up on the tensor's device: the figures of the slices. Sums are float64 sums in the same order in host
 //! memory, and float32 sums on devices.
 
 use burn_backend::TensorMetadata;

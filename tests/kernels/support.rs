@@ -58,7 +58,7 @@ pub(crate) fn assert_same(got: &[f32], expected: &[f32], what: &str) {
     }
 }
 
-/// Whole numbers from -4 to 4: sums of their products are exact, in whatever order.
+/// Whole numbers from -4 to 4: sums of their products are exact, in any order.
 #[allow(dead_code, reason = "used by some")]
 pub(crate) fn whole_numbers(shape: &[usize], seed: usize) -> Vec<f32> {
     let number = |i: usize| ((i * 7919 + seed * 104_729) % 9) as f32 - 4.0;

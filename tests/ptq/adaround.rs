@@ -50,7 +50,7 @@ fn images<B: Backend>(device: &B::Device) -> Vec<Tensor<B, 4>> {
 
 fn config(name: &str, tuning: FastFinetune) -> QuantConfig {
     let mut config = QuantConfig::named(name).expect("it is one");
-    // What is said of weights is not lost in that of activations.
+    // The text on weights is not lost in the text on activations.
     config.specs.a_elem_format = None;
     config.fast_finetune = Some(tuning);
     config
@@ -141,7 +141,7 @@ fn rounds_on_the_grid<K: MxKernels>(
                 let is_beyond = new.abs() >= old.abs() && old * new >= 0.0;
                 assert!(is_inner || is_beyond, "{name}: {old} became {new}");
             }
-            // Elements are on the grid, or of a block that stayed as it was.
+            // Elements are on the grid, or of an unchanged block.
             for (at, value) in new.iter().enumerate() {
                 assert!(*value == again[at] || *value == old[at], "{name}: {value}");
             }

@@ -471,7 +471,7 @@ fn tuning_brings_each_layer_closer_to_what_it_was() {
         let [before, after] =
             [&plain, &tuned].map(|quantized| error(&outputs(&quantized.model), &wanted));
         assert!(after < before, "{name}: {before} {after}");
-        // What is said of the first layer is so: its inputs are those of the float model.
+        // The report on the first layer is exact: its inputs are the float model's.
         let first = &tuned.tuned[0];
         let of_first = |net: &Net<B>| {
             let batches = images().into_iter().take(4).enumerate();
@@ -627,7 +627,7 @@ macro_rules! assert_tuned {
     }};
 }
 
-/// What the layers below have in common.
+/// The common part of the layers below.
 trait Layer<const D: usize> {
     fn call(&self, x: Tensor<B, D>) -> Tensor<B, D>;
 }
@@ -843,7 +843,7 @@ fn a_model_that_nobody_looked_at_is_one_model() {
     let quantizer = Quantizer::new(config).unwrap();
     let forward = |layer: &Linear<B>, x: &Tensor<B, 2>| layer.forward(x.clone());
     let quantized = quantizer.quantize(layer, &[batch()], forward).unwrap();
-    // What eight bits lose, not what two sets of weights have in common.
+    // The loss of eight bits, not the likeness of two sets of weights.
     assert!(
         quantized.tuned[0].error_before < 1e-3,
         "{:?}",

@@ -223,7 +223,7 @@ fn folded_models_are_tuned() {
     assert_eq!(beta(&tuned.second_norm), beta(&plain.second_norm));
 }
 
-/// What of a layer's outputs goes elsewhere, and how.
+/// The layer's outputs that go elsewhere, and how.
 #[derive(Clone, Copy)]
 enum Way {
     /// Past the norm, to the output alone.
@@ -232,7 +232,7 @@ enum Way {
     Changed,
     /// A second call of the layer has no norm.
     Twice,
-    /// It is given to the norm twice, once changed, and to another one.
+    /// The output is given to the norm twice, once changed, and to another one.
     Both,
 }
 

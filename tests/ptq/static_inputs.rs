@@ -236,7 +236,7 @@ fn layers_with_fixed_scales_are_tuned() {
     }
 }
 
-/// What a layer was calibrated for is nothing to products of other things, and to layers that are left out.
+/// A layer's calibration does not touch products without layers, or layers that are left out.
 #[test]
 fn scales_are_those_of_one_layer_alone() {
     let d = device();

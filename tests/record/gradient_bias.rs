@@ -90,7 +90,7 @@ fn nearest_rounding_comes_to_a_halt() {
             assert_eq!(bias.passes, [1, 2, 4, 8, 16, 32]);
         }
     }
-    // Of the last layer's weight no gradient of an activation is a part; of a norm no gradient of a weight.
+    // The last layer's weight has no gradient of an activation; a norm has no gradient of a weight.
     let biases = biases_by(&MxSpecs::mxfp4(), &config);
     let by = |products| verdicts(&biases, products);
     use Verdict::{Biased, Exact};

@@ -1,4 +1,4 @@
-//! What the behaviour tests share: backends, devices, data, exact comparisons.
+//! The common parts of the behaviour tests: backends, devices, data, exact comparisons.
 
 use burn::backend::Autodiff;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
@@ -184,8 +184,8 @@ pub(crate) trait Exact: AutodiffBackend {
     }
 }
 
-/// The leaf as an activation, which follows from data and from a parameter: its values and its gradient are those of the leaf.
-/// A mask that nothing passes through follows from both.
+/// The leaf as an activation, which follows from data and from a parameter: its values and its gradient are the leaf's. A mask that nothing
+/// passes through follows from both.
 #[cfg_attr(not(test_backend = "flex"), allow(dead_code))]
 pub(crate) fn activation<B: Exact>(leaf: FloatTensor<B>) -> FloatTensor<B> {
     let data = B::input(B::float_detach(leaf.clone()));

@@ -1,5 +1,5 @@
-//! Convolutions whose sums are those of a chip's matrix unit: against implicit matrix products that are written out here, sum by
-//! sum, by microscaling's scalar rule.
+//! Convolutions with the sums of a chip's matrix unit: against implicit matrix products that are written out here, sum by sum, by
+//! microscaling's scalar rule.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

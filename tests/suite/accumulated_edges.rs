@@ -55,7 +55,7 @@ fn blocks_longer_than_the_axis() {
             ..specs(format, accumulator)
         };
         for run in [linear, convolution] {
-            // As long as what is promoted.
+            // As long as the promoted sum.
             let expected = run(&with(128));
             for block_size in [1_000_000, 1_000_000_000_000, 1 << 63] {
                 let start = Instant::now();
@@ -145,7 +145,7 @@ fn small_tensor_scales() {
 fn operands_without_blocks() {
     let run = |specs: &MxSpecs| {
         let device = mx_device(specs);
-        // What is computed from a parameter and from data is an activation.
+        // A tensor that is computed from a parameter and from data is an activation.
         let scale = noise_tensor::<Mx, 3>([2, 8, 16], 9, &device).require_grad();
         let x = noise_tensor::<Mx, 3>([2, 8, 16], 10, &device) * scale.clone();
         let rotary = RotaryEncodingConfig::new(8, 16).init::<Mx>(&device);

@@ -128,7 +128,7 @@ fn one_product_alone() {
         let device = mx_device(&specs);
         let weight = noise_tensor::<Mx, 2>([64, 64], 3, &device).require_grad();
         let x = noise_tensor::<Mx, 2>([64, 64], 4, &device).require_grad();
-        // What is computed is an activation.
+        // A computed tensor is an activation.
         let output = (x.clone() * 1.0).matmul(weight.clone());
         let result = values(output.clone());
         let grads = output.sum().backward();

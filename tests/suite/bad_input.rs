@@ -159,7 +159,7 @@ fn a_nan_or_an_infinity_spoils_its_block_and_nothing_else() {
                 );
             }
             for (i, (got, expected)) in dw.iter().zip(&expected[2]).enumerate() {
-                // In dw blocks run along the rows: that of column 33 is NaN.
+                // In dw blocks run along the rows: the block of column 33 is NaN.
                 let expected = if i / 5 == 33 { f32::NAN } else { *expected };
                 assert_same_bits(
                     &[*got],

@@ -82,7 +82,7 @@ fn refusal(
     )
 }
 
-/// Whatever the loss is. Of ops whose gradient is burn-autodiff's: it cannot draw the same numbers again.
+/// For any loss. For ops with burn-autodiff's own gradient, which cannot draw the same numbers again.
 #[test]
 fn stochastic_rounding_of_what_is_computed_again_is_refused_where_it_is_recorded() {
     type Op = fn(Tensor<Checkpointed, 2>) -> Tensor<Checkpointed, 2>;

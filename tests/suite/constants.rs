@@ -199,7 +199,7 @@ fn rotations_have_no_blocks() {
     assert_ne!(values(rotary::<Mx>(&device).forward(x)), expected);
 }
 
-/// By its place in a layer the second operand is a weight, whatever it was made by.
+/// By its place in a layer the second operand is a weight, with any origin.
 #[test]
 fn beside_a_weight_a_constant_is_an_activation() {
     let device = mx_device(&mx_only(MxSpecs::mxfp4()));

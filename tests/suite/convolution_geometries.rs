@@ -66,7 +66,7 @@ pub(super) struct SingleProduct {
     pub(super) input: usize,
     /// Channel of the output in its group.
     pub(super) output: usize,
-    /// Where the elements of x and of the weight lie, and that of the output which sums them up.
+    /// Where the elements of x and of the weight lie, and the place of the output which sums them up.
     pub(super) at: [usize; 3],
 }
 
@@ -207,7 +207,7 @@ impl Case {
         }
     }
 
-    /// What the backend computes.
+    /// The backend's result.
     pub(super) fn results<B: AutodiffBackend>(
         &self,
         inputs: &Inputs,

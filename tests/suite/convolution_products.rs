@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use crate::support::{Mx, Plain, mx_device, values};
 
-/// Whole numbers from -4 to 4: sums of their products are exact, in whatever order.
+/// Whole numbers from -4 to 4: sums of their products are exact, in any order.
 fn whole_numbers<B: Backend>(shape: &[usize], seed: usize) -> FloatTensor<B> {
     let count: usize = shape.iter().product();
     let number = |i: usize| ((i * 7919 + seed * 104_729) % 9) as f32 - 4.0;
@@ -155,7 +155,7 @@ fn products_of_windows_are_convolutions_on_ndarray() {
     case.check::<NdArray>();
 }
 
-/// So many windows that they are laid out in parts.
+/// Too many windows to lay them out at once.
 #[test]
 fn many_windows() {
     let case = Case {
@@ -217,7 +217,7 @@ fn transposed_convolutions_of_exact_numbers_are_plain_ones() {
     }
 }
 
-/// What bfloat16 does not hold is the backend's.
+/// The backend multiplies formats that do not fit in bfloat16.
 #[test]
 fn finer_numbers_are_left_to_the_backend() {
     let convolution = Convolution {

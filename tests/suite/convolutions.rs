@@ -164,7 +164,7 @@ fn conv2d_of_strides_paddings_dilations_and_groups() {
         [7, 9, 3, 2],
         7,
     );
-    // Blocks of x and of the gradient run on across groups, those of the weight have one group's channels.
+    // Blocks of x and of the gradient run on across groups, and blocks of the weight have one group's channels.
     assert_everywhere(
         ConvOptions::new([1, 2], [1, 1], [2, 1], 3),
         [5, 9, 7, 6],
@@ -347,7 +347,7 @@ fn assert_deformable<B: MxKernels>(bfloat16: bool) {
             assert_same_bits(&got.values, &expected.values, name);
             continue;
         }
-        // The bias's gradient is summed as a convolution's is, in an order of its own.
+        // The bias's gradient is summed as a convolution's is, in its own order.
         for (got, expected) in got.values.iter().zip(&expected.values) {
             assert!(
                 (got - expected).abs() <= 1e-5 * expected.abs().max(1.0),

@@ -62,7 +62,7 @@ fn standardized<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     (noise_tensor::<B, 2>([64, 5], 1, device) - mean) / (variance + 1e-5).sqrt()
 }
 
-/// Labels, smoothed; weights of classes, picked; masks of lengths, averaged.
+/// Smoothed labels, picked weights of classes, and averaged masks of lengths.
 fn targets<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     let labels = Tensor::<B, 1, Int>::from_data([1, 0, 4, 2], device);
     let smoothed = labels.clone().one_hot::<2>(5).float() * 0.9 + 0.1 / 5.0;
@@ -101,7 +101,7 @@ fn data_stays_float32() {
     assert_same_bits(&x[2..3], &[by_hand], "by hand");
 }
 
-/// What a validation prints: an accuracy, and the average of large losses.
+/// The output of a validation: an accuracy, and the average of large losses.
 #[test]
 fn averages_of_a_validation_are_float32s() {
     fn averages<B: Backend>(device: &B::Device) -> Vec<f32> {
@@ -328,7 +328,7 @@ fn weights_computed_of_parameters_are_float32s_in_both_passes() {
     }
 }
 
-/// A weight and an adapter beside it: their sum is quantized as a weight, and its gradient goes on as it is.
+/// A weight and its adapter: their sum is quantized as a weight, and the sum's gradient does not change.
 #[test]
 fn the_sum_of_a_weight_and_an_adapter_is_a_weight() {
     let specs = MxSpecs {

@@ -212,7 +212,7 @@ fn pinned_specs_survive_loading_a_record_on_a_device_of_other_specs() {
             &values(mlp.head.weight.val()),
             &what,
         );
-        // And once more, through what was loaded.
+        // And once more, through the loaded record.
         let record = Recorder::<Mx>::load(&recorder, bytes.clone(), &device).expect("it loads");
         let again = loaded.load_record(record);
         assert_head_pinned(&again, others.as_ref(), &what);
@@ -249,7 +249,7 @@ fn a_parameter_that_is_loaded_has_the_specs_of_its_records_device() {
         let output = values(loaded.forward(x()));
         match record_device.specs() == Some(&resolved(MxSpecs::mxint8())) {
             true => assert_ne!(output, expected, "a weight's specs count"),
-            // Without specs of their own the weight goes by those of the input.
+            // A weight without its own specs has the specs of the input.
             false => assert_same_bits(&output, &expected, "the model's specs"),
         }
     }

@@ -1,5 +1,5 @@
-//! How far functions that Burn composes are from the reference's formula, or, where that has none, from the exact value:
-//! the table of measured differences in `docs/src/op-coverage.md` says it, and this measures it.
+//! How far functions that Burn composes are from the reference's formula, or, without a formula, from the exact value. The table of
+//! measured differences is in `docs/src/op-coverage.md` and this test measures the differences.
 //!
 //! Elementwise bfloat16, ties to even, on Flex, which repeats bit for bit. A step is 2^-7 of the largest term of the element:
 //! twice the largest error of one rounding. The formulas are written here in scalar code with `half`'s rounding, after
@@ -46,7 +46,7 @@ fn results<const D: usize>(
     function: impl FnOnce(Tensor<Mx, D>) -> Tensor<Mx, D>,
 ) -> [Vec<f32>; 2] {
     let x = tensor(x, shape).require_grad();
-    // An input, not a parameter: what it gets from several uses is added by emulated ops.
+    // An input, not a parameter: emulated ops add its gradients from several uses.
     let out = function(module::as_activation(x.clone()));
     let grads = Mx::loss_with_gradient(out.clone(), tensor(g, shape)).backward();
     [values(out), values(x.grad(&grads).expect("x is a leaf"))]

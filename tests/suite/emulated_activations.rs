@@ -1,4 +1,4 @@
-//! What elementwise emulation is of: activations, in both passes; a reduction of an activation to one element is float32.
+//! The tensors with elementwise emulation: activations, in both passes; a reduction of an activation to one element is float32.
 //!
 //! The independent sources are Burn alone and `half`.
 
@@ -6,7 +6,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
 use burn::tensor::activation;
-use burn_mx::{ElementwiseScope, MxSpecs};
+use burn_mx::{ElementwiseScope, MxSpecs, module};
 use half::bf16;
 
 use super::data_and_parameters::preset;
@@ -121,7 +121,7 @@ fn functions_of_activations_are_rounded() {
     }
 }
 
-/// The gradient of a product of numbers: r(r(g) · r(b)) for an activation, whatever the other factor is.
+/// The gradient of a product of numbers: r(r(g) · r(b)) for an activation, for any other factor.
 #[test]
 fn gradients_of_activations_are_rounded() {
     let device = preset("mxfp8_e4m3");
@@ -153,6 +153,62 @@ fn gradients_of_activations_are_rounded() {
         .map(|(a, g)| if *a > 0.0 { *g } else { 0.0 })
         .collect();
     assert_same_bits(&got, &rounded(&expected), "relu");
+}
+
+/// The formula and its gradient, step by step, and the exact function. The numbers reach from an infinite exp(−x) to an infinite exp(x).
+#[test]
+fn mish_is_its_formula() {
+    let device = preset("mxfp8_e4m3");
+    let x: Vec<f32> = (-320..320).map(|i| i as f32 / 16.0).collect();
+    let x = [rounded(&x), vec![-200.0, -0.0, 90.0, 200.0]].concat();
+    let g = noise(x.len(), 3);
+    let r = |x: f64| f64::from(bf16::from_f32(x as f32).to_f32());
+    let steps = |(x, g): (&f32, &f32)| {
+        let [x, g] = [x, g].map(|x| f64::from(*x));
+        let inverse = r((-x).exp());
+        let damped = r(r(r(x.exp()) * 0.5) + 1.0);
+        let gate = r(1.0 / r(r(inverse / damped) + 1.0));
+        let sigmoid = r(1.0 / r(inverse + 1.0));
+        let slope = r(r(1.0 - r(gate * gate)) * sigmoid);
+        [r(x * gate), r(r(gate + r(x * slope)) * r(g))].map(|x| x as f32)
+    };
+    let (expected, gradient): (Vec<f32>, Vec<f32>) =
+        x.iter().zip(&g).map(steps).map(|[y, dx]| (y, dx)).unzip();
+
+    let tensor = |data: &[f32]| Tensor::<Mx, 1>::from_data(data, &device);
+    let leaf = tensor(&x).require_grad();
+    let y = module::mish(as_hidden(leaf.clone()));
+    let grads = Mx::loss_with_gradient(y.clone(), tensor(&g)).backward();
+    assert_same_bits(&values(y.clone()), &expected, "mish");
+    let got = values(leaf.grad(&grads).expect("a leaf"));
+    assert_same_bits(&got, &gradient, "the gradient of mish");
+
+    for (x, y) in x.iter().zip(values(y)) {
+        let exact = f64::from(*x) * f64::from(*x).exp().ln_1p().tanh();
+        let error = (f64::from(y) - exact).abs();
+        assert!(
+            error <= exact.abs() / 64.0 + f64::from(f32::MIN_POSITIVE),
+            "mish of {x}: {y}, and exactly {exact}"
+        );
+    }
+    // Burn's composition loses exp(−8) beside 1.
+    assert_eq!(
+        values(activation::mish(as_hidden(tensor(&[-8.0]).require_grad()))),
+        [0.0]
+    );
+}
+
+/// Without emulation the function is Burn's, with its gradient.
+#[test]
+fn mish_on_a_plain_backend_is_burns() {
+    let leaf = || noise_tensor::<Plain, 2>([4, 8], 1, &FlexDevice).require_grad();
+    let [got, expected] = [module::mish, activation::mish].map(|mish| {
+        let leaf = leaf();
+        let y = mish(leaf.clone());
+        let grads = y.clone().sum().backward();
+        [values(y), values(leaf.grad(&grads).expect("a leaf"))]
+    });
+    assert_all_same_bits(&got, &expected, "mish");
 }
 
 /// Values of a reduction to one element, and the gradients of its operand.

@@ -18,7 +18,7 @@ use burn_mx::{MxSpecs, module};
 use crate::models::{Mlp, model};
 use crate::support::*;
 
-/// Emulates whatever it can.
+/// Emulates every op that can be emulated.
 fn device() -> burn_mx::MxDevice<burn::backend::flex::FlexDevice> {
     mx_device(&everywhere(MxSpecs::mxfp4()))
 }
@@ -186,7 +186,7 @@ fn parameters_of_composed_norms_are_float32_in_both_passes() {
             let norm = exempt(with_noise_weights::<Mx, _>($config.init(&mx), 5));
             let got = pass::<Mx, _, 4, 4>(&norm, shape, |m, x| m.forward(x), &mx);
             let parameters = weights::<Mx, _>(&norm);
-            // What is normalized, without scale and shift.
+            // The normalized tensor, without scale and shift.
             let unit = exempt(norm.map(&mut Unit(String::new())));
             let unit = pass::<Mx, _, 4, 4>(&unit, shape, |m, x| m.forward(x), &mx);
             assert!(unit[0].iter().all(|x| is_bfloat16(*x)), "{}", $name);

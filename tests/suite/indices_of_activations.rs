@@ -1,5 +1,5 @@
-//! Integers and booleans that follow from an activation make activations of what they select, scatter or index; those of data
-//! make data, and constant ones keep a constant.
+//! Integers and booleans that follow from an activation make activations of the selected, scattered or indexed tensor; indices of data make
+//! data, and constant ones keep a constant.
 //!
 //! The independent sources are Burn alone, and numbers quantized by hand.
 
@@ -85,7 +85,7 @@ fn smoothed_labels_are_data() {
     }
 }
 
-/// What a tensor of indices `[4, 1]`, or of booleans from it, makes of data or constants.
+/// The result of a tensor of indices `[4, 1]`, or of booleans from it, for data or constants.
 type Use<B> = fn(Tensor<B, 2, Int>, Tensor<B, 2>) -> Tensor<B, 2>;
 
 /// The second operand is `[4, 4]`.
@@ -146,7 +146,7 @@ fn uses<B: Backend>() -> Vec<(&'static str, Use<B>)> {
     ]
 }
 
-/// Operands of [`uses`] and whether what follows from them is rounded.
+/// Operands of [`uses`] and whether their result is rounded.
 fn assert_follow<B: Backend<Device = Device>>(device: &Device) {
     let data = || noise_tensor::<B, 2>([4, 4], 1, device);
     let constant = || (Tensor::<B, 1, Int>::arange(1..17, device).float() / 7.0).reshape([4, 4]);
@@ -217,7 +217,7 @@ fn what_comparisons_mask_follows_from_them() {
     );
 }
 
-/// A spatial transformer: an image is data, and the positions where it is read follow from a parameter.
+/// A spatial transformer: an image is data, and the positions in it follow from a parameter.
 #[test]
 fn an_image_that_is_read_at_activations_is_an_activation() {
     fn sampled<B: Backend>(grid: Tensor<B, 4>, device: &B::Device) -> Tensor<B, 4> {

@@ -107,7 +107,7 @@ fn other_specs_on_the_same_weights_have_copies_of_their_own() {
         let expected = values(Net::<Inference>::new(&device).forward(&device));
         let changed = set_specs(net.clone(), &resolved);
         assert_all_are(&outputs(&changed, &device), &expected, "changed specs");
-        // An input with other specs of its own; the weights' count.
+        // An input with its own specs; the weights' count.
         assert_all_are(
             &outputs(&net, &mx_device(&presets[0])),
             &first[0],
@@ -130,7 +130,7 @@ fn stochastic_weights_are_drawn_anew_in_each_pass() {
     assert_ne!(third, fourth);
 }
 
-/// A transform of the weight must not mix the channels of two groups, so that a copy is one of so many groups.
+/// A transform of the weight must not mix the channels of two groups, so that a copy has a number of groups.
 #[test]
 fn convolutions_of_other_groups_have_copies_of_their_own() {
     let specs = MxSpecs {

@@ -175,7 +175,7 @@ fn labels_survive_what_specs_by_path_survive() {
     let model = model.load_record(record);
     assert_eq!(labels(&model), named);
 
-    // Values that are computed from a parameter are no parameter, but a view of it is.
+    // Values that are computed from a parameter are not a parameter, but the parameter's view is.
     assert_eq!(label_of(&model.mix.val().transpose()), Some("mix"));
     assert_eq!(label_of(&(model.mix.val() * 2.0)), None);
 

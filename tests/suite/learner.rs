@@ -191,7 +191,7 @@ pub(crate) fn launch<B: AutodiffBackend>(
     training.launch(learner).model
 }
 
-/// What the documentation and the examples save with keeps all bits, as the recorder above does.
+/// The recorder of the documentation and the examples keeps all bits, as the recorder above does.
 #[test]
 fn no_recorder_in_the_documentation_is_of_half_precision() {
     fn texts(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
@@ -253,7 +253,7 @@ fn at_once_and_resumed<B: AutodiffBackend>(device: &B::Device) -> [Vec<Vec<f32>>
     let directory = tempfile::tempdir().expect("a directory can be made");
     let half = train(before.clone(), device, directory.path(), 2, None);
     assert!(loss(&half, device) < first);
-    // What the learner is given here must not matter: the checkpoint replaces it.
+    // The learner's model here must not matter: the checkpoint replaces it.
     let fresh = with_noise_weights(before, 77);
     let resumed = train(fresh, device, directory.path(), 4, Some(2));
     [weights(&at_once), weights(&resumed)]

@@ -90,7 +90,7 @@ fn whatever_is_created_in_training_on_the_device_of_an_exempt_tensor_is_emulated
             ("bool", positions.greater_elem(3).float() + 1.0),
         ];
         for (how, tensor) in created {
-            // What is created without data is a constant until it meets an input.
+            // A tensor that is created without data is a constant until it meets an input.
             let one = Tensor::<Mx, 1>::from_data([1.0; 12], &device);
             let thirds = values(tensor * one / 3.0);
             let rounded = thirds.iter().all(|x| is_bfloat16(*x));

@@ -26,7 +26,7 @@ fn net<B: Backend>(seed: u64, device: &B::Device) -> Net<B> {
     with_noise_weights(net, seed)
 }
 
-/// What the arithmetic of a plain backend gives.
+/// The result of a plain backend's arithmetic.
 fn expected(steps: usize) -> Vec<Vec<f32>> {
     let device = FlexDevice;
     let online = weights(&net::<Flex>(2, &device));

@@ -171,7 +171,7 @@ impl<'a> Case<'a> {
         };
         let operands =
             [(left, 1), (right, 5)].map(|(shape, seed)| data(shape.iter().product(), seed));
-        // Those of two operands; an op on the left operand alone keeps its shape.
+        // Ops with two operands; an op on the left operand alone keeps its shape.
         let pairs: Vec<_> = places(left).into_iter().zip(places(right)).collect();
         let alone: Vec<_> = (0..operands[0].len()).map(|i| (i, 0)).collect();
         let mut expected = Vec::new();
@@ -342,7 +342,7 @@ fn operands_quantized_in_pieces_are_quantized_as_a_whole() {
         let device = device::<B>(specs);
         let x = noise_tensor::<MxBackend<B>, 3>(shape, 3, &device);
         let held = hold.then(|| x.clone());
-        // A product with the identity shows the quantized operand, if that is no constant.
+        // A product with the identity shows the quantized operand, unless the operand is a constant.
         let eye = emulated(Tensor::<MxBackend<B>, 2>::eye(shape[1], &device));
         let product = values(eye.unsqueeze::<3>().matmul(x));
         if let Some(held) = held {

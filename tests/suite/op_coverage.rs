@@ -27,10 +27,10 @@ const SOURCES: [&str; 3] = [
     include_str!("../../crates/burn-mx-core/src/backend/ops/activation.rs"),
 ];
 
-/// What both sides of the decorator delegate, among it methods of the three traits.
+/// The methods that both sides of the decorator delegate, among them methods of the three traits.
 const DELEGATED: &str = include_str!("../../crates/burn-mx-core/src/backend/delegate/tables.rs");
 
-/// What the first words of a row say.
+/// The meaning of a row's first words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) forward: &'static str,
@@ -62,7 +62,7 @@ pub(super) fn rows() -> BTreeMap<&'static str, Row> {
     rows
 }
 
-/// The methods that the source implements, in whatever way it writes them.
+/// The methods that the source implements, in any way of writing.
 fn methods() -> BTreeSet<&'static str> {
     let name = |text: &'static str| {
         let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
@@ -125,7 +125,7 @@ fn called<B: Backend>(op: &str, device: B::Device, rounded: bool) -> Vec<f32> {
     )
 }
 
-/// What differs, if anything; NaN equals NaN.
+/// The difference, if there is one; NaN equals NaN.
 pub(super) fn difference(got: &[f32], expected: &[f32]) -> Option<String> {
     if got.len() != expected.len() {
         return Some(format!("{} values, expected {}", got.len(), expected.len()));

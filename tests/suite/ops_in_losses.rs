@@ -19,7 +19,7 @@ use super::op_coverage::calls::{Calls, floats};
 use super::op_coverage::{Row, difference, loss_of, panic_message, rows};
 use crate::support::*;
 
-/// What an operand of an op is.
+/// The kinds of an op's operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operand {
     /// In a full-precision piece.
@@ -279,7 +279,7 @@ fn functions<B: Backend>() -> Vec<(&'static str, Of2<B>)> {
     ]
 }
 
-/// The function, and the gradients of the operands that are no data.
+/// The function, and the gradients of the operands that are not data.
 fn function_of<B: Exact>(
     function: Of2<B>,
     operands: [Operand; 2],

@@ -71,7 +71,7 @@ fn step<B: Exact, O: Optimizer<Params<B>, B>>(
     optimizer.step(LEARNING_RATE, params, grads)
 }
 
-/// What a save to bytes and a load on `device` make of a record.
+/// A record after a save to bytes and a load on `device` of another device.
 fn reloaded<B: Backend, R: Record<B>>(record: R, device: &B::Device) -> R {
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
     let bytes = Recorder::<B>::record(&recorder, record, ()).expect("the record saves");
@@ -264,7 +264,7 @@ fn lbfgs<B: Exact>(line_search: LineSearchFn, device: &B::Device) -> Vec<Vec<f32
     let mut optimizer = config.with_line_search_fn(line_search).init::<B>();
     for _ in 0..3 {
         (params, _) = optimizer.step(0.4, params, |params: Params<B>| {
-            // Each parameter enters the exact piece once: outside of it gradients add up emulated.
+            // Each parameter enters the exact piece once: outside of the piece gradients add up emulated.
             let [tall, target] = [params.tall.val(), noise_tensor([7, 4], 9, device)].map(B::exact);
             let wide = B::exact(params.wide.val());
             let bias = B::exact(params.bias.as_ref().expect("the parameters have one").val());

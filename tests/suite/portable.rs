@@ -17,8 +17,7 @@ use crate::support::*;
 fn device<B: MxKernels>(specs: &MxSpecs) -> MxDevice<B::Device> {
     let specs = specs.resolve().expect("the specs are sound");
     let device = MxDevice::new(B::Device::default(), &specs).expect("resolved specs");
-    // The same random numbers for every backend: specs are shared by all that use them in this process, so
-    // each test has a seed of its own.
+    // The same random numbers for every backend: all users in this process share specs, so each test has its own seed.
     MxAutodiff::<B>::seed(&device, specs.seed());
     device
 }

@@ -86,7 +86,7 @@ fn formats_of_eight_significant_bits_are_multiplied_in_bfloat16() {
     };
     let names = BlockFormat::NAMES.into_iter().filter(fits);
     let mut forms: Vec<OperandForm> = names.map(blocks).collect();
-    // All but those of tables whose numbers have many bits.
+    // All but the formats of tables whose numbers have many bits.
     assert_eq!(forms.len(), BlockFormat::NAMES.len() - 2);
     forms.push(blocks("nvfp4(tensor_scale=true)"));
     forms.push(blocks("nvfp4(square=true)"));
@@ -123,7 +123,7 @@ fn wider_formats_and_finer_subnormals_are_multiplied_in_float32() {
     ] {
         assert!(!operand(form, 1.0), "{form:?}");
     }
-    // Blocks whose elements are below 2^-133 are no bfloat16 numbers, those just above still are.
+    // Blocks whose elements are below 2^-133 do not fit in bfloat16; blocks just above fit.
     let mxfp8 = blocks("mxfp8_e4m3");
     assert_eq!(operand(mxfp8, 2.0_f32.powi(-110)), has_path());
     assert!(!operand(mxfp8, 2.0_f32.powi(-127)));

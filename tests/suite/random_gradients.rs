@@ -1,6 +1,6 @@
 //! Random graphs of data, parameters and constants, backwards: which gradients are rounded follows from what tensors follow from.
 //!
-//! The model here knows the rule alone. It computes each op by Flex and rounds by `half`.
+//! The model here knows the rule alone. The rule computes each op by Flex and rounds by `half`.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
@@ -110,7 +110,7 @@ struct Node {
     gradient: Option<Plain2>,
 }
 
-/// A graph, and what the rule says of it.
+/// A graph, and the rule's word on the graph.
 struct Model(Vec<Node>);
 
 fn leaves<B: Backend>(device: &B::Device) -> Vec<Tensor<B, 2>> {
@@ -153,8 +153,8 @@ impl Model {
         model
     }
 
-    /// Adds the result of the step, if the rule says all of it: a constant's products have rules of their own, and the order
-    /// of three gradients' sum is burn-autodiff's.
+    /// Adds the result of the step, if the rule covers the step: a constant's products have their own rules, and the order of three
+    /// gradients' sum is burn-autodiff's.
     fn take(&mut self, mut step: Step) {
         step.operands = step.operands.map(|i| i % self.0.len());
         let [x, y] = step.operands.map(|i| &self.0[i]);

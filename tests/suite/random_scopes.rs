@@ -1,6 +1,6 @@
 //! Random graphs of data, parameters, constants and integers: which ops are rounded follows from what their operands follow from.
 //!
-//! The model here knows the rule alone. It computes each op by Flex and rounds by `half`.
+//! The model here knows the rule alone. The rule computes each op by Flex and rounds by `half`.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
@@ -15,7 +15,7 @@ use crate::support::*;
 
 const SHAPE: [usize; 2] = [2, 2];
 
-/// What a tensor follows from: nothing but constants, or data, or parameters, or both.
+/// The origin of a tensor: nothing but constants, or data, or parameters, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Origin {
     pub(super) data: bool,
@@ -227,7 +227,7 @@ impl Node {
             step.run(x, y, z)
         };
         let emulated = match step.rule() {
-            // A product of a constant has rules of its own.
+            // A product of a constant has its own rules.
             Rule::Product if taken.clone().any(|origin| origin == Origin::default()) => {
                 return None;
             }

@@ -242,7 +242,7 @@ fn quartet(preset: MxSpecs, headroom: f64) {
     let specs = reproducible(preset, SIGNS[0] & 0xffff_ffff, SIGNS[1] & 0xffff_ffff);
     let [y, dx, dw] = layer(&specs);
     let [x, w, g] = matrices();
-    // Along K, which is that of the rows of x and of the columns of w.
+    // Along K, the axis of the rows of x and of the columns of w.
     let forward = |matrix: &Matrix| matrix.in_blocks(32, |block| hadamard(block, 0));
     let (x, w) = (forward(&x), forward(&w.transposed()));
     let by_rms = |block: &[f64]| by_rms(block, headroom);
@@ -332,7 +332,7 @@ fn all_products_with_a_weight_go_by_the_recipe() {
             Matrix::new(expected, columns).assert_close(got, "convolution");
         }
 
-        // Its weight's gradient is that of an operand of a matmul.
+        // The gradient of its weight is the gradient of a matmul's operand.
         let x_leaf = leaf(tensor(&x, [M, K], &device));
         let w_leaf = leaf(tensor(&w, [K, N], &device));
         let x_activation = burn_mx::module::as_activation(x_leaf.clone());

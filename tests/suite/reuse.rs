@@ -177,7 +177,7 @@ fn convolutions_and_norms_add_to_plain_sums() {
     assert_plain_sum(&tied, &apart, "biases");
 }
 
-/// As PyTorch's engine sums at whatever tensor is used several times.
+/// As PyTorch's engine sums at any tensor that is used several times.
 #[test]
 fn a_view_of_a_parameter_adds_up_without_rounding() {
     let uses: [Use<2>; 2] = [left, right];

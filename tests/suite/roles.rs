@@ -1,4 +1,4 @@
-//! What makes a weight of a tensor, and what does not.
+//! The ways in which a tensor becomes a weight, or does not.
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Tensor;
@@ -220,7 +220,7 @@ const USES: [Use; 6] = [
     },
 ];
 
-/// What gradients read of a leaf is what their own op read, whatever the leaf is to other ops, which may have saved it first.
+/// Gradients read a leaf as their own op read it, for any role of the leaf in other ops, which may have saved it first.
 #[test]
 fn a_leaf_has_in_each_gradient_the_role_that_it_had_in_the_op() {
     let formats = |w: ElementFormat, a: ElementFormat| MxSpecs {

@@ -72,7 +72,7 @@ impl Net<Mx> {
     }
 }
 
-/// What the emulation knows of a parameter.
+/// The emulation's knowledge of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 struct Parameter {
     path: String,
@@ -142,14 +142,14 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 1..14)
 }
 
-/// What a save to bytes and a load on a device make of a record.
+/// A record after a save to bytes and a load on a device.
 fn reloaded<R: Record<Mx>>(record: R, device: &Device) -> R {
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
     let bytes = Recorder::<Mx>::record(&recorder, record, ()).expect("it saves");
     recorder.load(bytes, device).expect("it loads")
 }
 
-/// The specs that a model has after all events: what was set for each parameter, and its device's.
+/// The specs that a model has after all events: each parameter's own, and its device's.
 struct Expected {
     set: Vec<(String, Option<usize>)>,
     device: usize,

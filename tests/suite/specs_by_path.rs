@@ -23,7 +23,7 @@ fn device() -> Device {
     mx_device(&MxSpecs::mxfp8_e4m3())
 }
 
-/// What a record holds, as if loaded on `device`.
+/// The contents of a record, as if loaded on `device`.
 fn reloaded<M: Module<Mx>>(module: M, device: &Device) -> M {
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::new();
     let bytes = Recorder::<Mx>::record(&recorder, module.clone().into_record(), ());

@@ -45,8 +45,8 @@ fn through_a_recorder<R: Record<Mx>>(record: R, device: &Device) -> R {
     Recorder::<Mx>::load(&recorder, bytes, device).expect("it loads")
 }
 
-/// The running statistics of batch norm are known to be rounded until they are in a record, and a tensor that is known to
-/// be is not rounded again.
+/// The running statistics of batch norm have the mark of rounded numbers until they are in a record, and a tensor with this mark is not
+/// rounded again.
 #[test]
 fn a_resumed_run_of_batch_norm_draws_the_numbers_of_an_uninterrupted_one() {
     let specs = MxSpecs {
@@ -90,7 +90,7 @@ fn stochastic() -> MxSpecs {
     }
 }
 
-/// What a number may become when it is rounded to bfloat10.
+/// The two results of a number's rounding to bfloat10.
 fn r(x: f32) -> Vec<f32> {
     let down = f32::from_bits(x.to_bits() & !0x003f_ffff);
     match down == x {
@@ -99,7 +99,7 @@ fn r(x: f32) -> Vec<f32> {
     }
 }
 
-/// What a rounded function of what some numbers may be may be.
+/// The possible results of a rounded function, for the possible values of some numbers.
 fn then(of: &[f32], f: impl Fn(f32) -> f32) -> Vec<f32> {
     let mut all: Vec<f32> = of.iter().flat_map(|&x| r(f(x))).collect();
     all.sort_by(f32::total_cmp);

@@ -1,5 +1,5 @@
-//! Quantization-aware training with a float32 backward pass: the straight-through gradient is Burn's own gradient of the layer at the
-//! quantized operands, and a mask makes it zero where an operand was clipped.
+//! Quantization-aware training with a float32 backward pass: the straight-through gradient is Burn's gradient at the quantized operands,
+//! and a mask makes it zero where an operand was clipped.
 
 use burn::tensor::module::{conv_transpose2d, conv2d, deform_conv2d, linear};
 use burn::tensor::ops::{ConvOptions, ConvTransposeOptions, DeformConvOptions};
@@ -58,7 +58,7 @@ fn bfloat16(x: f32) -> f32 {
     half::bf16::from_f32(x).to_f32()
 }
 
-/// In MXFP4: the operand as the forward product reads it, and 0 where it is clipped.
+/// In MXFP4: the operand as the forward product reads it, and 0 for clipped elements.
 fn quantized(values: &[f32], shape: &[usize], axis: usize, rounds: bool) -> [Vec<f32>; 2] {
     let round = |x: &f32| if rounds { bfloat16(*x) } else { *x };
     let before: Vec<f32> = values.iter().map(round).collect();

@@ -1,5 +1,4 @@
-//! Training and inference agree; the phase is right on every thread; plain
-//! `Autodiff` is refused.
+//! Training and inference agree, and the phase is right on every thread; plain `Autodiff` is refused.
 
 use std::thread;
 

@@ -200,7 +200,7 @@ fn assert_near(gradients: Vec<(String, [Vec<f32>; 2])>, bounds: Bounds) {
     );
 }
 
-/// Formats of so many bits that only a fault would show: a mask that reaches a block's scale, say.
+/// Formats with enough bits that only a fault would show: a mask that reaches a block's scale, say.
 fn fine() -> MxSpecs {
     MxSpecs {
         w_elem_format: Some(ElementFormat::FLOAT16.into()),

@@ -82,7 +82,7 @@ fn a_full_precision_piece_is_the_wrapped_backends_and_ends_where_it_is_said_to()
     assert_same_bits(&values(exact.clone()), &values(plain), "piece");
     let after = values(emulated(exact) * 1.0);
     assert!(after.iter().all(|value| is_bfloat16(*value)));
-    // It follows the values, but does not touch the tensor it was made from.
+    // The copy follows the values, but does not touch the tensor it was made from.
     assert!(values(x * 1.0).iter().all(|value| is_bfloat16(*value)));
 }
 

@@ -180,7 +180,7 @@ impl<'a> Archive<'a> {
         let read = read.map_err(|source| file_error(path, source))?;
         let mut written = Written::default();
         for (number, said) in said.into_iter().enumerate() {
-            // What a file says of a weight counts if the weight's parts in this file do.
+            // A file's word on a weight counts if the weight's parts in this file do.
             let counts = |name: &String| {
                 let mut parts = read.parts_of(name).into_iter();
                 parts.any(|part| read.file_of(&part) == Some(number))

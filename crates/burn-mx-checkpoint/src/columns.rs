@@ -70,7 +70,7 @@ fn transposes<B: Backend, const D: usize>(
     tensor: &Tensor<B, D>,
 ) -> bool {
     let shape = tensor.dims();
-    // Of one row or column there is no other way to tell, and of one number none is needed.
+    // One row or column leaves no other way to tell, and one number needs none.
     if D != 2 || shape.iter().product::<usize>() < 2 {
         return false;
     }

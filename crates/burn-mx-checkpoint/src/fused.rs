@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use burn_mx_core::{Slot, process};
 use burn_store::TensorSnapshot;
-use microscaling::FusedLayers;
 use microscaling::safetensors::CheckpointLayout;
+use microscaling::{FusedGroup, FusedLayers};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::CheckpointError;
@@ -50,21 +50,13 @@ pub(super) fn share(
     }
     let mut changed = Vec::new();
     for group in groups {
-        let members = group.members.iter();
-        let members: Vec<(&str, Option<usize>)> = members
-            .map(|path| (path.as_str(), places.get(path).copied()))
-            .collect();
-        let weights = members.iter().filter_map(|(_, i)| *i);
-        let has_scale = |i: usize| named[i].weight.format().tensor_scale;
+        let weights = group.members.iter().filter_map(|path| places.get(path));
+        let has_scale = |i: &usize| named[*i].weight.format().tensor_scale;
         if !weights.clone().any(has_scale) {
             continue;
         }
-        let weights: Vec<usize> = weights.collect();
-        let layers: Vec<(&str, Option<&Weight>)> = members
-            .iter()
-            .map(|(path, i)| (*path, i.map(|i| &named[i].weight)))
-            .collect();
-        let largest = largest(checkpoint, &layers);
+        let weight = |path: &str| places.get(path).map(|i| &named[*i].weight);
+        let largest = largest(checkpoint, &group, &weight);
         let largest = largest.map_err(|(reason, allowed)| CheckpointError::Fused {
             group: group.to_string(),
             reason,
@@ -74,7 +66,7 @@ pub(super) fn share(
             continue;
         };
         for i in weights {
-            named[i].largest = Some(largest);
+            named[*i].largest = Some(largest);
         }
         if !is_same && checkpoint.dialect.is_none() {
             changed.push(group.to_string());
@@ -96,23 +88,14 @@ pub(super) fn share(
 
 /// The largest magnitude of layers whose weights are packed with one scale, and whether this is the largest magnitude of each; `None` if they
 /// have one scale already.
-fn largest(
+fn largest<'a>(
     checkpoint: &Checkpoint,
-    layers: &[(&str, Option<&Weight>)],
+    group: &FusedGroup,
+    weight: &dyn Fn(&str) -> Option<&'a Weight>,
 ) -> Result<Option<(f32, bool)>, Reason> {
     let same = |what: &dyn Fn(Option<&Weight>) -> String, allowed| {
-        let (first, of_first) = layers[0];
-        let expected = what(of_first);
-        match layers.iter().find(|(_, x)| what(*x) != expected) {
-            None => Ok(()),
-            Some((path, other)) => {
-                let other = what(*other);
-                Err((
-                    format!("`{first}` {expected}, and `{path}` {other}"),
-                    allowed,
-                ))
-            }
-        }
+        let difference = group.difference(|path| what(weight(path)));
+        difference.map_or(Ok(()), |reason| Err((reason, allowed)))
     };
     let format = |weight: Option<&Weight>| match weight {
         None => "is not packed".to_owned(),
@@ -122,7 +105,11 @@ fn largest(
         },
     };
     same(&format, "one format")?;
-    let weights: Vec<&Weight> = layers.iter().filter_map(|(_, weight)| *weight).collect();
+    let weights: Vec<&Weight> = group
+        .members
+        .iter()
+        .filter_map(|path| weight(path))
+        .collect();
     let inputs = |weight: Option<&Weight>| {
         let count = weight.map_or(0, Weight::inputs);
         format!("sums over {count} inputs")
@@ -144,7 +131,7 @@ fn largest(
         // By default, the error of a NaN or Inf is its weight's.
         return match &checkpoint.fused {
             Some(_) => Err((
-                format!("`{}` has a NaN or Inf", layers[place].0),
+                format!("`{}` has a NaN or Inf", group.members[place]),
                 "finite weights",
             )),
             None => Ok(None),

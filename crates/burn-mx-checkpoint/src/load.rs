@@ -60,7 +60,7 @@ impl Checkpoint {
         let foreign = archive.is_foreign();
         let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
         let adapter = self.adapter.clone().or_else(own);
-        // burn-store's adapter takes what is called `Linear` for Burn's.
+        // burn-store's adapter takes a layer called `Linear` for Burn's.
         let alike = match self.adapter {
             None => alike::<B, M>(&model, foreign),
             Some(_) => Vec::new(),

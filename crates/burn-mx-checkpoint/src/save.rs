@@ -184,7 +184,7 @@ fn tensors<B: MxTensorOps, M: Module<B>>(
     let is_wanted = |path: &str| !patterns.iter().any(|pattern| pattern.matches(path));
     let layers = Layers::of(checkpoint)?;
     let mut weights = weights::<B, M>(model, foreign, &layers, is_wanted)?;
-    // burn-store's adapter takes what is called `Linear` for Burn's.
+    // burn-store's adapter takes a layer called `Linear` for Burn's.
     let alike = match checkpoint.adapter {
         None => alike::<B, M>(model, foreign),
         Some(_) => Vec::new(),

@@ -143,7 +143,7 @@ impl Weight {
             source,
         })?;
         let packed = match (tensor.divisor, is_trained) {
-            // So that the packed values are those of training, to the last bit.
+            // So the packed values equal the values of training, to the last bit.
             (Some(divisor), true) => tensor.packed.with_divisor(divisor),
             _ => tensor.packed,
         };

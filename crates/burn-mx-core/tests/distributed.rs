@@ -36,7 +36,7 @@ fn trains<B: MxKernels + DistributedBackend>() {
     is::<MxAutodiff<B>>();
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Default)]
 struct Server {
     devices: usize,
@@ -44,7 +44,7 @@ struct Server {
     /// Parameters announced.
     registered: usize,
     gradients: HashMap<DistributedParamId, Vec<(ThreadId, TensorRef<MyBackend>)>>,
-    /// Of the reduction that is going on: what came so far, and the result for those who have not fetched it yet.
+    /// The reduction in progress: the tensors so far, and the result for the threads that have not fetched it yet.
     operands: Vec<FloatTensor<MyBackend>>,
     results: Vec<FloatTensor<MyBackend>>,
 }
@@ -191,7 +191,7 @@ fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D>
 /// One bfloat16 step above 1; bfloat16 does not hold half of this step.
 const STEP: f32 = 0.0078125;
 
-/// What each device feeds: the gradients of a weight that it is multiplied with.
+/// The input of each device: the gradients of a weight that it is multiplied with.
 const INPUTS: [[f32; 2]; 2] = [[1.0, 3.0], [1.0 + STEP, 5.0]];
 
 /// The mean of `INPUTS`.
@@ -275,7 +275,7 @@ fn an_all_reduce_in_a_model_is_not_rounded_and_passes_gradients_on() {
     for (i, [y, z, grad]) in workers.into_iter().enumerate() {
         // On this way a sum of two bfloat16 numbers, which is none.
         assert_eq!(y, [1.0 + STEP / 2.0, 8.0]);
-        // What follows is emulated as before: the sum is rounded.
+        // Later ops are emulated as before: the sum is rounded.
         let rounded = [(1.0 + STEP) * INPUTS[i][0], 8.0 * INPUTS[i][1]];
         let bfloat16 = |x: f32| f32::from_bits((x.to_bits() + 0x8000) & 0xffff_0000);
         assert_eq!(z, rounded.map(bfloat16));

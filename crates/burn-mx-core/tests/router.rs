@@ -1,4 +1,4 @@
-//! burn-router: several backends as one. It tells devices apart by their ids alone, which Flex and NdArray, and CUDA's first
+//! burn-router: several backends as one. The router tells devices apart by their ids alone, which Flex and NdArray, and CUDA's first
 //! device, have in common.
 //!
 //! ```text
@@ -19,7 +19,7 @@ use layer::{pass, product};
 
 type Both = Router<(Flex, Vulkan)>;
 
-/// Of all tensors: the layer's input is a leaf, as its weight is.
+/// For all tensors: the layer's input is a leaf, as its weight is.
 fn resolved(specs: MxSpecs) -> ResolvedSpecs {
     let specs = MxSpecs {
         elementwise_scope: ElementwiseScope::All,

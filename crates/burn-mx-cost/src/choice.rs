@@ -90,7 +90,7 @@ pub fn choose(places: &[Vec<Candidate>], budget: f64) -> Result<Choice, ChoiceEr
     if budget.is_nan() || least > budget + slack {
         return Err(ChoiceError::Budget { budget, least });
     }
-    // What the places from each one on cost at least, and the steps of their hulls, the best ones first.
+    // The least cost of the places from each one on, and the steps of their hulls, the best ones first.
     let rests: Vec<Rest> = (0..=places.len())
         .map(|from| Rest::of(&hulls[from..]))
         .collect();

@@ -55,7 +55,7 @@ impl NewFile {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         let mut builder = Builder::new();
-        // What a new file has; the process's mask takes away from it.
+        // The permissions of a new file; the process's mask takes away some.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = builder.prefix(".partial-").tempfile_in(folder_of(&path));

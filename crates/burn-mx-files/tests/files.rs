@@ -196,7 +196,7 @@ fn a_link_is_replaced_and_the_file_behind_it_stays() {
     assert!(!link.is_symlink());
     assert_eq!(fs::read(&link).unwrap(), b"new");
     assert_eq!(fs::read(&file).unwrap(), b"mine");
-    // The permissions are those of a file that the standard library creates.
+    // The permissions equal a file's that the standard library creates.
     let [new, plain] = [&link, &file].map(|path| fs::metadata(path).unwrap().permissions().mode());
     assert_eq!(new, plain);
 }

@@ -61,7 +61,7 @@ where
     I: IntElement,
     B: BoolElement,
 {
-    // `quantize` leaves a tensor that somebody else holds as it is.
+    // `quantize` does not change a tensor that somebody else holds.
     let (job, stream) = (Job::marking_clipped(format), RandomStream::new(0, 0));
     let clipped = quantize::quantize(values, axis, job, stream);
     let settings = get_device_settings::<CubeBackend<R, F, I, B>>(&gradient.device);

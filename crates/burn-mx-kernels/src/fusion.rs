@@ -71,7 +71,7 @@ fn register<B: FusionBackend + 'static>(
     run: impl Fn(Vec<FloatTensor<B>>) -> Vec<FusionOutput<B>> + Send + Sync + 'static,
 ) -> Vec<FusedTensor<B>> {
     let client = inputs[0].client.clone();
-    // A tensor that is there twice is left to the last of its uses only if the streams are known before.
+    // The last use of a tensor that occurs twice may take it only if the streams are known before.
     let streams = OperationStreams::with_inputs(inputs.iter());
     let inputs: Vec<TensorIr> = inputs.into_iter().map(|input| input.into_ir()).collect();
     let outputs = outputs.into_iter();
@@ -144,7 +144,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         (given(outputs.next()), outputs.next())
     }
 
-    // What is packed is read by the host, and what is unpacked was there: both wait for the stream anyway.
+    // The host reads packed bytes, and unpacked bytes came from the host: both wait for the stream anyway.
     fn pack(
         &self,
         tensor: FusedTensor<B>,
@@ -244,7 +244,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         }
         let is_scaled = [left_scale.is_some(), right_scale.is_some()];
         if !B::kernels().has_own_product(left.client.device()) && is_scaled == [false; 2] {
-            // An op that burn-fusion knows: it may fuse what follows.
+            // An op that burn-fusion knows: it may fuse the next ops.
             return product::of_tensors::<Fusion<B>>(
                 operand(left, left_transposed, None),
                 operand(right, right_transposed, None),
@@ -314,7 +314,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         significant_bits: u32,
     ) -> Option<FusedTensor<B>> {
         if !B::kernels().has_own_convolution(operands[0].client.device(), significant_bits) {
-            // An op that burn-fusion knows: it may fuse what follows.
+            // An op that burn-fusion knows: it may fuse the next ops.
             return None;
         }
         let output = (Shape::from(product.shape().to_vec()), DType::F32);

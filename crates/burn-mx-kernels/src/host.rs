@@ -16,7 +16,7 @@ mod quantize;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Scalar, Shape, TensorMetadata};
-use microscaling::{BlockFormat, OperandQuantization, keep_freed_memory};
+use microscaling::{BlockFormat, OperandQuantization, internal::keep_freed_memory};
 use microscaling_product::Epilogue;
 
 use super::kernel_op::rounding::with_rounding;

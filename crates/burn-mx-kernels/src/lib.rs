@@ -25,7 +25,7 @@ pub use plain::ModelOps;
 pub use portable::host_round_trips;
 pub use product::reproducible_products;
 
-// What crosses to the crates above.
+// Items for the crates above.
 #[doc(hidden)]
 pub use kernel_op::{
     KernelOp,

@@ -67,6 +67,10 @@ pub fn plain_function<B: Backend>(function: Function, x: FloatTensor<B>) -> Floa
             B::float_mul(x, B::sigmoid(gate))
         }
         Function::Silu => B::float_mul(x.clone(), B::sigmoid(x)),
+        Function::Mish => {
+            let softplus = B::float_log(B::float_add_scalar(B::float_exp(x.clone()), 1.0.into()));
+            B::float_mul(x, B::float_tanh(softplus))
+        }
     }
 }
 

@@ -70,12 +70,20 @@ impl OutputFile {
         };
         match written {
             Ok(()) => Ok(self.path),
-            Err(error) => {
-                let message = format!("cannot write '{}': {error}", self.path.display());
-                Err(io::Error::new(error.kind(), message))
-            }
+            Err(error) => Err(with_path(&self.path, &error)),
         }
     }
+}
+
+/// Writes a file that was not tried before the work. The error names the path.
+pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    let file = OutputFile::open(path).map_err(|error| with_path(path, &error))?;
+    file.replace(contents.as_ref()).map(drop)
+}
+
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
+    let message = format!("cannot write '{}': {error}", path.display());
+    io::Error::new(error.kind(), message)
 }
 
 /// Whether there is room for something more beside `path`.

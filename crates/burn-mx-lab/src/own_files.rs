@@ -94,7 +94,7 @@ pub fn not_an_input<P: AsRef<Path>>(
 /// Checks that a report of the recorder may be written: nothing is there, or a report. Each has this word.
 pub fn check_report(path: &Path) -> Result<(), String> {
     match fs::read(path) {
-        // Nothing is there; whoever writes says why that cannot be done.
+        // Nothing is there; the writer gives the error.
         Err(_) => Ok(()),
         Ok(text) if String::from_utf8_lossy(&text).contains("burn_mx_report") => Ok(()),
         Ok(_) => Err(format!(

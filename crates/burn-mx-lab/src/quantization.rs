@@ -220,7 +220,7 @@ impl Options {
             learning_rate: self.learning_rate.or(tuning.learning_rate),
             batch_size: self.batch_size.map_or(tuning.batch_size, |n| n as usize),
             optim_algorithm: self.algorithm.unwrap_or(tuning.optim_algorithm),
-            // Far apart: those of layers follow each other.
+            // Far apart: the seeds of layers follow each other.
             fixed_seed: tuning.fixed_seed.wrapping_add(self.seed << 32),
             ..tuning
         });

@@ -145,8 +145,8 @@ impl<B: MxTensorOps> ModuleMapper<B> for PathMapper {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        // The running statistics of batch norm come by here, too. They are no parameters: what a module computes of them goes
-        // by the specs of the activations.
+        // The running statistics of batch norm come by here, too. They are not parameters: a module's ops on them have the specs of the
+        // activations.
         if !B::is_weight(&param.val().into_primitive().tensor()) {
             return param;
         }

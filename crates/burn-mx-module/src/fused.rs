@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn_backend::{DType, TensorMetadata};
+use burn_backend::DType;
 use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn_core::tensor::{Tensor, TensorData};
 use microscaling::{
@@ -71,9 +71,7 @@ pub fn share_tensor_scales<B: MxTensorOps, M: Module<B>>(
     model: M,
     fused: &FusedLayers,
 ) -> Result<(M, Vec<FusedGroup>), FusedError> {
-    let mut members = Members::default();
-    Module::<B>::visit(&model, &mut members);
-    let members = members.found;
+    let members = linear_weights(&model, Member::of::<B>);
     let mut groups = fused.groups(members.keys().map(String::as_str));
     let has_scale = |path: &String| members[path].has_tensor_scale();
     groups.retain(|group| group.members.iter().any(has_scale));
@@ -84,15 +82,11 @@ pub fn share_tensor_scales<B: MxTensorOps, M: Module<B>>(
             reason,
             allowed,
         };
-        let layers: Vec<(&str, &Member)> = group
-            .members
-            .iter()
-            .map(|path| (path.as_str(), &members[path]))
-            .collect();
-        let Some(largest) = largest(&layers).map_err(error)? else {
+        let Some(largest) = largest(group, &members).map_err(error)? else {
             continue;
         };
-        for (path, member) in layers {
+        for path in &group.members {
+            let member = &members[path];
             let packed = member.pack(&member.rows(), largest);
             let allowed = "weights that the format and its dialect can pack";
             let packed =
@@ -108,24 +102,21 @@ pub fn share_tensor_scales<B: MxTensorOps, M: Module<B>>(
 }
 
 /// The largest magnitude of layers that do not share a scale yet; `None` if they do.
-fn largest(layers: &[(&str, &Member)]) -> Result<Option<f32>, (String, &'static str)> {
-    let (first, of_first) = layers[0];
+fn largest(
+    group: &FusedGroup,
+    members: &BTreeMap<String, Member>,
+) -> Result<Option<f32>, (String, &'static str)> {
+    let layers = || group.members.iter().map(|path| (path, &members[path]));
     let same = |what: &dyn Fn(&Member) -> String, allowed| {
-        let expected = what(of_first);
-        match layers.iter().find(|(_, member)| what(member) != expected) {
-            None => Ok(()),
-            Some((path, other)) => {
-                let reason = format!("`{first}` {expected}, and `{path}` {}", what(other));
-                Err((reason, allowed))
-            }
-        }
+        let difference = group.difference(|path| what(&members[path]));
+        difference.map_or(Ok(()), |reason| Err((reason, allowed)))
     };
     same(&Member::format_text, "one format")?;
     same(
         &|x| format!("has {} inputs", x.shape[0]),
         "one number of inputs",
     )?;
-    for (path, member) in layers {
+    for (path, member) in layers() {
         let Some(how) = member.how() else {
             let reason = format!("the forward product transforms `{path}`");
             return Err((reason, "no `hadamard_forward`"));
@@ -141,10 +132,7 @@ fn largest(layers: &[(&str, &Member)]) -> Result<Option<f32>, (String, &'static 
         }
     }
     // Values that are quantized already have scales that their largest magnitude does not give again.
-    if layers
-        .iter()
-        .any(|(_, member)| member.packed_scale.is_some())
-    {
+    if layers().any(|(_, member)| member.packed_scale.is_some()) {
         let scale = |x: &Member| format!("has the tensor scale {}", x.tensor_scale());
         same(
             &scale,
@@ -152,8 +140,8 @@ fn largest(layers: &[(&str, &Member)]) -> Result<Option<f32>, (String, &'static 
         )?;
         return Ok(None);
     }
-    let largest = layers.iter().map(|(path, member)| (member.largest(), path));
-    let largest: Vec<(f32, &&str)> = largest.collect();
+    let largest = layers().map(|(path, member)| (member.largest(), path));
+    let largest: Vec<(f32, &String)> = largest.collect();
     if let Some((_, path)) = largest.iter().find(|(x, _)| !x.is_finite()) {
         return Err((format!("`{path}` has a NaN or Inf"), "finite weights"));
     }
@@ -185,6 +173,18 @@ struct How {
 const NO_STREAM: RandomStream = RandomStream::new(0, 0);
 
 impl Member {
+    fn of<B: MxTensorOps>(weight: Tensor<B, 2>) -> Self {
+        let primitive = weight.clone().into_primitive().tensor();
+        let packed = B::packed_of(&primitive, LayerKind::Linear.summed_axis());
+        Self {
+            shape: weight.dims(),
+            dtype: weight.dtype(),
+            specs: B::specs_of(&primitive),
+            packed_scale: packed.and_then(Packed::tensor_scale),
+            data: Box::new(move || weight.clone().transpose().into_data()),
+        }
+    }
+
     fn how(&self) -> Option<How> {
         let specs = self.specs?;
         let quantization = specs.weight_quantization()?;
@@ -264,11 +264,25 @@ impl Member {
     }
 }
 
-/// Finds the weights of linear layers.
-#[derive(Default)]
-struct Members {
+/// The results of `read` for the weights `[in, out]` of a model's linear layers, by the paths of the layers.
+#[doc(hidden)]
+pub fn linear_weights<B: MxTensorOps, M: Module<B>, T>(
+    model: &M,
+    read: impl FnMut(Tensor<B, 2>) -> T,
+) -> BTreeMap<String, T> {
+    let mut weights = LinearWeights {
+        path: Vec::new(),
+        read,
+        found: BTreeMap::new(),
+    };
+    Module::<B>::visit(model, &mut weights);
+    weights.found
+}
+
+struct LinearWeights<F, T> {
     path: Vec<(String, bool)>,
-    found: BTreeMap<String, Member>,
+    read: F,
+    found: BTreeMap<String, T>,
 }
 
 /// The path of the layer whose weight is at this path, of names and whether they are fields of a linear layer.
@@ -282,7 +296,7 @@ fn is_linear(container: &str) -> bool {
     LayerKind::of(container) == Some(LayerKind::Linear)
 }
 
-impl<B: MxTensorOps> ModuleVisitor<B> for Members {
+impl<B: MxTensorOps, T, F: FnMut(Tensor<B, 2>) -> T> ModuleVisitor<B> for LinearWeights<F, T> {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push((name.to_owned(), is_linear(container_type)));
     }
@@ -295,21 +309,11 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Members {
         let Some(layer) = layer(&self.path) else {
             return;
         };
-        let tensor = param.val();
-        let primitive = tensor.clone().into_primitive().tensor();
-        let shape = <[usize; 2]>::try_from(primitive.shape().to_vec());
-        let (Ok(shape), true) = (shape, B::is_weight(&primitive)) else {
-            return;
-        };
-        let packed = B::packed_of(&primitive, LayerKind::Linear.summed_axis());
-        let member = Member {
-            shape,
-            dtype: tensor.dtype(),
-            specs: B::specs_of(&primitive),
-            packed_scale: packed.and_then(Packed::tensor_scale),
-            data: Box::new(move || tensor.clone().transpose().into_data()),
-        };
-        self.found.insert(layer, member);
+        let weight = param.val().into_primitive();
+        if D == 2 && B::is_weight(&weight.clone().tensor()) {
+            let weight = (self.read)(Tensor::from_primitive(weight));
+            self.found.insert(layer, weight);
+        }
     }
 }
 

@@ -26,7 +26,9 @@ pub use change::change;
 pub use exempt::{
     ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
 };
-pub use functions::{distillation_loss, gelu_first_order, log_sum_exp, rms_norm, silu};
+pub use functions::{distillation_loss, gelu_first_order, log_sum_exp, mish, rms_norm, silu};
+#[doc(hidden)]
+pub use fused::linear_weights;
 pub use fused::{FusedError, share_tensor_scales};
 pub use fused_linear::fused_linear;
 pub use initialize::initialize;

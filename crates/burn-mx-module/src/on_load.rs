@@ -120,7 +120,7 @@ impl<B: MxTensorOps, const D: usize> OnLoad<B, D> {
         let answered = alone(|| {
             let _withdraw = Withdraw;
             QUESTION.replace(Question::Pending);
-            // A mapper of somebody else's gets what it would get from a record.
+            // A mapper of somebody else's gets the tensor that a record would give.
             let _ = mapper.on_load(mapper.on_save(value.clone()));
             match QUESTION.replace(Question::None) {
                 Question::Answered(answer) => answer.downcast::<Self>().ok(),

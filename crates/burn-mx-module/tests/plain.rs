@@ -87,7 +87,7 @@ fn a_full_precision_piece_of_plain_burn_is_the_identity() {
     let x = Tensor::<Autodiff<Flex>, 2>::from_floats(X, &FlexDevice).require_grad();
     let y = emulated(full_precision(as_activation(as_weight(x.clone()))));
     assert_eq!(values(y.clone()), X.concat());
-    // The leaf itself, not a copy with a node of its own.
+    // The leaf itself, not a copy with its own node.
     let grads = y.sum().backward();
     assert_eq!(values(x.grad(&grads).expect("a leaf")), [1.0; 6]);
 }

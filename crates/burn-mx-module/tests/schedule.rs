@@ -51,7 +51,7 @@ fn layers_change_one_after_another() {
     ];
     let expected = expected.map(|(from, text)| (from, text.to_owned()));
     assert_eq!(found, expected);
-    // Without a layer of its own a stage is as short as its recipe.
+    // Without its own layers a stage is as short as its recipe.
     assert!(stages[5].recipe.layers.is_empty());
     let text = serde_json::to_string(&schedule).unwrap();
     assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule);

@@ -80,7 +80,7 @@ impl Activations {
             format if format.is_nvfp4() && (format.four_over_six || !format.headroom.is_none()) => {
                 refuse("allowed: neither four_over_six nor headroom")
             }
-            // What the function's operators do not have is an error there.
+            // A rule without operators is an error there.
             _ => {
                 if self.is_static {
                     self.static_power(1.0)?;

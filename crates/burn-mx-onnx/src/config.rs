@@ -1,6 +1,6 @@
 //! Configurations: a name, or AMD Quark's attributes as JSON.
 
-use microscaling::{BlockFormat, Rounding, quark};
+use microscaling::{BlockFormat, Rounding, internal::quark};
 use serde_json::{Map, Value};
 use std::str::FromStr;
 

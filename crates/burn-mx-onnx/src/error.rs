@@ -2,7 +2,7 @@
 
 use burn_mx_files::PutError;
 use microscaling::ParseFormatError;
-use microscaling::quark::AttributeError;
+use microscaling::internal::quark::AttributeError;
 use std::io;
 use std::path::{Path, PathBuf};
 

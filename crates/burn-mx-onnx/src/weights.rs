@@ -152,7 +152,7 @@ impl Storage {
             && self.opset >= BLOCKED
             && block_size > 0
             && !format.square
-            // One scale of a vector would count as that of the whole tensor, which has no blocks.
+            // One scale of a vector would count as the scale of the whole tensor, which has no blocks.
             && shape.len() > 1
         {
             let codes = to.constant(&codes, element, shape, packed.elements().to_vec())?;

@@ -57,7 +57,7 @@ fn no_input_is_replaced() {
         fs::read_to_string(folder.join("config.json")).unwrap(),
         attributes
     );
-    // Files of options, whatever is in them.
+    // Files of options with any contents.
     for option in ["--tuned", "--calibration"] {
         fs::write(folder.join("x"), "mine").unwrap();
         let line = format!("m.onnx --config MX6 {option} x --output x --force");

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 
 use burn_backend::DType;
-use burn_core::module::{Module, ModuleVisitor, Param};
+use burn_core::module::Module;
 use burn_core::tensor::Tensor;
 use microscaling::{FusedGroup, FusedLayers};
 
 use crate::config::QuantConfig;
 use crate::error::PtqError;
-use crate::parameters::WEIGHT;
 use crate::passes::Chosen;
 use burn_mx_core::{MxBackend, MxKernels, ResolvedSpecs, Slot};
-use burn_mx_module::share_tensor_scales;
+use burn_mx_module::{linear_weights, share_tensor_scales};
 
 /// The fused layers of a model that is quantized.
 pub(crate) struct Fused {
@@ -41,8 +40,8 @@ impl Fused {
             formats.any(|format| format.tensor_scale)
         });
         if !groups.is_empty() {
-            let mut weights = LinearWeights::default();
-            Module::<MxBackend<B>>::visit(model, &mut weights);
+            let weight = |weight: Tensor<MxBackend<B>, 2>| (weight.dims()[0], weight.dtype());
+            let weights = linear_weights(model, weight);
             for group in &groups {
                 // GPTQ rounds by itself, and shares no scales in a transformed basis.
                 let is_shared_by_product = config.gptq.is_none();
@@ -71,7 +70,7 @@ impl Fused {
 fn check(
     group: &FusedGroup,
     specs: &BTreeMap<&str, &ResolvedSpecs>,
-    weights: &LinearWeights,
+    weights: &BTreeMap<String, (usize, DType)>,
     is_shared_by_product: bool,
 ) -> Result<(), PtqError> {
     let error = |reason, allowed| PtqError::Fused {
@@ -79,17 +78,9 @@ fn check(
         reason,
         allowed,
     };
-    let first = &group.members[0];
     let same = |what: &dyn Fn(&str) -> String, allowed| {
-        let expected = what(first);
-        let mut members = group.members.iter();
-        match members.find(|path| what(path) != expected) {
-            None => Ok(()),
-            Some(other) => {
-                let reason = format!("`{first}` {expected}, and `{other}` {}", what(other));
-                Err(error(reason, allowed))
-            }
-        }
+        let difference = group.difference(what);
+        difference.map_or(Ok(()), |reason| Err(error(reason, allowed)))
     };
     let format = |path: &str| {
         let specs = specs.get(path);
@@ -105,7 +96,7 @@ fn check(
         &format,
         "one format for all layers of a group, or other names in `fused`",
     )?;
-    let weight = |path: &str| weights.found.get(path).copied();
+    let weight = |path: &str| weights.get(path).copied();
     same(
         &|path| {
             format!(
@@ -130,34 +121,4 @@ fn check(
         }
     }
     Ok(())
-}
-
-/// The number of inputs and the type of the weights of linear layers, by the paths of the layers.
-#[derive(Default)]
-struct LinearWeights {
-    path: Vec<String>,
-    found: BTreeMap<String, (usize, DType)>,
-}
-
-impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for LinearWeights {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<MxBackend<B>, D>>) {
-        if let (Some((WEIGHT, layer)), 2) = (
-            self.path
-                .split_last()
-                .map(|(name, layer)| (name.as_str(), layer)),
-            D,
-        ) {
-            let tensor = param.val();
-            let weight = (tensor.dims()[0], tensor.dtype());
-            self.found.insert(layer.join("."), weight);
-        }
-    }
 }

@@ -167,7 +167,7 @@ fn damped(config: &Gptq, hessian: &[f64], order: &[usize]) -> Vec<f64> {
         .collect();
     for i in 0..inputs {
         damped[i * inputs + i] += config.damping * mean;
-        // Of an input that is always 0 nothing depends on anything.
+        // Nothing depends on an input that is always 0.
         if damped[i * inputs + i] == 0.0 {
             damped[i * inputs + i] = 1.0;
         }

@@ -193,7 +193,7 @@ impl Quantizer {
             let mut float = label_parameters(set_specs(quantized.clone(), &none));
             if *fold_batch_norm {
                 let layers: Vec<&str> = chosen.iter().map(|chosen| &*chosen.layer).collect();
-                // A part may have labels from a model of its own.
+                // A part may have labels from another model.
                 quantized = label_parameters(quantized);
                 (quantized, float, folded) = fold::fold::<B, M, T, R>(
                     quantized,
@@ -216,7 +216,7 @@ impl Quantizer {
             // Nothing else needs the weights as they were.
             original = fast_finetune.is_some().then_some(float);
         }
-        // A part may have labels from a model of its own.
+        // A part may have labels from another model.
         quantized = label_parameters(quantized);
         let layers = quantized_layers(&quantized, &chosen);
         let folder = self.folder.as_ref();

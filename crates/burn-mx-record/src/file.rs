@@ -127,7 +127,7 @@ pub(super) fn read(path: &Path) -> Result<(PathBuf, Records), RecordError> {
     };
     let lines = BufReader::new(File::open(&path).map_err(failed)?).split(b'\n');
     let mut records = Records::default();
-    // Of a line that is torn: the end of the file comes after it, or the header of the run that went on.
+    // For a line that is torn: the end of the file comes after it, or the header of the run that went on.
     let mut torn = None;
     for (number, line) in (1..).zip(lines) {
         let line = line.map_err(failed)?;

@@ -85,7 +85,7 @@ impl Recorder {
         let place = ThreadScope::free(self.on_this_thread)?;
         let header = Header::new(self.run.clone(), self.config);
         let file = Writer::open(folder, append, &header)?;
-        // One folder inside of the records' folder, whatever the run is called.
+        // One folder inside of the records' folder, for any name of the run.
         let board = folder.join(self.run.replace(['/', '\\', ':'], "_").replace("..", "_"));
         let board = self.tensorboard.then(|| TensorBoard::create(board));
         let files = Files {

@@ -109,7 +109,7 @@ impl Report {
             })?;
         }
         let write = |path: PathBuf, text: String| {
-            fs::write(&path, text).map_err(|error| RecordError::Io { path, error })
+            burn_mx_files::write(&path, text).map_err(|error| RecordError::Io { path, error })
         };
         write(html, self.html())?;
         write(json, self.json())
@@ -143,7 +143,7 @@ impl Run {
         };
         for header in &records.headers {
             match runs.iter_mut().find(|run| run.name == header.run) {
-                // It went on, maybe with another configuration.
+                // The run went on, maybe with another configuration.
                 Some(known) => {
                     known.config = header.config.clone();
                     known.product_path = header.product_path.clone();

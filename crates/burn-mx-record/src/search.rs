@@ -207,7 +207,7 @@ impl Search {
         let budget = self.budget.limit() * places.shares;
         let choice = choose(&places.sums, budget).map_err(|error| match error {
             ChoiceError::Budget { least, .. } => self.too_little(least / places.shares),
-            // Noise that is no number has no format to blame but itself.
+            // Noise that is not a number is its own format's fault.
             error => SearchError::Format {
                 format: self.formats.join(", "),
                 reason: error.to_string(),

@@ -81,7 +81,7 @@ pub mod module {
         ExemptError, FusedError, LerpError, Limit, MxModelOps, MxTensorOps, PathError, Phase,
         Schedule, ScheduleError, Stage, Stages, as_activation, as_weight, clear_specs_at,
         distillation_loss, emulated, exempt_layers, full_precision, fused_linear, gelu_first_order,
-        label_of, label_parameters, layers, lerp, log_sum_exp, master, pack, rms_norm,
+        label_of, label_parameters, layers, lerp, log_sum_exp, master, mish, pack, rms_norm,
         set_exemptions, set_exemptions_at, set_recipe_layers, set_specs, set_specs_at,
         share_tensor_scales, silu, specs_of, unpack, with_specs,
     };

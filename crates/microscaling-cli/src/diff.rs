@@ -273,7 +273,7 @@ fn compare(
     row.extend(bytes.unwrap_or_else(|| [dash(), dash()]));
     let largest = pairs().fold(0.0, |largest: f32, (a, b)| {
         let distance = (a - b).abs();
-        // A NaN stays; two of them are no distance apart.
+        // A NaN stays; the distance of two NaNs is 0.
         if largest.is_nan() || distance <= largest || (a.is_nan() && b.is_nan()) {
             largest
         } else {

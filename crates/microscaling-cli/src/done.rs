@@ -134,7 +134,7 @@ fn json(table: &Table) -> Value {
         .collect();
     let row = |row: &Row| {
         let values = cells(row).into_iter().enumerate();
-        // The first column names something, whatever its name looks like.
+        // The first column is a name, with any characters.
         let values = values.map(|(column, cell)| {
             if column == 0 {
                 cell.into()

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         let data = floats(&tensor).expect("they are floats");
         let (data, shape, axis) = placed(args, &input, name, data, tensor.shape)?;
         let shape = &shape[..];
-        // Each weight draws from another stream, whatever file it is in.
+        // Each weight draws from another stream, in any file.
         let number = planned.iter().position(|weight| weight.name == name);
         let stream = number.expect("it is planned") as u64;
         let numbers = WeightNumbers {

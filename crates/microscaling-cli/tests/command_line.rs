@@ -65,7 +65,7 @@ fn packed_files_are_those_of_the_library() {
     ]);
     let file = fs::read(folder.join("own.safetensors")).unwrap();
     assert_eq!(load(&file).unwrap(), expected);
-    // Tensors that are no weights, and the metadata, stay.
+    // Tensors that are not weights, and the metadata, stay.
     let stored = SafeTensors::deserialize(&file).unwrap();
     assert_eq!(stored.tensor("norm").unwrap().data(), bytes(&norm));
     let (_, header) = SafeTensors::read_metadata(&file).unwrap();
@@ -308,7 +308,7 @@ fn results_as_json_and_as_csv() {
     let held = json("inspect packed.safetensors --json");
     assert_eq!(held["weights"][0]["packed_weight"], "w, \"1\"");
     assert_eq!(held["weights"][0]["shape"], "[16, 64]");
-    // A name is text, whatever it looks like.
+    // A name is text, with any characters.
     assert_eq!(held["others"][0]["other_tensor"], "7");
     assert_eq!(held["bytes_of_others"], 256);
     let differ = json("diff packed.safetensors packed.safetensors --json");
@@ -317,7 +317,7 @@ fn results_as_json_and_as_csv() {
     let elements = &json("formats mxfp4 --json")["elements"]["mxfp4"];
     assert_eq!(elements[7], "6");
 
-    // What AMD says of UE5M3: a bias of 15, values up to 1.75 · 2^16, one code for NaN.
+    // UE5M3 as AMD defines it: a bias of 15, values up to 1.75 · 2^16, one code for NaN.
     let sheets = &json("formats amdfp4 mxfp4 --json")["datasheet"];
     let value = |property: &str, format: &str| {
         let mut rows = sheets.as_array().unwrap().iter();

@@ -224,7 +224,7 @@ fn static_scales() {
     }
 }
 
-/// What a layout cannot hold is an error that names layer, format and layout, and nothing is written.
+/// A format that a layout cannot hold is an error, which names layer, format and layout. Nothing is written.
 #[test]
 fn what_a_layout_cannot_hold() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ fn json(folder: &Path, line: &str) -> serde_json::Value {
     serde_json::from_str(&succeed(folder, line)).unwrap()
 }
 
-/// What `diff` says of the tensors that both checkpoints have, by name.
+/// The lines of `diff` for the tensors that both checkpoints have, by name.
 fn differences(folder: &Path, one: &str, other: &str) -> Vec<serde_json::Value> {
     let (_, said) = run(folder, &format!("diff {one} {other} --json"));
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -200,7 +200,7 @@ fn quantized_checkpoints_are_refused() {
             ],
         );
     }
-    // Names that nobody knows: config.json alone says so.
+    // Names that nobody knows: config.json alone tells.
     write(
         &folder.join("m.safetensors"),
         &[codes("a.w", "I8", 8), head.clone()],
@@ -217,7 +217,7 @@ fn quantized_checkpoints_are_refused() {
         "quantize m.safetensors out --format mxfp4",
         &["`a.w` is quantized already", "new"],
     );
-    // Floats are floats, whatever config.json says.
+    // Floats are floats, with any config.json.
     write(&folder.join("m.safetensors"), &[head]);
     succeed(folder, "quantize m.safetensors out --format mxfp4");
 }

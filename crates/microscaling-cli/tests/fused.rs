@@ -212,7 +212,7 @@ fn an_engine_that_fuses_reads_the_values() {
             let weights = stored(&folder.join("e.safetensors"), codes, number);
             let engines = engine(&weights, is_divisor);
             let small = match is_divisor {
-                // The largest divisor is that of the smallest layer: all others shrink.
+                // The smallest layer has the largest divisor: all others shrink.
                 true => "model.layers.0.self_attn.q_proj",
                 false => "model.layers.0.self_attn.k_proj",
             };

@@ -95,7 +95,7 @@ fn equal_values() {
     for part in ["1 of 2 ", "0 of 64 ", "1 of 1 tensors differ"] {
         assert!(said.contains(part), "{said}");
     }
-    // Numbers that are no floats, and a scalar.
+    // Integers, and a scalar.
     let codes = |byte| Tensor::new("codes", "I32", &[3], [0, 0, 0, byte].repeat(3));
     write(
         &folder.join("one"),

@@ -155,7 +155,7 @@ fn a_folder_with_one_file_becomes_a_folder() {
         let found = found.iter().filter(|name| *name != "below");
         assert_eq!(found.collect::<Vec<_>>(), expected, "{out}");
     }
-    // A file into a folder that is there; a folder's file to a name that ends as files' names do.
+    // A file into a folder that exists; a folder's file to a name that ends as files' names do.
     fs::create_dir(folder.join("also")).unwrap();
     succeed(folder, "quantize in/model.safetensors also --format mxfp4");
     succeed(folder, "quantize in file.safetensors --format mxfp4");

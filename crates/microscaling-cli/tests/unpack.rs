@@ -290,7 +290,7 @@ fn outputs() {
         &["allowed: another ending"],
     );
     refuse(folder, "unpack in --out out --dtype float16", &["bfloat16"]);
-    // The float model equals the checkpoint by value, whatever its layout.
+    // The float model equals the checkpoint by value, in any layout.
     let (status, said) = run(folder, "diff in new/out.safetensors");
     assert_eq!(status, 0, "{said}");
 }

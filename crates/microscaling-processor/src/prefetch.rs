@@ -10,8 +10,7 @@ pub fn prefetch(first: *const f32, count: usize) {
     for line in (0..count).step_by(LINE) {
         let address = first.wrapping_add(line);
         #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-        // SAFETY: the processor has SSE. The instruction changes nothing that the program sees and never faults, whatever the
-        // address.
+        // SAFETY: the processor has SSE. The instruction changes nothing that the program sees and never faults, for any address.
         unsafe {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(address.cast());

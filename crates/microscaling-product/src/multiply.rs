@@ -141,7 +141,7 @@ impl Panels {
             return Err(PanelsError::Path { path });
         }
         let there = |&(l, r): &(usize, usize)| l < lhs.matrices && r < rhs.matrices;
-        // Beyond all memory is no result's length.
+        // No result's length is beyond all memory.
         let elements = pairs
             .len()
             .saturating_mul(lhs.free)
@@ -349,9 +349,8 @@ impl Part<'_> {
                         columns: (rhs.free - column).min(COLUMNS),
                         add: block.start > 0,
                     };
-                    // SAFETY: that the processor has the path was checked. The strip is set; panels have whole tiles, on
-                    // cache lines' beginnings; the result's length was checked, and no other part has these rows and
-                    // columns of this pair.
+                    // SAFETY: that the processor has the path was checked. The strip is set, and panels have whole tiles, on cache lines'
+                    // beginnings. The result's length was checked, and no other part has these rows and columns of this pair.
                     unsafe { strip.multiply(path, job) };
                     if block.end == last && scale != 1.0 {
                         // SAFETY: the job's rows and columns of the result are nobody else's.

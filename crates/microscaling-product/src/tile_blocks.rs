@@ -42,7 +42,7 @@ impl<R: RoundingRule> Kernel for TileBlocks<'_, R> {
     #[inline(always)]
     fn run(self) {
         let (plan, piece) = (self.plan, self.piece);
-        // By value: loops without branches need what they look at in registers.
+        // By value: loops without branches need their numbers in registers.
         let power_blocks = self.blocks;
         let blocks = BlockRounding {
             blocks: &power_blocks,

@@ -33,7 +33,7 @@ impl Tiles {
         free: usize,
         summed: usize,
     ) -> &'a mut [u32; TILE] {
-        // SAFETY: the caller says all of it; zeros are words.
+        // SAFETY: the caller's promise; zeros are words.
         unsafe {
             let room = self.room(matrix, free, summed).as_mut_ptr();
             room.write_bytes(0, TILE / LINE);

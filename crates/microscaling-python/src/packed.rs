@@ -91,7 +91,7 @@ impl Packed {
         py: Python<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let values = self.with(py, |view| {
-            // Of no elements the lengths of the axes may have a product that overflows.
+            // The product of the axes' lengths may overflow if there are no elements.
             let count = match view.rows() {
                 0 => 0,
                 _ => self.shape.iter().product(),

@@ -18,7 +18,7 @@ pub fn is_serde<T: serde::Serialize + serde::de::DeserializeOwned>(value: T) -> 
     value
 }
 
-/// What a program without std may call.
+/// The functions that a program without std may call.
 pub fn pack(format: BlockFormat, data: &mut [f32]) -> Result<Packed, PackError> {
     let rounder = is_serde(Rounding::Stochastic).with(RandomStream::new(1, 2));
     let shape = [data.len()];

@@ -9,9 +9,6 @@ mod names;
 pub mod p3109;
 mod pack;
 mod quantize;
-#[cfg(feature = "safetensors")]
-#[doc(hidden)]
-pub mod quark;
 mod round;
 #[cfg(feature = "std")]
 mod statistics;
@@ -21,8 +18,6 @@ pub use format::{
     FormatError, Headroom, NonFinite, OuterScale, ParseFormatError, ScaleFormat, ScaleMode,
     SharedExpMethod, Shifts, SpecialCodes, SubScales, Subnormals,
 };
-#[doc(hidden)]
-pub use microscaling_processor::keep_freed_memory;
 pub use names::NameError;
 #[cfg(feature = "safetensors")]
 pub use pack::checkpoint::safetensors;
@@ -31,22 +26,23 @@ pub use pack::{
     FusedLayersError, FusedNames, PackError, Packed, PackedDifference, PackedParts, PackedView,
     StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,
 };
-#[doc(hidden)]
-pub use quantize::PowerScale;
 pub use quantize::{OperandQuantization, QuantizeError, RandomHadamard, Signs};
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;
 #[cfg(feature = "std")]
 pub use statistics::{Comparison, PartStatistics, Statistics, StatisticsParts};
 
-/// Items for the crate of products.
+/// Items for the other crates of the project.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::format::text::parameters::Parameters;
     #[cfg(feature = "serde")]
     pub use crate::names::TextVisitor;
     pub use crate::names::parse;
+    #[cfg(feature = "safetensors")]
+    pub use crate::pack::checkpoint::quark;
     pub use crate::pack::codes::ElementCodes;
+    pub use crate::quantize::PowerScale;
     pub use crate::quantize::blocks::contiguous::largest_of_block;
     pub use crate::quantize::largest::largest;
     pub use crate::quantize::rules::{
@@ -58,4 +54,5 @@ pub mod internal {
     pub use crate::round::mode::{Even, Floor, Nearest, RoundingRule, Stochastic};
     pub use crate::round::words::{Condition, Int, Word};
     pub use crate::{impl_by_name, impl_serde_by_text, with_rule};
+    pub use microscaling_processor::keep_freed_memory;
 }

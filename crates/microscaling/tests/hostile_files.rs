@@ -28,7 +28,7 @@ fn count(change: isize) {
     });
 }
 
-// SAFETY: every call is handed to the system's allocator as it is; counting does not allocate.
+// SAFETY: every call is handed to the system's allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -264,7 +264,7 @@ fn mutate(mut file: Vec<u8>, mutation: &Mutation, fix: bool) -> Vec<u8> {
         Mutation::Truncate(index) => file.truncate(at(index)),
     }
     if fix && (8..8 + header).contains(&place) && file.len() > 8 {
-        // What was removed may reach beyond the header.
+        // The removed bytes may reach beyond the header.
         let header = (header + file.len()).saturating_sub(before) as u64;
         file[..8].copy_from_slice(&header.to_le_bytes());
     }

@@ -19,7 +19,7 @@ fn it_is_quantized_and_tuned() -> Result<(), Box<dyn Error>> {
         command.args(options).args(["--json", "rows.json"]);
         let output = command.current_dir(&folder).output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
-        // It fails where its float outputs are not ONNX Runtime's.
+        // The script fails if its float outputs differ from ONNX Runtime's.
         assert!(output.status.success(), "{options:?}: {stderr}");
         let rows: Value = serde_json::from_slice(&fs::read(folder.path().join("rows.json"))?)?;
         Ok::<_, Box<dyn Error>>(rows["rows"].as_array().cloned().unwrap_or_default())
@@ -31,7 +31,7 @@ fn it_is_quantized_and_tuned() -> Result<(), Box<dyn Error>> {
     let names: Vec<_> = rows.iter().map(|row| row["config"].as_str()).collect();
     let expected = ["Float", "MXINT8", "MXFP4E2M1", "MXFP4E2M1_ADAQUANT"];
     assert_eq!(names, expected.map(Some));
-    // What PyTorch's training reached, and what formats are to leave of it.
+    // The accuracy of PyTorch's training, and the least accuracy of the formats.
     assert!(number(&rows[0], "top1") > 0.99);
     assert!(number(&rows[1], "top1") > number(&rows[0], "top1") - 0.005);
     let [int8, fp4, tuned] = [1, 2, 3].map(|row| number(&rows[row], "sqnr"));

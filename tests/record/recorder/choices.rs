@@ -84,7 +84,7 @@ fn inference_is_recorded_where_it_is_asked_for() {
         evaluated.outputs(&device);
         recording.next_step();
     }
-    // Neither is training a part of it, nor does it end a step.
+    // The evaluation contains no training, and ends no step.
     model.outputs(&device).sum().backward();
     // Nobody ends this one; copies of the weights are kept by now, and recorded as they were.
     evaluated.outputs(&device);

@@ -1,4 +1,4 @@
-//! What roundings to the elementwise format did, op by op.
+//! The errors of roundings to the elementwise format, op by op.
 
 use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::prelude::Tensor;
@@ -130,7 +130,7 @@ fn sums_and_products_are_rounded_operands_and_results() {
     let output = rounding(mul, "output");
     assert_figures(output, &wide(&product), &wide(&rounded(&product)), 1e-9);
 
-    // The gradient of the sum of all is one: what comes of it is g, which is rounded already.
+    // The gradient of the sum of all is one: the result is g, which is rounded already.
     let backward = op(&step, "second", "mul", Phase::Backward);
     let gradient = rounding(backward, "lhs gradient");
     assert!(gradient.exact && gradient.elements == 40 * 24);
@@ -225,7 +225,7 @@ fn a_norm_has_the_name_of_its_parameter() {
     }
 }
 
-/// What a random rounding made of the operands is what the result is compared with.
+/// The result is compared with the operands after the random rounding.
 #[test]
 fn stochastic_roundings_are_seen_as_they_were_drawn() {
     let specs = MxSpecs {

@@ -90,7 +90,7 @@ fn transposed(x: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
         .collect()
 }
 
-/// Of each block of the input 24 elements are zero, as after ReLU, and 7 of the other 8 become zero.
+/// Each block of the input has 24 zeros, as after ReLU, and 7 of the other 8 elements become zero.
 #[test]
 fn underflow_is_of_nonzero_elements_and_a_schedules_limit_sees_it() {
     let device = mx_device(&mx_only(MxSpecs::mxfp4()));

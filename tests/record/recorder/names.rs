@@ -90,7 +90,7 @@ fn every_product_has_a_name() {
         ]
     );
     assert_eq!(product(&step, "tied.weight", ProductKind::Forward).uses, 2);
-    // Of two activations: the gradients of both, each with operands of its own.
+    // For two activations: the gradients of both, each with its own operands.
     let gradients = product(
         &step,
         "block.attention.matmul 0",

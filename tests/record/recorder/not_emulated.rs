@@ -1,4 +1,4 @@
-//! Layers without emulation are named, so that none is missing without a word.
+//! Layers without emulation are named, so that none is missing unseen.
 
 use burn::nn::{Linear, LinearConfig};
 use burn_mx::module::{label_parameters, set_specs_at};
@@ -43,7 +43,7 @@ fn layers_without_emulation_are_named() {
     assert!(report.table().contains("not emulated: 0.weight, 3.weight"));
     let page = report.html();
     assert!(page.contains("\"not_emulated\":[\"0.weight\",\"3.weight\"]"));
-    // What the recorder was told to leave out is not named.
+    // The report does not name the layers that the recorder has to leave out.
     let report = recorded(&["0", "1"]);
     assert_eq!(steps(&report)[0].not_emulated, ["0.weight"]);
 }

@@ -102,7 +102,7 @@ fn recorded_products_have_their_sizes() {
     let gradients = product(recorded, matmul, ProductKind::InputGradient);
     assert_eq!((gradients.macs, gradients.result_elements), (192, 48));
 
-    // What the models of cost say of a forward pass alone.
+    // The models of cost for a forward pass alone.
     let seen = products(Pass::Training, || {
         let x = noise_tensor::<B, 4>([2, 4, 8, 8], 1, &device);
         drop(model.forward(x));

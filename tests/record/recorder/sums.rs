@@ -1,4 +1,4 @@
-//! What an accumulator lost of the sums of a product.
+//! An accumulator's errors in the sums of a product.
 
 use burn::nn::LinearConfig;
 use burn::nn::conv::Conv2dConfig;

@@ -22,7 +22,7 @@ use crate::support::{assert_all_same_bits, noise_tensor, values, weights};
 #[cfg(not(test_backend = "flex"))]
 use burn_mx::record::Figures;
 
-/// What random numbers draw most from: gradients stochastically, elementwise values too.
+/// The specs with the most random numbers: gradients stochastically, elementwise values too.
 ///
 /// Separate specs, because other tests of this process draw by their own specs.
 fn stochastic() -> MxSpecs {
@@ -62,7 +62,7 @@ where
         let grads = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(0.05, model, grads);
     }
-    // An evaluation is no part of a step, and its copies are kept.
+    // An evaluation does not belong to a step, and its copies are kept.
     for _ in 0..3 {
         all.push(values(model.valid().outputs(&device)));
     }

@@ -138,7 +138,7 @@ fn a_product_of_two_weights_has_a_cost() {
         ..records::search(0.0)
     };
     let found = search.find(&report).unwrap();
-    // The step's energy by what was recorded, without the product that has no weight.
+    // The step's energy by the records, without the product that has no weight.
     let step = report.steps().next().unwrap();
     let mut counted = step.cost_products();
     counted.retain(|product| !product.layer.contains("matmul"));

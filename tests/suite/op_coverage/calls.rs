@@ -17,7 +17,7 @@ use half::bf16;
 
 use crate::support::noise;
 
-/// What an op gives.
+/// The result of an op.
 pub(crate) enum Output<B: Backend> {
     Floats(Vec<FloatTensor<B>>),
     /// Values of other types, or what there is to say of an op without a fixed result.

@@ -1,4 +1,4 @@
-//! What resolved specs say of operands.
+//! The operands by resolved specs.
 
 use burn_mx::{
     BlockFormat, ElementFormat, FloatFormat, Hadamard, MxSpecs, ScaleFormat, ScaleMode,

@@ -212,7 +212,7 @@ fn unpacked(packed: &Packed, layer: LayerKind, specs: &ResolvedSpecs) -> Option<
     if format != packed.format() || random_field(&quantization).is_some() {
         return None;
     }
-    // By the rules of a tool the values are what they are: its products do not quantize them again.
+    // Products by a tool's rules do not quantize the values again.
     if specs.dialect(Slot::W).is_some() {
         return Unpacked::new(packed.clone(), None, specs, layer.summed_axis());
     }
@@ -225,7 +225,7 @@ fn unpacked(packed: &Packed, layer: LayerKind, specs: &ResolvedSpecs) -> Option<
     if again.is_ok_and(|again| again == *packed) {
         return None;
     }
-    // Where a value was rounded to a subnormal number the factor is not to be had again.
+    // Where a value was rounded to a subnormal number the factor is lost.
     let tensor_scale = packed.tensor_scale();
     let tensor_scale = tensor_scale.filter(|_| smallest >= f32::MIN_POSITIVE);
     Unpacked::new(packed.clone(), tensor_scale, specs, layer.summed_axis())

@@ -171,7 +171,7 @@ fn a_save_that_is_stopped_anywhere_leaves_a_whole_checkpoint() {
         let folder = tempdir().unwrap();
         let root = folder.path().to_owned();
         before(kind, &root);
-        // Of what others have, safetensors files are found by a folder that has no index, and so is another index.
+        // A folder without an index finds the safetensors files of others, and another index.
         let alone = kind != "an index of others";
         for name in FOREIGN {
             if !(alone && name.ends_with(".safetensors")) {

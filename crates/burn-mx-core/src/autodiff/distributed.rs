@@ -35,8 +35,8 @@ impl<B: MxKernels + DistributedBackend, C: CheckpointStrategy> DistributedBacken
 
     /// Submits the tensor itself: burn-autodiff submits a copy that is gone before the communication is over.
     fn submit_gradient_sync(tensor: TensorRef<Self>, distributed_params: DistributedParams) {
-        // SAFETY: whoever submits a reference leaves the tensor in place until the communication is over; a field of
-        // it stays in place with it.
+        // SAFETY: the caller who submits a reference leaves the tensor in place until the communication is over; the tensor's field stays
+        // with the tensor.
         let primitive = unsafe { &raw mut (*tensor.0).primitive };
         MxBackend::<B>::submit_gradient_sync(TensorRef(primitive), distributed_params);
     }

@@ -126,7 +126,7 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
             let [tensor, grid] = [tensor, grid].map(|tensor| edge.enter::<B, C>(tensor));
             return Ad::<B, C>::float_grid_sample_2d(tensor, grid, options);
         }
-        // What activations place is an activation, too.
+        // Numbers that activations place are an activation, too.
         let positions = grid.primitive.meta;
         let tensor = boundary::cross::<B, C>(tensor, |meta| meta.indexed_by(positions));
         let tensor = elementwise::unary::<B, C>(tensor, UnaryRule::Round);

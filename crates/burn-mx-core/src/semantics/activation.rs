@@ -33,7 +33,7 @@ pub(crate) fn relu_gradient<B: MxKernels>(
     x: Float<B>,
     grad: Float<B>,
 ) -> FloatTensor<B> {
-    // A masked gradient is as rounded as it was.
+    // A mask leaves a gradient rounded.
     B::relu_backward(pass.forward_operand(0, x), pass.gradient(grad))
 }
 

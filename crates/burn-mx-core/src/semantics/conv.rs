@@ -27,7 +27,7 @@ pub(super) fn context<B: MxKernels>(
     weight: &Float<B>,
     bias: Option<&Float<B>>,
 ) -> OpContext {
-    // A convolution's place says what is a weight: what autodiff saved may have another role in another op.
+    // A convolution's place names the weight: a tensor that autodiff saved may have another role in another op.
     let as_weight = |tensor: &Float<B>| tensor.meta.after(Rule::PLACE_OF_WEIGHT);
     let as_activation = |tensor: &Float<B>| tensor.meta.after(Rule::OTHER_PLACE);
     OpContext::of_product([
@@ -136,7 +136,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     let groups = geometry.convolution.groups;
     let weight_groups = match geometry.direction {
         Direction::Normal => groups,
-        // A filter has the output channels of its own group only.
+        // A filter has the output channels of one group only.
         Direction::Transposed => 1,
     };
     let axis = geometry.direction.weight_output_axis();

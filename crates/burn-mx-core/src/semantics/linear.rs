@@ -58,7 +58,7 @@ pub(crate) fn context<B: MxKernels>(
     weight: &Float<B>,
     bias: Option<&Float<B>>,
 ) -> OpContext {
-    // The weight's specs count, whether or not it is marked as one: here its place says so.
+    // The weight's specs count, also without the mark of a weight: the place in the layer is enough.
     let as_weight = |tensor: &Float<B>| tensor.meta.after(Rule::PLACE_OF_WEIGHT);
     OpContext::of_product([Some(x.meta), Some(as_weight(weight)), bias.map(as_weight)])
 }

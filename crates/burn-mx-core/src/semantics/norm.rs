@@ -113,7 +113,7 @@ pub(crate) fn backward<B: MxKernels>(
     let rounded = |[x, gamma]: [Float<B>; 2]| {
         let (rows, forward) = (TensorRows::<B>::along(x.rank() - 1), pass.forward());
         let x = forward.operand(x);
-        // Its random numbers come after those of the normalization.
+        // The random numbers come after the normalization's.
         norm::normalize(&rows, &forward, norm, x.clone(), epsilon as f32);
         [x, forward.operand(gamma)]
     };

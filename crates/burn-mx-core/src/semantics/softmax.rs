@@ -67,7 +67,7 @@ fn in_one_pass<B: MxKernels>(
 
 /// Whether the logarithm of a softmax begins a loss, which is computed in full precision.
 pub(crate) fn log_begins_loss<B: MxKernels>(x: &Float<B>) -> bool {
-    // Of data or parameters, too, that activations meet later in the loss.
+    // Also for data or parameters that activations meet later in the loss.
     let specs = OpContext::of_product([Some(x.meta)]).emulation();
     !x.meta.is_constant() && specs.is_some_and(|shared| !shared.specs.quantize_loss())
 }

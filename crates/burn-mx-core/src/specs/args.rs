@@ -173,7 +173,7 @@ fn parse(field: &str, value: &str, text: &str) -> Result<Value, String> {
     let specs: MxSpecs = serde_json::from_value(alone.into()).map_err(|error| error.to_string())?;
     match specs.resolve() {
         Err(error @ SpecsError::OutOfRange { .. }) => Err(error.to_string()),
-        // What contradicts the defaults may fit other specs.
+        // A flag that contradicts the defaults may fit other specs.
         _ => Ok(json),
     }
 }

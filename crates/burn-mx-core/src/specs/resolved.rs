@@ -140,7 +140,7 @@ impl ResolvedSpecs {
                 true => Subnormals::FlushBlocks,
                 false => Subnormals::Kept,
             },
-            // Every slot has an element of its own.
+            // Every slot has its own element.
             ..BlockFormat::mx(ElementFormat::INT8, specs.block_size)
         };
         let formats = Slot::ALL.map(|slot| {

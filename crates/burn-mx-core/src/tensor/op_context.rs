@@ -57,13 +57,13 @@ impl Meta {
         let left_autodiff =
             |meta: &&Meta| (meta.flags & Flags::OPTIMIZER) == Flags::OPTIMIZER_PARAMETER;
         let source = match (any_weight, by_optimizer) {
-            // What an optimizer computes from a parameter is the parameter's next value; its gradient may come from a
-            // fork on a device with other specs.
+            // The tensor that an optimizer computes from a parameter is the parameter's next value; its gradient may come from a fork on a
+            // device with other specs.
             (true, true) => weight,
             (false, true) => operands.clone().find(left_autodiff).or(activation),
             _ => activation.or(weight),
         };
-        // The parameter itself knows its name and its specs. What was computed from it may know old ones.
+        // The parameter itself knows its name and its specs. A tensor that was computed from it may know old specs.
         let mut knowing = operands
             .clone()
             .filter(|meta| meta.is_weight() == any_weight);
@@ -76,8 +76,8 @@ impl Meta {
                 return;
             }
         }
-        // What was set for a parameter by name does not go on by way of an activation, also of one without specs; what is
-        // computed of the parameter alone still has it.
+        // Specs that were set for a parameter by name do not pass to activations, with or without specs. A tensor that is computed from the
+        // parameter alone keeps them.
         let Some(source) = source else { return };
         let mut activations = operands.filter(|meta| !meta.is_weight());
         if is_pinned(source) && activations.any(|meta| meta.specs.is_none()) {
@@ -97,7 +97,7 @@ impl OpContext {
         let storage = all.clone().next().and_then(|meta| meta.storage);
         let of_other_type = |meta: &&Meta| meta.storage != storage;
         let mixed_with = all.clone().rfind(of_other_type).map(|meta| meta.storage);
-        // What an op on a constant and other tensors is computed by, the others say.
+        // The other tensors say how an op with a constant is computed.
         let constants_alone = all.clone().all(|meta| meta.is_constant());
         let counting = all
             .clone()

@@ -1,4 +1,4 @@
-//! A layer, to be computed by whatever backend.
+//! A layer, to be computed by any backend.
 
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::{Tensor, TensorData};

@@ -37,6 +37,37 @@ pub fn silu_backward<V: Clone>(
     arith.mul(derivative, g)
 }
 
+/// `t = tanh(ln(1 + exp(x)))`, computed as `1 / (exp(-x) / (exp(x) / 2 + 1) + 1)`. Every op is rounded. No subtraction cancels digits,
+/// and an infinite `exp` gives 1 or 0.
+#[inline(always)]
+fn mish_gate<A: Arithmetic>(arith: &A, x: A::Value) -> A::Value {
+    let half = arith.mul_scalar(arith.exp(x.clone()), 0.5);
+    let quotient = arith.div(arith.exp(arith.neg(x)), arith.add_scalar(half, 1.0));
+    arith.recip(arith.add_scalar(quotient, 1.0))
+}
+
+/// `x t`
+#[inline(always)]
+pub fn mish<A: Arithmetic>(arith: &A, x: A::Value) -> A::Value {
+    arith.mul(x.clone(), mish_gate(arith, x))
+}
+
+/// `(t + x ((1 - t t) σ)) g` with `σ` the sigmoid. `t` and `σ` are the forward pass's. Every op is rounded.
+#[inline(always)]
+pub fn mish_backward<V: Clone>(
+    forward: &impl Arithmetic<Value = V>,
+    arith: &impl Arithmetic<Value = V>,
+    forward_x: V,
+    x: V,
+    g: V,
+) -> V {
+    let gate = mish_gate(forward, forward_x.clone());
+    let rest = arith.one_minus(arith.mul(gate.clone(), gate.clone()));
+    let slope = arith.mul(rest, sigmoid(forward, forward_x));
+    let derivative = arith.add(gate, arith.mul(x, slope));
+    arith.mul(derivative, g)
+}
+
 /// The slope of the first-order gelu's sigmoid, 1.702 in bfloat16.
 const FIRST_ORDER_SLOPE: f32 = 1.703125;
 

@@ -78,4 +78,7 @@ functions! { $ (arith, x) (forward, backward, forward_x, x, g)
     /// Silu, `x · sigmoid(x)`: `(σ + y (1 - σ)) g`.
     Silu "silu": activation::silu(arith, x),
         activation::silu_backward(forward, backward, forward_x, g);
+    /// Mish, `x · t` with `t = tanh(ln(1 + exp(x)))`: `(t + x ((1 - t²) σ)) g`.
+    Mish "mish": activation::mish(arith, x),
+        activation::mish_backward(forward, backward, forward_x, x(), g);
 }

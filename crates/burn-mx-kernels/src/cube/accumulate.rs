@@ -104,7 +104,7 @@ impl<R: CubeRuntime> DeviceOperand<R> {
             Content::Scaled if self.form.is_none() => Content::Element,
             content => content,
         };
-        // SAFETY: what is read lies inside of the source, by the layout; a unit writes a word of its own, of as many.
+        // SAFETY: reads lie inside of the source, by the layout; each unit writes its own word, and has one.
         unsafe {
             terms_kernel::launch_unchecked(
                 client,
@@ -211,8 +211,7 @@ fn add<R: CubeRuntime>(
     let output = plan.output;
     let together = plan.additions_together();
     for first in (0..plan.additions).step_by(together) {
-        // SAFETY: what is read lies inside of the words, which are as many as rows, columns and additions say; a unit reads and
-        // writes an element of its own.
+        // SAFETY: reads lie inside of the words, whose number rows, columns and additions give; each unit reads and writes its own element.
         unsafe {
             sums_kernel::launch_unchecked(
                 client,
@@ -279,7 +278,7 @@ fn times_tensor_scales<R: CubeRuntime>(
     let elements = result.shape().num_elements();
     let (cubes, cube) = launch::units(&result.client, elements);
     let last = |i: usize| sources[i].words.shape().num_elements() - 1;
-    // SAFETY: the last word of each source is read; a unit reads and writes an element of its own.
+    // SAFETY: the last word of each source is read; each unit reads and writes its own element.
     unsafe {
         tensor_scales_kernel::launch_unchecked(
             &result.client,

@@ -189,7 +189,7 @@ impl<const N: usize> ConvolutionDims<N> {
             let options = ConvOptions::new(self.dilation, self.padding, self.stride, 1);
             let gradient = directly(x, grad, None, options);
             let gradient = T::float_swap_dims(gradient, 0, 1);
-            // What the last stride leaves of x has no place in a window.
+            // The rest of x behind the last stride has no place in a window.
             let window = [outputs, inputs]
                 .into_iter()
                 .chain(shape[2..].iter().copied());

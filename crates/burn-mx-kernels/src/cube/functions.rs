@@ -21,18 +21,8 @@ use arithmetic::{Device, Emitter, KernelArithmetic, Value};
 pub(super) enum Unary {
     Function(Function, FunctionRounding),
     /// With the other operand as an argument of the kernel, and whether the tensor's elements are rounded.
-    Op(ScalarOp, FunctionRounding, bool),
+    Op(UnaryOp<()>, FunctionRounding, bool),
     /// 1 / x without any rounding to a format.
-    Recip,
-}
-
-/// A [`UnaryOp`] without its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum ScalarOp {
-    Add,
-    Mul,
-    Div,
-    Sqrt,
     Recip,
 }
 
@@ -48,14 +38,7 @@ pub(super) enum Binary {
 impl Unary {
     /// An op, and the number that it takes beside the tensor.
     pub(super) fn of(op: UnaryOp, rounding: OpRounding) -> (Self, f32) {
-        let (op, scalar) = match op {
-            UnaryOp::AddScalar(c) => (ScalarOp::Add, c),
-            UnaryOp::SubScalar(c) => (ScalarOp::Add, -c),
-            UnaryOp::MulScalar(c) => (ScalarOp::Mul, c),
-            UnaryOp::DivScalar(c) => (ScalarOp::Div, c),
-            UnaryOp::Sqrt => (ScalarOp::Sqrt, 0.0),
-            UnaryOp::Recip => (ScalarOp::Recip, 0.0),
-        };
+        let (op, scalar) = op.split();
         let how = rounding.of_function();
         (Self::Op(op, how, rounding.operands), scalar)
     }
@@ -70,11 +53,12 @@ impl Unary {
                 let arith = KernelArithmetic::forward(emitter, device, how);
                 let x = if operand { arith.round(x) } else { x };
                 match op {
-                    ScalarOp::Add => arith.add(x, scalar),
-                    ScalarOp::Mul => arith.mul(x, scalar),
-                    ScalarOp::Div => arith.quotient(x, scalar),
-                    ScalarOp::Sqrt => arith.sqrt(x),
-                    ScalarOp::Recip => arith.recip(x),
+                    UnaryOp::AddScalar(()) => arith.add(x, scalar),
+                    UnaryOp::SubScalar(()) => arith.sub(x, scalar),
+                    UnaryOp::MulScalar(()) => arith.mul(x, scalar),
+                    UnaryOp::DivScalar(()) => arith.quotient(x, scalar),
+                    UnaryOp::Sqrt => arith.sqrt(x),
+                    UnaryOp::Recip => arith.recip(x),
                 }
             }
             Self::Recip => KernelArithmetic::unrounded(emitter, device).recip(x),

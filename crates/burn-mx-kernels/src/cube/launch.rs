@@ -151,7 +151,7 @@ pub(super) fn words<R: CubeRuntime>(like: &CubeTensor<R>, words: &[u32]) -> Cube
 /// A float32 pattern as an output's: of a bfloat16 the upper half.
 #[cube]
 pub(super) fn upper_bits<O: Int>(pattern: u32) -> O {
-    // `O::BITS` would be those of the type that stands for any integer.
+    // `O::BITS` would belong to the type that stands for any integer.
     let bits = O::type_size_bits().comptime();
     O::cast_from(pattern >> comptime!(32 - bits as u32))
 }

@@ -166,8 +166,8 @@ impl<'a> Words<'a> {
         let scales = empty(blocks);
         let words = empty(codes + records + 1);
         let address_type = launch::address_type([&values, &grids, &words]);
-        // SAFETY: what is read lies inside of the tensor, by its blocks, and inside of what the kernel before wrote; a unit writes
-        // its own words of buffers that have as many as there are units.
+        // SAFETY: reads lie inside of the tensor, by its blocks, and inside of the words of the kernel before. Each unit writes its own
+        // words, for which the buffers have room.
         unsafe {
             let (cubes, cube) = launch::units(&client, blocks);
             scales_kernel::launch_unchecked(
@@ -271,7 +271,7 @@ impl<'a> Words<'a> {
         let elements = self.elements();
         let known = KnownWords::with_tables(&words, self.form.format, None);
         let (cubes, cube) = launch::units(&client, elements);
-        // SAFETY: what is read lies inside of the words, which are as many as the tensor has; a unit writes its own element.
+        // SAFETY: reads lie inside of the tensor's words; each unit writes its own element.
         unsafe {
             values_kernel::launch_unchecked(
                 &client,

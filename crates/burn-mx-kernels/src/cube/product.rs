@@ -158,7 +158,7 @@ fn scaled<R: CubeRuntime>(
         Some(word) => ComptimeOptionArgs::Some(word.into_array_arg()),
         None => ComptimeOptionArgs::None,
     });
-    // SAFETY: each unit reads and writes a word of its own, of as many as there are elements.
+    // SAFETY: each unit reads and writes its own word, one for each element.
     unsafe {
         scaled_kernel::launch_unchecked(
             &product.client,

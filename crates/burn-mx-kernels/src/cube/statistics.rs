@@ -82,8 +82,7 @@ pub(super) fn words<R: CubeRuntime>(
     let words = empty(count * PART_WORDS + blocks * BLOCK_WORDS);
     let address_type = launch::address_type([&before, &after, &figures, &words]);
 
-    // SAFETY: what is read lies inside of the tensors, by their parts; a unit writes its own words of buffers that have as
-    // many as there are units.
+    // SAFETY: reads lie inside of the tensors, by their parts; each unit writes its own words, for which the buffers have room.
     unsafe {
         let (cubes, cube) = launch::units(&client, blocks);
         blocks_kernel::launch_unchecked(

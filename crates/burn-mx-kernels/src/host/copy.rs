@@ -50,9 +50,19 @@ pub(crate) fn row_major(source: &[f32], shape: &[usize], strides: &[usize]) -> V
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct StridedAxis {
-    length: usize,
-    stride: usize,
+pub(super) struct StridedAxis {
+    pub(super) length: usize,
+    pub(super) stride: usize,
+}
+
+/// The offset in memory of the element at this place in row-major order.
+pub(super) fn offset(axes: &[StridedAxis], mut place: usize) -> usize {
+    let mut offset = 0;
+    for axis in axes.iter().rev() {
+        offset += place % axis.length * axis.stride;
+        place /= axis.length;
+    }
+    offset
 }
 
 /// The axes that are longer than 1. Neighbours are one axis where their elements lie evenly.
@@ -119,11 +129,7 @@ impl CopyBlocks<'_> {
         let per_matrix = rows.length.div_ceil(together);
         for block in blocks {
             let (matrix, first) = (block / per_matrix, block % per_matrix * together);
-            let (mut start, mut left) = (first * rows.stride, matrix);
-            for axis in outer.iter().rev() {
-                start += left % axis.length * axis.stride;
-                left /= axis.length;
-            }
+            let start = offset(outer, matrix) + first * rows.stride;
             let count = together.min(rows.length - first);
             let at = (matrix * rows.length + first) * columns.length;
             // SAFETY: as the caller says.

@@ -4,6 +4,7 @@ use burn_backend::ops::FloatTensorOps;
 use burn_backend::{BoolStore, Bytes, DType, Scalar, Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor, Layout};
 
+use super::copy::{StridedAxis, offset};
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::{HostBackend, on_host};
 use crate::{KernelSet, MxKernels};
@@ -47,13 +48,15 @@ impl HostBackend for Flex {
         let bytes = mask.bytes().get(mask.layout().start_offset()..);
         let bytes = bytes.unwrap_or(&[]);
         let (step, strides) = strides.split_last().expect("there is a last axis");
+        let outer = outer.iter().zip(strides);
+        let outer = outer.map(|(&length, &stride)| StridedAxis {
+            length,
+            stride: stride as usize,
+        });
+        let outer: Vec<StridedAxis> = outer.collect();
         super::memory::rows(tensor, |rows, _, start| {
             for (i, row) in rows.chunks_exact_mut(*length).enumerate() {
-                let (mut at, mut left) = (0, start / length + i);
-                for (length, stride) in outer.iter().zip(strides).rev() {
-                    at += left % length * *stride as usize;
-                    left /= length;
-                }
+                let at = offset(&outer, start / length + i);
                 match step {
                     0 if bytes[at] != 0 => row.fill(value),
                     0 => {}

@@ -91,8 +91,8 @@ impl HostTensor {
             return &[];
         }
         let start = self.tensor.tensor.data_ptr().cast_const().cast();
-        // SAFETY: the tensor is dense and of `f32` in this process's memory, where it has `span` elements from `start` on, and is
-        // held for as long as the slice. It is written to in `memory_mut` alone, and by LibTorch where nobody else has it.
+        // SAFETY: the tensor is dense and of `f32` in this process's memory, where it has `span` elements from `start` on, and is held for
+        // as long as the slice. The memory is written to in `memory_mut` alone, and by LibTorch where nobody else has it.
         unsafe { std::slice::from_raw_parts(start, span) }
     }
 

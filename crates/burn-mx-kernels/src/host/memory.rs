@@ -170,7 +170,7 @@ pub(crate) fn memory_order(shape: &[usize], strides: &[isize]) -> Option<Vec<usi
         true
     };
     let mut order: Vec<usize> = (0..shape.len()).collect();
-    // Axes of length 1, whose strides mean nothing, stay where they are: square blocks lie along neighbours.
+    // Axes of length 1, whose strides mean nothing, stay in place: square blocks lie along neighbours.
     if is_dense(&order) {
         return Some(order);
     }

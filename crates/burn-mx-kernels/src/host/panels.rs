@@ -58,7 +58,7 @@ pub(crate) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
             quantize(tensor.values(), &shape, &row_major(&shape), form)
         }
     }?;
-    // It goes beside the elements, as it does where they are quantized here.
+    // The scale goes beside the elements, also if they are quantized here.
     let panels = match form.tensor_scale {
         Some(scale) => panels.with_tensor_scale(scale),
         None => panels,

@@ -15,17 +15,18 @@ use crate::arithmetic::{Arithmetic, ScalarArithmetic};
 use crate::host::memory::{self, InMemory, Other};
 use crate::{KernelOp, MxKernels};
 
-/// An op on one tensor that IEEE 754 defines to the bit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum UnaryOp {
+/// An op on one tensor that IEEE 754 defines to the bit. A kernel of a device is compiled for `UnaryOp<()>`, and takes the number `c`
+/// as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnaryOp<N = f32> {
     /// x + c
-    AddScalar(f32),
+    AddScalar(N),
     /// x - c
-    SubScalar(f32),
+    SubScalar(N),
     /// x · c
-    MulScalar(f32),
+    MulScalar(N),
     /// x / c
-    DivScalar(f32),
+    DivScalar(N),
     /// √x
     Sqrt,
     /// 1 / x
@@ -117,6 +118,19 @@ impl UnaryOp {
         }
     }
 
+    /// The op without its number, and the number; 0 for an op that has none.
+    #[cfg(feature = "cube")]
+    pub(crate) fn split(self) -> (UnaryOp<()>, f32) {
+        match self {
+            Self::AddScalar(c) => (UnaryOp::AddScalar(()), c),
+            Self::SubScalar(c) => (UnaryOp::SubScalar(()), c),
+            Self::MulScalar(c) => (UnaryOp::MulScalar(()), c),
+            Self::DivScalar(c) => (UnaryOp::DivScalar(()), c),
+            Self::Sqrt => (UnaryOp::Sqrt, 0.0),
+            Self::Recip => (UnaryOp::Recip, 0.0),
+        }
+    }
+
     /// The op by the ops of `B`, without any rounding.
     pub fn compute<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         match self {
@@ -165,7 +179,7 @@ impl UnaryOp {
             ($arith:ident, |$x:ident| $operand:expr) => {
                 match self {
                     Self::AddScalar(c) => op!(@ |$x| $arith.add_scalar($operand, c)),
-                    // The very same.
+                    // The same number, to the bit.
                     Self::SubScalar(c) => op!(@ |$x| $arith.add_scalar($operand, -c)),
                     Self::MulScalar(c) => op!(@ |$x| $arith.mul_scalar($operand, c)),
                     Self::DivScalar(c) => op!(@ |$x| $arith.div_scalar($operand, c)),

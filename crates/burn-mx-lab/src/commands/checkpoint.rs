@@ -30,7 +30,7 @@ use burn_mx::{
     BlockFormat, Dialect, FusedLayers, MxDevice, MxSpecs, ResolvedSpecs, Slot, WeightLayout,
     checkpoint::{Checkpoint, CheckpointLayout, Loaded, Saved, difference, inspect},
 };
-use burn_mx_lab::{own_files, quantization::B, tables};
+use burn_mx_lab::{output, own_files, quantization::B, tables};
 use burn_store::{ModuleAdapter, TensorSnapshot};
 use clap::{Subcommand, value_parser};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
@@ -213,7 +213,7 @@ fn train_and_save(args: &TrainArgs) -> Result<(), Box<dyn Error>> {
     }
     println!("{table}");
     let write = |option, path: &Path, contents: Vec<u8>| {
-        fs::write(path, contents).map_err(|error| format!("{option} '{}': {error}", path.display()))
+        output::write(path, contents).map_err(|error| format!("{option}: {error}"))
     };
     if let Some(path) = &args.json {
         let rows = serde_json::json!({ "checkpoints": rows });
@@ -269,7 +269,7 @@ struct InBfloat16;
 
 impl ModuleAdapter for InBfloat16 {
     fn adapt(&self, snapshot: &TensorSnapshot) -> TensorSnapshot {
-        // What was loaded is as it is wanted already.
+        // The loaded model has the wanted form already.
         if snapshot.dtype != DType::F32 {
             return snapshot.clone();
         }

@@ -25,7 +25,7 @@ use std::{
     process::ExitCode,
 };
 
-use burn_mx_lab::{backends::BackendName, own_files};
+use burn_mx_lab::{backends::BackendName, output, own_files};
 use clap::{ValueEnum, builder::PossibleValuesParser};
 
 use checks::FILES;
@@ -110,8 +110,7 @@ fn check(args: &ConformanceArgs) -> Result<bool, String> {
     }
     if let Some(path) = &args.json {
         let all = serde_json::json!({ "reports": found, "unknown": unknown });
-        fs::write(path, format!("{all:#}\n"))
-            .map_err(|error| format!("--json '{}': {error}", path.display()))?;
+        output::write(path, format!("{all:#}\n")).map_err(|error| format!("--json: {error}"))?;
     }
     if let (Some(id), 0) = (&args.case, passed + failed + skipped) {
         return Err(format!("no golden file here has a case `{id}`"));

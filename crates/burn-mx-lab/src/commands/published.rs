@@ -10,9 +10,9 @@ mod cases;
 mod plot;
 mod random;
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
-use burn_mx_lab::tables;
+use burn_mx_lab::{output, tables};
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -58,13 +58,13 @@ pub(crate) fn run(args: &PublishedArgs) -> Result<ExitCode, Box<dyn Error>> {
 
     if let Some(path) = &args.json {
         let rows: Vec<_> = figures.iter().map(PublishedFigure::json).collect();
-        fs::write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
+        output::write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
     }
     if let Some(path) = &args.csv {
-        fs::write(path, tables::csv(&table)?)?;
+        output::write(path, tables::csv(&table)?)?;
     }
     if let Some(path) = &args.plot {
-        fs::write(path, plot::error_over_bits()?)?;
+        output::write(path, plot::error_over_bits()?)?;
     }
     Ok(match failed {
         0 => ExitCode::SUCCESS,

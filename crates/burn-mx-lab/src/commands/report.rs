@@ -8,8 +8,8 @@
 
 use std::{error::Error, path::PathBuf};
 
-use burn_mx::record::{REPORT_HTML, REPORT_JSON, RecordError, Report};
-use burn_mx_lab::own_files;
+use burn_mx::record::{REPORT_HTML, REPORT_JSON, Report};
+use burn_mx_lab::{output, own_files};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 
 use crate::costing::StepCost;
@@ -53,10 +53,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
         println!("{costs}\n\n{}", costing.legend());
     }
     if let Some(path) = &args.csv {
-        std::fs::write(path, report.csv()).map_err(|error| RecordError::Io {
-            path: path.clone(),
-            error,
-        })?;
+        output::write(path, report.csv())?;
         println!("{}", path.display());
     }
     for file in [REPORT_HTML, REPORT_JSON] {

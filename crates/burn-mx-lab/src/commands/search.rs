@@ -18,7 +18,7 @@ use burn_mx::{
     MxSpecs, Recipe, Slot,
     record::{Budget, FoundPlace, Report, Score, Search, Sensitivity},
 };
-use burn_mx_lab::own_files;
+use burn_mx_lab::{output, own_files};
 use clap::Command;
 use serde_json::json;
 
@@ -179,10 +179,10 @@ pub(crate) fn run(args: &SearchArgs) -> Result<(), Box<dyn Error>> {
             "score": found.total.score,
             "places": found.places,
         });
-        fs::write(path, serde_json::to_string_pretty(&all)?)?;
+        output::write(path, serde_json::to_string_pretty(&all)?)?;
     }
     if let Some(path) = &args.csv {
-        let mut csv = csv::Writer::from_path(path)?;
+        let mut csv = csv::Writer::from_writer(Vec::new());
         csv.write_record([
             "layer", "product", "slot", "elements", "chosen", "format", "noise",
         ])?;
@@ -198,7 +198,7 @@ pub(crate) fn run(args: &SearchArgs) -> Result<(), Box<dyn Error>> {
                 csv.serialize((&place.layer, product, slot, elements, chosen, format, noise))?;
             }
         }
-        csv.flush()?;
+        output::write(path, csv.into_inner()?)?;
     }
     let map = outputs.map;
     own_files::write(&map, found.map()?)?;

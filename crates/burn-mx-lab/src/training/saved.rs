@@ -84,7 +84,7 @@ impl SavedRun {
                 ));
             }
             fs::create_dir_all(&self.folder).map_err(unusable)?;
-            return fs::write(&path, format!("{settings:#}")).map_err(unusable);
+            return burn_mx_files::write(&path, format!("{settings:#}")).map_err(unusable);
         }
         let text = fs::read(&path).map_err(unusable)?;
         let saved: Value = serde_json::from_slice(&text).map_err(|error| unusable(error.into()))?;

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::Place;
 
-/// Every report: its file and backend, and how many checks pass, so that nothing is lost in silence.
+/// Every report: its file and backend, and how many checks pass, so that no check is lost unseen.
 ///
-/// Of `vector` three functions are checked twice: by recipe and as Burn composes them.
+/// In `vector` three functions are checked twice: by recipe and as Burn composes them.
 const REPORTS: [(&str, usize); 18] = [
     ("mx_quantize[slice]", 628),
     ("elementwise[slice]", 72),

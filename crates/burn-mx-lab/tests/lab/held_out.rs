@@ -142,7 +142,7 @@ impl File {
 struct Inputs {
     x: Vec<f32>,
     g: Vec<f32>,
-    /// Of one magnitude: the order of float32 sums over rows does not show.
+    /// All of one magnitude: the order of float32 sums over rows does not show.
     g_of_norms: Vec<f32>,
     w: Vec<f32>,
     bias: Vec<f32>,
@@ -241,7 +241,7 @@ fn add_binary(file: &mut File, spec: &str, emulation: Emulation, inputs: &Inputs
 
 /// Along the last axis, and along the one before.
 fn add_softmax(file: &mut File, spec: &str, emulation: Emulation, inputs: &Inputs) {
-    // Of each line along the axis, where its elements lie.
+    // The places of the elements of each line along the axis.
     let rows: Vec<Vec<usize>> = (0..20)
         .map(|row| (24 * row..24 * row + 24).collect())
         .collect();

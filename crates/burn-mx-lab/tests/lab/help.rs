@@ -28,7 +28,7 @@ fn help(options: &[&str]) -> String {
 #[test]
 fn every_subcommand_stands_under_its_heading() {
     let help = help(&["--help"]);
-    // A heading's lines, up to the next empty line: names and what they do.
+    // A heading's lines, up to the next empty line: names and descriptions.
     let mut paragraphs = help.split("\n\n").map(str::lines);
     for (heading, names) in GROUPS {
         let mut lines = paragraphs

@@ -72,7 +72,7 @@ fn start(name: &str) -> Command {
     command
 }
 
-/// What has to be the same when the same run is made again.
+/// The lines that two runs with the same options share.
 fn result(run: &Value) -> [&Value; 4] {
     ["name", "seed", "loss", "accuracy"].map(|field| &run[field])
 }
@@ -123,8 +123,8 @@ fn every_model_trains_in_fp32_and_in_mx_and_reports_both() {
 fn a_run_that_was_resumed_has_the_bits_of_one_that_went_through() {
     for (model, small) in MODELS {
         let place = Place::new();
-        // Random numbers in all of the model, other specs and numbers in a part of it. Burn folds the last step's statistics
-        // into batch norm's running ones by an op that draws: once more in a model that does not come from a record.
+        // Random numbers in all of the model, other specs and numbers in one part. Burn folds the last step's statistics into batch norm's
+        // running ones by an op that draws: once more in a model that does not come from a record.
         let specs: &[&str] = match model {
             "cnn" => &["--first-last", "mxfp8_e5m2"],
             _ => &[

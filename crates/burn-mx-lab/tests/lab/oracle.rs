@@ -204,7 +204,7 @@ impl Emulation {
     }
 }
 
-/// As exactly as float32 has it, in whatever order.
+/// As exactly as float32 has it, in any order.
 fn plain_sum(terms: impl Iterator<Item = f32>) -> f32 {
     terms.map(f64::from).sum::<f64>() as f32
 }

@@ -1,4 +1,4 @@
-//! Files that are there: inputs and files of others stay, files of earlier runs are replaced.
+//! Files that exist: inputs and files of others stay, files of earlier runs are replaced.
 
 use std::fs;
 

@@ -66,7 +66,7 @@ fn a_cnn_is_trained_quantized_and_tuned() {
         let line = stdout
             .lines()
             .find(|line| line.starts_with(&format!("| {} ", row["config"].as_str().unwrap())));
-        // The size is that of the file, out of which the model came.
+        // The size equals the size of the model's file.
         let name = row["config"].as_str().unwrap().trim_end_matches(".json");
         let file = place.path(&format!("out/cnn-{name}.safetensors"));
         let bytes = fs::metadata(file).expect("it was saved").len();

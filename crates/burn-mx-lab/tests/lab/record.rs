@@ -1,4 +1,4 @@
-//! What quantization did: `compare --record`, `report`, `gradient_bias`, and the page in a browser.
+//! The effects of quantization: `compare --record`, `report`, `gradient_bias`, and the page in a browser.
 
 use std::fs;
 use std::path::Path;
@@ -100,7 +100,7 @@ fn recorded_runs_are_the_same_and_reported() {
         "{refusal}"
     );
 
-    // Another folder beside it, in one report.
+    // Another folder, in one report with the first.
     let other = [
         SMALL,
         &[

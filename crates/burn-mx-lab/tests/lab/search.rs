@@ -243,7 +243,7 @@ fn a_schedule_changes_specs_between_two_steps() {
     let plot = fs::read_to_string(place.path("out/ffn_loss.svg")).expect("there is a plot");
     assert!(plot.contains("ramp"));
 
-    // A run that was resumed has the bits of one that went through, whichever side of the change it was stopped on.
+    // A run that was resumed has the bits of one that went through, on either side of the change.
     for epochs in ["1", "2"] {
         let folder = if epochs == "1" { "saved1" } else { "saved2" };
         schedules(epochs, &["--save", folder]);

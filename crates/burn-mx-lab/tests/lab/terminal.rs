@@ -27,7 +27,7 @@ pub(crate) struct Terminal {
     settings: String,
 }
 
-/// What a program leaves behind.
+/// The screen after a program's end.
 pub(crate) struct Ended {
     pub(crate) code: u32,
     /// The text on the screen.

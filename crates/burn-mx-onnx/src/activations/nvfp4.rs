@@ -50,7 +50,7 @@ impl Activations {
             }
         };
         let scaled = if tensor_scale.is_some() {
-            // Of very small tensors the reciprocal is infinite; of even smaller ones the scale is 0.
+            // The reciprocal of very small tensors is infinite; the scale of even smaller ones is 0.
             let (most, zero) = (o.float(f32::MAX), o.float(0.0));
             let is_finite = o.op("LessOrEqual", &[&inverse, &most]);
             let is_zero = o.op("Equal", &[&result, &zero]);

@@ -263,7 +263,7 @@ impl<'a> Rewrite<'_, 'a> {
         };
         let mut copy = Message::default();
         for field in &tensor.fields {
-            // All but the elements, and where they are.
+            // All but the elements and their places.
             if !matches!(field.number, 4..=7 | 9..=11 | Tensor::EXTERNAL_DATA | Tensor::DATA_LOCATION)
             {
                 copy.raw(field.raw);

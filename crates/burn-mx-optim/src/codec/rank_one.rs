@@ -63,7 +63,7 @@ pub(super) fn encode(
             Some(draw) => (steps + draw(index)).floor(),
             None => steps.round_ties_even(),
         };
-        // Of 0/0, too: 1/16 of a scale of zero is zero.
+        // Also for 0/0: 1/16 of a scale of zero is zero.
         let code = steps.clamp(1.0, 16.0) as u8;
         bytes.elements[index / 2] |= code.saturating_sub(1) << (4 * (index % 2));
     }

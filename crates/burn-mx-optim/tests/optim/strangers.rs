@@ -77,7 +77,7 @@ fn a_nan_gradient_does_not_panic() {
     }
 }
 
-/// An optimizer packs a transposed parameter row by row, whatever the order in memory.
+/// An optimizer packs a transposed parameter row by row, for any order in memory.
 #[test]
 fn transposed_parameters_are_like_others() {
     for (_, optimizer) in optimizers() {

@@ -1,6 +1,6 @@
 //! AMD Quark's `extra_options` of its ONNX quantizer as a configuration.
 
-use microscaling::quark;
+use microscaling::internal::quark;
 use serde_json::{Map, Value};
 
 use super::{FastFinetune, QuantConfig};

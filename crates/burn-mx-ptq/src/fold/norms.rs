@@ -37,7 +37,7 @@ pub(super) fn norms_of<B: MxKernels, M: Module<MxBackend<B>>>(
         within: bool,
     }
     impl<B: MxKernels> ModuleVisitor<MxBackend<B>> for Find<'_> {
-        // Called for each field: the type is that of the module which has it.
+        // Called for each field: the type is the type of the field's module.
         fn enter_module(&mut self, name: &str, container_type: &str) {
             self.within = container_type == "Struct:BatchNorm";
             if self.within {

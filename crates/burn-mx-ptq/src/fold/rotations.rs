@@ -51,7 +51,7 @@ where
     }
     let distance = distance(&output(&model)?, &wanted);
     log::info!("burn-mx: rotations change the model's output by {distance:.1e} of its norm");
-    // Also where it is NaN.
+    // Also for NaN.
     match distance <= TOLERANCE {
         true => Ok(model),
         false => Err(PtqError::Rotation { distance }),

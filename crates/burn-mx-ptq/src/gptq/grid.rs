@@ -184,7 +184,7 @@ fn numbers(weight: &Packed, scale: u8) -> Numbers {
     let numbers = values.into_iter().zip(0..).take(count);
     let mut numbers: Vec<(f32, u32)> = numbers.filter(|(value, _)| value.is_finite()).collect();
     numbers.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // −0 and 0 are one number, and so is all that a scale of 0 makes of the codes.
+    // −0 and 0 are one number, and so is every code with a scale of 0.
     numbers.reverse();
     numbers.dedup_by(|next, kept| next.0 == kept.0);
     numbers.reverse();

@@ -230,7 +230,7 @@ where
     let gram = calls::listen(
         move |_, called| called == label,
         move |gram: &mut Gram, call| gram.hear::<B>(call, specs),
-        // Copies would be the model once more, or half of it.
+        // Copies would be the model once more, or half a model.
         || process::without_keeping_weights(|| passes.all::<M, R>(model)),
     );
     match gram.is_unusable {
@@ -337,7 +337,7 @@ fn known<B: MxKernels, M: Module<MxBackend<B>>>(
             }
         }
     }
-    // As in a checkpoint: where a value is subnormal the factor is not to be had again.
+    // As in a checkpoint: where a value is subnormal the factor is lost.
     let smallest = packed.decode().into_iter().map(f32::abs);
     let smallest = smallest
         .filter(|value| *value > 0.0)

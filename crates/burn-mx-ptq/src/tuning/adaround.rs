@@ -131,7 +131,7 @@ impl<B: MxKernels> Algorithm<B> for AdaRound<B> {
         if let Some((weight, beta)) = tuner.regularizer(done) {
             of_h = B::float_add(of_h, self.of_regularizer(h.clone(), weight, beta));
         }
-        // Where h is cut off it does not move: there the derivative is zero, as that of h · (1 − h) inside is not.
+        // Where h is cut off it does not move: the derivative is zero there. The derivative of h · (1 − h) inside is not.
         let [low, high] = STRETCHED;
         let slope = B::float_mul(
             sigmoid.clone(),

@@ -43,7 +43,7 @@ impl Neighbours {
                 true => code.wrapping_neg() & (2 * sign - 1),
                 false => code & (sign - 1),
             };
-            // Codes end where the grid does, but for those that are no numbers, which are left out below.
+            // Codes end where the grid does, but for codes without a number, which are left out below.
             let magnitude = (magnitude + 1).min(sign - 1);
             match (is_negative, is_complement) {
                 (false, _) => magnitude,

@@ -28,7 +28,7 @@ const LARGEST: usize = 4_000_000;
 
 /// The page.
 pub(super) fn html(runs: &[Run]) -> String {
-    // Where it is too much only every so manieth step is shown.
+    // A long run shows only every n-th step.
     let steps = runs.iter().map(|run| run.steps.len()).max().unwrap_or(0);
     let mut shown = steps.max(1);
     let mut data = data(runs, shown);

@@ -46,7 +46,7 @@ pub(crate) fn midpoints(element: ElementFormat) -> Vec<u32> {
 pub(crate) fn block(seed: u64, count: usize, element: ElementFormat) -> Vec<f32> {
     let stream = RandomStream::new(seed, 11);
     let kind = stream.draw(1 << 40);
-    // Around 2^exponent: the whole range of float32, or a part of it.
+    // Around 2^exponent: the whole range of float32, or a part.
     let exponent = match kind % 4 {
         0 => (kind >> 8) as i32 % 10 - 5,
         1 => -149 + (kind >> 8) as i32 % 40,

@@ -80,8 +80,8 @@ impl Export<'_> {
     }
 
     fn check_group(&self, group: &FusedGroup, layers: &[&Exported<'_>]) -> Result<(), Difference> {
-        let is_known = |path: &&String| layers.iter().any(|x| x.layer.module() == **path);
-        if let Some(float) = group.members.iter().find(|path| !is_known(path)) {
+        let known = |path: &str| layers.iter().find(|x| x.layer.module() == path);
+        if let Some(float) = group.members.iter().find(|path| known(path).is_none()) {
             let first = layers[0].layer;
             let reason = format!(
                 "`{}` is {}, and `{float}` is in float",
@@ -91,22 +91,11 @@ impl Export<'_> {
             let allowed = "one format";
             return Err(Difference { reason, allowed });
         }
-        // What all layers have to have in common.
+        // The properties that all layers share.
         let same = |what: &dyn Fn(&Exported<'_>) -> String, allowed| {
-            let of_first = what(layers[0]);
-            match layers.iter().find(|x| what(x) != of_first) {
-                None => Ok(()),
-                Some(other) => {
-                    let names = [layers[0], other].map(|x| x.layer.module());
-                    let reason = format!(
-                        "`{}` {of_first}, and `{}` {}",
-                        names[0],
-                        names[1],
-                        what(other)
-                    );
-                    Err(Difference { reason, allowed })
-                }
-            }
+            let difference =
+                group.difference(|path| known(path).map_or_else(String::new, |x| what(x)));
+            difference.map_or(Ok(()), |reason| Err(Difference { reason, allowed }))
         };
         same(
             &|x| format!("is {} ({})", x.layer.format, x.layer.layout),

@@ -110,7 +110,7 @@ fn inputs(
 ) -> Result<usize, Error> {
     let name = weight(module);
     let shape = read.tensor(&name).expect("it is one of the names").shape;
-    // Of a weight that is transposed, the same length has another place.
+    // A transposed weight has the same length at another place.
     let (axis, is_turned) = along(args, input, &name, &shape)?;
     Ok(shape[axis - usize::from(is_turned)])
 }

@@ -44,7 +44,7 @@ impl Accumulator {
         result: &mut [f32],
     ) -> Result<(), AccumulateError> {
         self.check_operands(lhs, rhs)?;
-        // Beyond all memory is no result's length.
+        // No result's length is beyond all memory.
         let expected = lhs.free.length.saturating_mul(rhs.free.length);
         if result.len() != expected {
             let got = result.len();

@@ -77,7 +77,7 @@ impl AccumulatorOperand<'_> {
                 got: self.elements.len(),
             });
         }
-        // Beyond all memory is no length.
+        // No length is beyond all memory.
         let expected = free.length.saturating_mul(self.blocks());
         match self.scales.len() == expected {
             true => Ok(()),
@@ -184,7 +184,7 @@ impl Accumulator {
             {
                 return Err(AccumulateError::Integer { got: kind.element });
             }
-            // What has one scale: a number of elements that divides a block.
+            // The elements with one scale: a number of elements that divides a block.
             let (field, unit) = match self.scale_at {
                 ScaleAt::Product => ("group", self.order.group()),
                 ScaleAt::Promotion => ("promote_every", self.promote_every),

@@ -219,10 +219,7 @@ impl<'a> Dot<'a> {
                 let c = ExactValue::of(c, output.emin());
                 let all = values.chain([c]);
                 special(all).unwrap_or_else(|| {
-                    let terms = products
-                        .chunks(group)
-                        .map(|products| Term::of(products, group));
-                    let terms: Vec<Term> = terms.chain([Term::alone(c)]).collect();
+                    let terms = Term::of_addition(products, group, c);
                     joint(&terms, fraction_bits as i32, floor_exponent, output)
                 })
             }
@@ -341,7 +338,7 @@ fn add(values: [ExactValue; 2], output: SumFormat) -> f32 {
     match sum.is_zero() {
         true if negative => -0.0,
         true => 0.0,
-        // What is rounded to zero keeps its sign.
+        // A number that is rounded to zero keeps its sign.
         false => sum
             .round(output)
             .copysign(if sum.is_negative() { -1.0 } else { 1.0 }),

@@ -124,8 +124,8 @@ pub(super) unsafe fn multiply(job: KernelCall) {
             ..job
         };
         let whole = part.rows.is_multiple_of(FREE) && part.columns.is_multiple_of(FREE);
-        // SAFETY: the part's rows and columns are the job's; what is no whole tile of the result, or is to be added to it, goes
-        // through memory of this function.
+        // SAFETY: the part's rows and columns are the job's; a part of a tile, or a tile that is added to the result, goes through memory
+        // of this function.
         unsafe {
             match whole && !part.add {
                 true => multiply_tiles(part, part.result, part.result_stride),
@@ -189,8 +189,8 @@ macro_rules! tiles {
 /// # Safety
 /// As [`multiply`], for a job of at most two tiles of rows and of columns; those tiles must have their place from `to` on.
 unsafe fn multiply_tiles(job: KernelCall, to: *mut f32, stride: usize) {
-    // SAFETY: the operands have these tiles, each of 1024 bytes, and the result its place, as the caller says. What is loaded or
-    // stored at other addresses is none.
+    // SAFETY: the operands have these tiles, each of 1024 bytes, and the result its place, as the caller says. Loads and stores at other
+    // addresses are not AMX's.
     unsafe {
         match (job.rows > FREE, job.columns > FREE) {
             (false, false) => tiles!(

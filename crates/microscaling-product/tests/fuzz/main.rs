@@ -35,7 +35,7 @@ fn products(seed: u64) {
     let place = Place::of(random);
     let mut operand = |side, free: usize| {
         let values = random.values(free * k);
-        // What bfloat16 has.
+        // The formats that fit in bfloat16.
         let short = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
         let values: Vec<f32> = values.into_iter().map(short).collect();
         let axis = |length, stride| Axis { length, stride };

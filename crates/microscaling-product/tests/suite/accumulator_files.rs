@@ -43,7 +43,7 @@ fn dots() {
     assert_eq!(checked("dots").len(), 147);
 }
 
-/// What eight GPUs computed: 32 sets of 220 dot products.
+/// The results of eight GPUs: 32 sets of 220 dot products.
 #[test]
 fn silicon() {
     let cases = checked("silicon");

@@ -24,14 +24,14 @@ struct Matrix {
     scales: Vec<f32>,
 }
 
-/// What numbers an operand has.
+/// The numbers of an operand.
 #[derive(Debug, Clone, Copy)]
 struct Numbers {
     /// Binades of magnitudes.
     spread: u32,
     /// The middle of them, in percent of what the type has.
     middle: i32,
-    /// Of 1000 elements so many are NaN or Inf.
+    /// The number of NaN or Inf in 1000 elements.
     special: u32,
 }
 
@@ -347,7 +347,7 @@ proptest! {
         };
         let got = bits(&run());
         for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
-            // Without products a NaN stays as it is.
+            // Without products a NaN stays.
             prop_assert!(
                 got == expected || k == 0 && f32::from_bits(*got).is_nan(),
                 "{accumulator} of {} and {}, {at}: {:e}, not {:e}",
@@ -522,7 +522,7 @@ fn matrices_are_quantized_apart() {
                     _ => matrix_of.value(row, column),
                 };
                 let got = value * f64::from(matrix.tensor_scale().unwrap_or(1.0));
-                // The exponent of Inf is no scale.
+                // The exponent of Inf is not a scale.
                 let is_top = name == "bfp16ebs8" && got.is_nan();
                 let same = got as f32 == expected || got.is_nan() && expected.is_nan() || is_top;
                 assert!(same, "{name}, axis {axis}: {got:e}, not {expected:e}");
@@ -848,7 +848,7 @@ fn numbers_of_a_type() {
     for format in ElementFormat::NAMED {
         for code in 0..1 << format.bits() {
             let x = format.decode(code);
-            // The most negative integer is one of its own, which quantizing never gives.
+            // Quantizing never gives the most negative integer.
             if x.abs() <= format.max() || !x.is_finite() {
                 assert!(taken(format.into(), x), "{format}: {x:e}");
                 let between = f32::from_bits(x.to_bits() ^ 1);

@@ -458,7 +458,7 @@ proptest! {
                 Side::Rhs => (0..free * summed).map(|i| expected[i % free * summed + i / free]).collect(),
             };
             if format.tensor_scale {
-                // It multiplies in another order.
+                // The path multiplies in another order.
                 let near = |(a, b): (&f32, &f32)| (a - b).abs() <= a.abs() * 2.0_f32.powi(-22);
                 prop_assert!(values.iter().zip(&expected).all(near), "{} {}", format, rounding);
                 continue;

@@ -28,7 +28,7 @@ pub(super) fn layout(
         fields.push(BusField::output("tensor_scale", 32, 0));
     }
     fields.push(match is_one_scale(model) {
-        // A power of two is stored as a byte, whatever its bits.
+        // A power of two is stored as a byte, with any number of bits.
         true if format.has_exponent() => BusField::output("scale", 8, 0),
         true => BusField::output("scale", format.scale_bits(), 0),
         false => BusField::output("scale", 8, record),

@@ -73,7 +73,7 @@ fn of_codes(
         .into_iter()
         .filter(|_| rule.overflow != ElementOverflow::Renormalize);
     for overflow in overflows {
-        // Without Inf there is NaN, which is a rule of its own. An unsigned format of P3109 has NaN for negative numbers alone.
+        // Without Inf there is NaN, which has its own rule. An unsigned format of P3109 has NaN for negative numbers alone.
         let without_infinity = overflow == ElementOverflow::Infinity && plan.infinity.is_none();
         let is_own = plan.is_p3109 && plan.sign == SignKind::Unsigned;
         if !(without_infinity && plan.nan.is_some()) || is_own {

@@ -29,7 +29,7 @@ pub(crate) enum Nearest {
     Truncate,
 }
 
-/// What a device does with numbers that are too large.
+/// A device's rule for numbers that are too large.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Beyond {
     Maximum,

@@ -101,7 +101,7 @@ fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A later version writes the same bytes for a set of the same name: whoever changes a set raises `VERSION`.
+/// A later version writes the same bytes for a set of the same name: a change of a set raises `VERSION`.
 #[test]
 fn a_set_has_the_same_bytes_each_time() {
     let hashes: Vec<String> = sets()

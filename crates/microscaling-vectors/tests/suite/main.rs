@@ -40,7 +40,7 @@ pub(crate) fn dump(
     writer.finish().unwrap()
 }
 
-/// What `check` says about a device.
+/// The verdict of `check` says about a device.
 pub(crate) fn report(
     set: &dyn VectorSet,
     device: impl Fn(&[u64], &[u64]) -> Vec<u64>,

@@ -380,7 +380,7 @@ impl Kernel for Codes<'_> {
             let eights = codes.len() / 8 * 8;
             let (bytes, last) = bytes.split_at_mut(eights / 8 * self.bits as usize);
             eights::pack(self.bits, &codes[..eights], bytes);
-            // What remains are whole bytes, too.
+            // The rest has whole bytes, too.
             let mut writer = Writer::new(last, self.bits);
             for code in &codes[eights..] {
                 writer.put(&[u32::from(*code)]);

@@ -71,7 +71,7 @@ mod halves {
     impl FromPattern for half::bf16 {
         #[inline(always)]
         fn from_pattern(pattern: u32) -> Self {
-            // A carry goes into the exponent field, at the top into that of Inf. The one NaN has no bit that carries.
+            // A carry goes into the exponent field, at the top into the field of Inf. The one NaN has no bit that carries.
             let last = pattern >> 16 & 1;
             Self::from_bits(((pattern + 0x7fff + last) >> 16) as u16)
         }

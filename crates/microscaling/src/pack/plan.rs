@@ -243,8 +243,8 @@ fn check_high_bits(
 /// [`Packed::elements_shape`](crate::Packed::elements_shape).
 pub(crate) fn elements_shape(shape: &[usize], bits: u32, bytes: usize) -> Vec<usize> {
     match shape.split_last() {
-        // The product of the lengths is not more than 8 times the bytes: it does not overflow. That of a length and
-        // the bits of a code may.
+        // The product of the lengths is not more than 8 times the bytes: it does not overflow. The product of a length and the bits of a
+        // code may.
         Some((row, rows)) if bytes > 0 && (row % 8 * bits as usize).is_multiple_of(8) => {
             let mut shape = rows.to_vec();
             shape.push(bytes / rows.iter().product::<usize>());

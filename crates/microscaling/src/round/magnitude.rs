@@ -28,7 +28,7 @@ pub fn round_magnitude<R: RoundingRule, W: Word>(
         let excess = (wanted - R::MAX_SHIFT.into()).within(0, 31);
         significand >> excess.to_word()
     } else if R::LIFTS {
-        // Of a step that is much longer than the significand, all that counts is that the magnitude is not 0.
+        // If a step is much longer than the significand, the only question is whether the magnitude is 0.
         let is_short = W::Int::from(R::MAX_SHIFT).is_below(wanted);
         W::select(is_short, significand.smaller(1.into()), significand)
     } else {

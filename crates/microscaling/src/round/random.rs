@@ -72,8 +72,7 @@ impl RandomStream {
     #[inline(always)]
     fn block(self, counter: u64) -> [u32; 4] {
         const LOW: u64 = u32::MAX as u64;
-        // Words in the low halves of 64 bits, where a vector multiplication wants them. What stands in
-        // the high halves is never looked at.
+        // Words in the low halves of 64 bits, where a vector multiplication wants them. Nobody reads the high halves.
         let mut x = [counter, counter >> 32, self.stream, self.stream >> 32];
         let mut key = [self.seed as u32, (self.seed >> 32) as u32];
         for _ in 0..10 {

@@ -45,7 +45,7 @@ impl Kernel for Look<'_> {
         if self.partial.elementwise(x, q) {
             return self.look_at_blocks([x, q, x]);
         }
-        // Rare, and so written to be short: what is no number counts as zeros.
+        // Rare, and so written to be short: NaN counts as zero.
         let mut numbers = [x, q, x].map(<[f32]>::to_vec);
         let [x, q, of_scale] = &mut numbers;
         for ((x, q), of_scale) in x.iter_mut().zip(q).zip(of_scale) {

@@ -62,7 +62,7 @@ impl Scales {
                 rule.pair_of([rule.block_scale_with(amax, 0), 0]).scale
             }
             BlockRule::FloatScale(rule) => rule.pair_of(grid).scale,
-            // That of a block with the largest magnitude.
+            // The scale of a block with the largest magnitude.
             BlockRule::OuterScale(rule) => ScalePair::of(rule.grid(amax, amax)).scale,
         }
     }

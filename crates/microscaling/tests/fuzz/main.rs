@@ -1,8 +1,8 @@
 //! Random calls of the slice API against an independent model ([`model`]): formats, shapes, axes, roundings, numbers of threads,
 //! the float state of threads, values of all kinds, and hostile bytes.
 //!
-//! It runs for 10 seconds, or for `MICROSCALING_FUZZ_SECONDS`; ten minutes in `.ci/long`, and hours are worth it after a change of
-//! the kernels. What fails prints the seed of its case, which `MICROSCALING_FUZZ_SEED` runs alone.
+//! The test runs for 10 seconds, or for `MICROSCALING_FUZZ_SECONDS`; ten minutes in `.ci/long`, and hours are worth it after a change of
+//! the kernels. A failure prints the seed of its case, which `MICROSCALING_FUZZ_SEED` runs alone.
 
 #![allow(
     clippy::too_many_lines,
@@ -38,7 +38,7 @@ fn quantizing(random: &mut Random) {
     let format = random.format();
     let tensor = random.tensor(format.square);
     let Tensor { shape, axis, data } = &tensor;
-    // MS-EDEN is no rounding of elements; its tests are in the suite.
+    // MS-EDEN does not round elements; its tests are in the suite.
     let has_eden = format.eden;
     let rounding = match has_eden {
         true => random.deterministic_rounding(),
@@ -73,7 +73,7 @@ fn quantizing(random: &mut Random) {
         (_, packed) => Some(packed.expect("all fits")),
     };
     if let Some(packed) = packed {
-        // Two's complements have no −0, nor has FNUZ, nor have tables but that of IF4.
+        // Two's complements have no −0, nor has FNUZ, nor have tables other than IF4's.
         let text = format.to_string();
         let none = [
             "int", "fixed", "fnuz", "binary", "extended", "table", "nf4", "razer",
@@ -129,13 +129,13 @@ fn quantizing(random: &mut Random) {
             1.001
         };
         let near = |(unit, value): (&f32, &f32)| {
-            // A block is NaN in either where its scale times that of the tensor is too large.
+            // A block is NaN in either where its scale times the tensor's is too large.
             if unit.is_nan() && value.is_nan() {
                 return true;
             }
             let exact = (f64::from(*unit) * f64::from(scale)).clamp(-top, top);
             let value = f64::from(*value).clamp(-top, top);
-            // Below 2^-126 the products' roundings are those of the least subnormal, 2^-149.
+            // Below 2^-126 products round to the least subnormal, 2^-149.
             let unit_in_last_place =
                 (value.abs() * f64::from(f32::EPSILON)).max(2.0_f64.powi(-149));
             (exact - value).abs() <= unit_in_last_place * roundings
@@ -166,7 +166,7 @@ fn elementwise(random: &mut Random) {
     assert_same(&got, &expected, &what);
 }
 
-/// What has no model: the same bits anywhere.
+/// Formats without a model: the same bits anywhere.
 fn anywhere(random: &mut Random) {
     let format = random.format();
     let tensor = random.tensor(format.square);

@@ -154,7 +154,7 @@ pub(crate) fn round_float(format: FloatFormat, x: f32, rounding: Rounding, draw:
     (finite as f32).copysign(x)
 }
 
-/// What an element becomes, and from which magnitude on it is clipped: Inf if from none.
+/// An element's number, and the magnitude from which on the element is clipped: Inf if from none.
 pub(crate) type Element = (f32, f64);
 
 /// A whole tensor.
@@ -545,7 +545,7 @@ fn sub_scale(format: BlockFormat, scale: f32, block: &[f32], i: usize) -> f32 {
     factor as f32
 }
 
-/// What a block may be.
+/// The kinds of blocks.
 struct Alternative {
     numbers: Numbers,
     /// The largest number, and by what its scale is larger than that makes it.
@@ -561,7 +561,7 @@ enum Numbers {
 }
 
 impl Numbers {
-    /// What a magnitude becomes that has the sign of x, and the largest number with it.
+    /// The number of a magnitude with the sign of x, and the largest number of this sign.
     fn round(&self, scaled: f32, x: f32, rounding: Rounding, draw: u32) -> (f32, f32) {
         match self {
             Self::Float(mantissa_bits, emin, q) => {

@@ -1,4 +1,4 @@
-//! What a case is made of, from its seed alone.
+//! The parts of a case, from its seed alone.
 
 use microscaling::{
     BlockFormat, ElementFormat, FloatFormat, Headroom, OuterScale, RandomStream, Rounding,

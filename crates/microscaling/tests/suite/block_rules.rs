@@ -262,7 +262,7 @@ fn zeros() {
     }
 }
 
-/// What a NaN or an Inf does to its neighbours.
+/// The effect of a NaN or an Inf on its neighbours.
 #[test]
 fn special_values() {
     for special in [f32::NAN, f32::INFINITY, -f32::INFINITY] {

@@ -82,7 +82,7 @@ fn bytes_of_the_tools() {
             panic!("a weight is a matrix")
         };
         assert_same(&quantize(&weight, &shape, 1), &served, &case);
-        // Along the first of two axes, and with a line that is no whole number of blocks.
+        // Along the first of two axes, and with a line whose last block is not whole.
         let turned = quantize(&transposed(&weight, columns), &[columns, rows], 0);
         assert_same(&transposed(&turned, rows), &served, &case);
         if !case.format.tensor_scale {

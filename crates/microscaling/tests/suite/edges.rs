@@ -33,7 +33,7 @@ fn times(factor: f32, block: &[f32]) -> Vec<f32> {
     block.iter().map(|x| x * factor).collect()
 }
 
-/// A tie between two powers of two goes to the one with the even code, whatever the bias (IEEE P3109, precision 1).
+/// A tie between two powers of two goes to the one with the even code, for any bias (IEEE P3109, precision 1).
 #[test]
 fn a_tie_between_powers_of_two_goes_to_the_even_code() {
     // E3M0: 0.25, 0.5, 1, 2, 4, 8, 16 have the codes 1 to 7. 16 makes the scale 1.
@@ -72,7 +72,7 @@ fn a_tie_between_scales_goes_to_the_even_code() {
         let format = format!("block(element=e2m1,scale={scale},block_size=4)");
         quantized(&format, &blocks, Rounder::NearestEven)
     };
-    // An odd bias: the code of 1 is odd, and that of 2 is even.
+    // An odd bias: the code of 1 is odd, and the code of 2 is even.
     for (bits, bias) in [(8, 127), (7, 63)] {
         let got = with(bits, bias);
         assert_eq!(got, [[8.0, 4.0, 1.0, 0.0], [12.0, 8.0, 2.0, 1.0]], "{bias}");

@@ -71,8 +71,8 @@ impl Pairs {
 fn every_16_bit_float_in_blocks_of_many_scales() {
     let inputs = all_16_bit_floats();
     for element in ElementFormat::NAMED {
-        // A scale of 1; the largest scale; a block that ends just under a power of two; the scale
-        // 2^-127 from a normal and from subnormals.
+        // A scale of 1, the largest scale, a block that ends just under a power of two, and the scale 2^-127 from a normal and from
+        // subnormals.
         let of_one = pow2(element.emax()) as f32;
         let edges = [
             of_one,
@@ -155,7 +155,7 @@ fn scale_exponent_of_every_16_bit_float_and_its_neighbours() {
         [bits.saturating_sub(1), bits, bits + 1].map(f32::from_bits)
     };
     let inputs: Vec<f32> = positive.step_by(5).flat_map(around).collect();
-    // Powers of two times the largest element, and what is next to them.
+    // Powers of two times the largest element, and their neighbours.
     for element in ElementFormat::NAMED {
         let table = oracle::magnitudes(element);
         let edges = (-149..=127).flat_map(|e| {

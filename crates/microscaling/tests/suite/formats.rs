@@ -1,4 +1,4 @@
-//! What the formats are: value sets, derived constants, names, serialization.
+//! The formats: value sets, derived constants, names, serialization.
 
 use crate::float_state::ieee;
 use crate::oracle;
@@ -31,7 +31,7 @@ fn constants() {
             half::bf16::MAX.to_f32(),
             two(-133),
         ),
-        // Those of other hardware and of the literature.
+        // Formats of other hardware and of the literature.
         ("fp8_e3m4", 8, 3, 4, 3, 15.5, two(-6)),
         ("fp8_e2m5", 8, 2, 5, 2, 7.875, two(-5)),
         ("fp8_e4m3fnuz", 8, 4, 3, 7, 240.0, two(-10)),

@@ -213,7 +213,7 @@ fn microexponents() {
             if valid == 1 {
                 assert_same(&data[i..=i], &expected[i..=i], &input[i..=i], &case);
             } else {
-                // One step, 2^-m of it, less than what the reference has.
+                // One step, the relative distance 2^-m, below the reference.
                 let steps = f32::from(1_u16 << (case.bit_width - 9));
                 assert_eq!(
                     data[i] * steps,

@@ -83,7 +83,7 @@ fn tensors_of_the_tools() {
         assert_eq!(packed.shape(), shape, "{id}");
         for (i, (own, expected)) in own.iter().zip(&expected).enumerate() {
             let same = match layout {
-                // It rounds what it decodes to bfloat16, which loses nothing of MX.
+                // The tool rounds decoded numbers to bfloat16, which loses nothing of MX.
                 WeightLayout::Nvfp4PackQuantized => {
                     bf16::from_f32(*own).to_f32().to_bits() == expected.to_bits()
                 }

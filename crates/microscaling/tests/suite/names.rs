@@ -287,7 +287,7 @@ fn parameters() {
     );
     let each = parse("mx(element=int4,shared_exp_method=none)").unwrap();
     assert_eq!(each.bits_per_element(), 12.0);
-    // 3 + 1 bits; an exponent for 10; shifts of 3 bits for 4, 4 and 2.
+    // 3 + 1 bits, an exponent for 10, and shifts of 3 bits for 4, 4 and 2.
     let uneven = parse("microexponent(bit_width=12,block=10,sub_block=4,shift_bits=3)").unwrap();
     assert_eq!(uneven.bits_per_element(), 4.0 + 1.7);
 }

@@ -211,7 +211,7 @@ pub(crate) fn scale_exponent(table: &[f64], format: &BlockFormat, amax: f32) -> 
                     let mantissa_bits = format.element.mantissa_bits() as i32;
                     let ulp = pow2(floor_log2(wide).max(-126) - mantissa_bits);
                     let rounded = (wide / ulp + 0.5).floor() * ulp;
-                    // What rounds to zero is far below the smallest scale.
+                    // A number that rounds to zero is far below the smallest scale.
                     if rounded == 0.0 {
                         -127 - emax
                     } else {

@@ -37,7 +37,7 @@ fn mxfp6() {
     let bytes = file(&[
         stored("a_packed", Dtype::U8, &[3, 48], packed.elements().to_vec()),
         stored("a_scale", Dtype::U8, &[3, 2], packed.scales().to_vec()),
-        // MXFP4 beside it.
+        // The same file with MXFP4.
         stored("b_packed", Dtype::U8, &[3, 32], vec![0x21; 96]),
         stored("b_scale", Dtype::U8, &[3, 2], vec![127; 6]),
     ]);
@@ -130,7 +130,7 @@ fn tensor(name: &'static str, dtypes: &'static [Dtype]) -> impl Strategy<Value =
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever tensors have the names: a weight of the shape that is said, or none.
+    /// Any tensors with the names: a weight of the stated shape, or none.
     #[test]
     fn any_tensors_do_no_harm(tensors in (
         tensor("a_packed", &[Dtype::I32, Dtype::U8]),

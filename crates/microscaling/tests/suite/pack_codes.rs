@@ -33,7 +33,7 @@ fn every_code_of_every_element_and_scale() {
             }
             assert_eq!(packed.elements(), stored, "{element} 2^{scale}");
             assert_eq!(packed.view().codes(), codes, "{element} 2^{scale}");
-            // What is above a code is no part of it.
+            // The bits above a code do not belong to the code.
             let next = |at: usize| codes[(at + 1) % codes.len()];
             let turned = packed.clone().map_codes(|at, code| {
                 assert_eq!(code, codes[at]);

@@ -10,7 +10,7 @@ pub(crate) fn encode(format: BlockFormat, data: &[f32], shape: &[usize], axis: u
 
 fn is_integer(format: BlockFormat) -> bool {
     let text = format.to_string();
-    // Of the tables that are packed in tests that of IF4 alone has a −0.
+    // IF4's table alone has a −0, among the tables that tests pack.
     let none = ["int", "fixed", "fnuz", "table", "nf4", "razer"];
     none.iter().any(|name| text.contains(name)) && !text.contains("if4")
 }

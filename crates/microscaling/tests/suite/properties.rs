@@ -1,4 +1,4 @@
-//! What holds for all data, all formats and all rounding modes.
+//! Rules for all data, all formats and all rounding modes.
 
 use crate::float_state::ieee;
 use crate::oracle::{self, headrooms, pow2};

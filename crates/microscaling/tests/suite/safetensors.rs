@@ -38,7 +38,7 @@ proptest! {
     }
 }
 
-/// What another reader sees.
+/// The file as another reader sees it.
 #[test]
 fn stored_tensors() {
     let mut tensors = one("mxfp6_e3m2");
@@ -52,7 +52,7 @@ fn stored_tensors() {
     let shape = |name: &str| stored.tensor(name).unwrap().shape().to_vec();
     let names = [
         ("w.scales", vec![2, 2]),
-        // 33 codes of 6 bits: rows are no whole bytes.
+        // 33 codes of 6 bits: rows do not end at a byte.
         ("w.elements", vec![50]),
         ("v.scales", vec![2, 1]),
         ("v.elements", vec![2, 8]),

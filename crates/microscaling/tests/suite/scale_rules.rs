@@ -39,7 +39,7 @@ fn statistics(format: BlockFormat, x: &[f32], rounder: Rounder) -> Statistics {
     .unwrap()
 }
 
-/// The elements of the blocks of a matrix, as places, where blocks have so many rows and columns.
+/// The elements of the blocks of a matrix, as places, where blocks have this number of rows and columns.
 fn blocks_of([rows, columns]: [usize; 2], [high, wide]: [usize; 2]) -> Vec<Vec<usize>> {
     let mut blocks = Vec::new();
     for top in (0..rows).step_by(high) {
@@ -233,7 +233,7 @@ fn the_root_mean_square_of_normal_numbers() {
         }
     }
     assert!(close_calls <= 4, "{close_calls}");
-    // It clips where the others hardly do.
+    // This rule clips where the others hardly do.
     let saturated =
         |format: BlockFormat| statistics(format, &data, Rounder::NearestEven).saturated();
     let ceil = BlockFormat {
@@ -386,7 +386,7 @@ fn mask_of_a_block() {
         .unwrap();
     assert_eq!(gradient[..3], [1.0, 2.0, 3.0]);
     assert!(gradient[3].is_nan());
-    // Of another number the scale is the same, but twelve is clipped, and so is what is beyond.
+    // The scale of another number is the same, but twelve is clipped, and so are larger numbers.
     let mut gradient = [1.0; 8];
     let values = [12.0, 0.0, -8.0, 1.0, -13.0, 2.0, 1.0, 1.5];
     assert_eq!(BlockFormat::scale_exponent_of(&rms(8), &values), Some(1));

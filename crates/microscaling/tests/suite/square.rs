@@ -171,7 +171,7 @@ proptest! {
         }
     }
 
-    /// Of a matrix it does not matter which axis is given, and a transposed one gives transposed results.
+    /// A matrix gives the same results for either axis, and a transposed one gives transposed results.
     #[test]
     fn transposition(
         format in formats(),

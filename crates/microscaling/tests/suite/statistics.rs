@@ -1,4 +1,4 @@
-//! What quantization did, against sums written as their definitions are.
+//! The errors of quantization, against sums written as their definitions are.
 
 use microscaling::{
     BlockFormat, Comparison, ElementFormat, FloatFormat, OperandQuantization, PartStatistics,

@@ -36,7 +36,7 @@ fn one_block_by_hand() {
     (expected[4], expected[5], expected[0]) = (7.0, 3.0, 3.0);
     (expected[8], expected[12]) = (2.0, -1.25);
     assert_eq!(packed.decode(), expected);
-    // 1 = 2^(48 − 48); a bit for each eight; a bit for each four.
+    // 1 = 2^(48 − 48), a bit for each eight, and a bit for each four.
     assert_eq!(packed.scales(), [48 << 2, 0b0000_0001, 0b0000_0110, 0]);
     // E1M2 is a sign above quarters.
     let code = |i: usize| packed.elements()[i / 2] >> (4 * (i % 2)) & 15;

@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// What the number of each code of a table with a name is, from the papers.
+/// The number of each code of a table with a name, from the papers.
 fn values(name: &str, table: u8) -> Vec<f32> {
     let fp4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let signed =
@@ -206,7 +206,7 @@ fn tables_at_the_limits() {
     };
     let far = "block(element=table(0 0.001 1 -1),scale=float32)";
     assert_eq!(quantized(far, &[1.0, 0.0012, 0.0004]).0, [1.0, 0.001, 0.0]);
-    // What is a number of the table stays, though half way to its neighbour is no other number.
+    // A number of the table stays, though no other number lies half way to its neighbour.
     let near = "block(element=table(0 1 1.0000001 2 -1),scale=float32)";
     let x = [2.0, 1.0, 1.000_000_1];
     assert_eq!(quantized(near, &x).0, x);
@@ -216,7 +216,7 @@ fn tables_at_the_limits() {
         (q, mask),
         (vec![1.5, 0.0, 0.0, 1.5], vec![1.0, 0.0, 1.0, 1.0])
     );
-    // The first table's scale times that of the tensor is too large for float32.
+    // The first table's scale times the tensor's is too large for float32.
     let large =
         "block(element=table(0 1 -1 0.5/0 6 -6 3),scale=ue4m3,tensor_scale=true,headroom=4/3)";
     assert!(

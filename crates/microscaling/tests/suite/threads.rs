@@ -123,7 +123,7 @@ proptest! {
         rounding in select(Rounding::ALL.to_vec()),
     ) {
         prop_assume!(shape.len() > 1 || !format.square);
-        // Without codes for what is no number.
+        // Without codes for NaN.
         check(format, &shape, axis % shape.len(), rounding);
     }
 }
@@ -180,7 +180,7 @@ fn short_blocks_of_many_columns() {
         .into_iter()
         .flat_map(|name| [1, 2, 4].map(|rows| (name, rows)))
     {
-        // The products have so many rows that they get few columns.
+        // The products have enough rows to get few columns.
         let shape = [rows, (1 << 17) + 31];
         check(name.parse().unwrap(), &shape, 0, Rounding::NearestEven);
     }

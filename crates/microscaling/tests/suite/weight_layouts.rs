@@ -317,7 +317,7 @@ fn what_is_no_weight_of_a_layout() {
     ));
 }
 
-/// Whatever shapes and bytes a file has: an error, or a weight that becomes the same tensors again.
+/// A file with any shapes and bytes: an error, or a weight that becomes the same tensors again.
 #[test]
 fn hostile_tensors() {
     const LENGTHS: [usize; 10] = [0, 1, 2, 3, 16, 17, 32, 34, 1 << 60, usize::MAX];

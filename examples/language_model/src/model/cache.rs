@@ -76,7 +76,7 @@ impl<B: Backend> Positions<B> {
     fn extend(&mut self, new: Tensor<B, 4>, stored: Option<&Stored<B>>) -> Tensor<B, 4> {
         let rest = joined([self.rest.take(), Some(new)]).expect("there are new ones");
         let count = rest.dims()[2];
-        // A query sees what waits as it is: blocks along time are stored when they are full.
+        // A query sees waiting numbers unrounded: blocks along time are stored when they are full.
         let now = joined([self.done.clone(), Some(rest.clone())]);
         let size = stored.map_or(1, |stored| stored.positions);
         let full = count / size * size;

@@ -114,7 +114,7 @@ fn resume(name: &str) {
     let [whole, stopped] = ["whole", "stopped"].map(|name| temporary.path().join(name));
     let curve = corpus.train(name, &whole, |step, _| {
         if step == 150 {
-            // What a run has left that is killed here.
+            // The files of a run that is killed here.
             fs::create_dir(&stopped).unwrap();
             for file in fs::read_dir(&whole).unwrap() {
                 let file = file.unwrap().path();

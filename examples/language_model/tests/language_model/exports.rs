@@ -146,7 +146,7 @@ fn nvfp4_of_every_fixture_for_compressed_tensors() {
         let [wanted, got] = [model, again].map(|model| values(model.forward(tokens.clone())));
         let difference_to_float = difference(&wanted, &float);
         let difference = difference(&got, &wanted);
-        // Of one unit in the last place of each scale; the format itself is coarse.
+        // One unit in the last place of each scale; the format itself is coarse.
         assert!(difference < 2e-6, "{name}: {difference:.1e}");
         assert!(
             difference_to_float > 1e-3,

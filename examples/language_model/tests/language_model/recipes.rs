@@ -88,7 +88,7 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
         bits(expected, row(at).1);
     }
 
-    // A recipe trains, too, and its layers count: the losses are neither FP32's nor those of the model's specs.
+    // A recipe trains, too, and its layers count: the losses equal neither FP32's nor the losses of the model's specs.
     let train = format!("train --steps 2 --interval 2 {model} --out by_recipe --formats");
     let plain = serde_json::to_string(&Recipe::preset("mxfp8_e4m3").unwrap()).unwrap();
     fs::write(folder.join("plain.json"), &plain).unwrap();
@@ -138,7 +138,7 @@ fn a_recorded_model_is_quantized_by_found_recipes() {
         }
     }
 
-    // A table of embeddings is no layer of post-training quantization.
+    // Post-training quantization leaves a table of embeddings out.
     for (arguments, part) in [
         ("table.json", "`model.embed_tokens.weight` matches no layer"),
         ("found", "expected a file's name that ends in .json"),

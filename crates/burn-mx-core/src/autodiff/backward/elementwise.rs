@@ -44,7 +44,7 @@ pub(crate) fn unary<B: MxKernels, C: CheckpointStrategy>(
         rule,
     };
     let layer = hooks::tracked(|| hooks::name_elementwise(x.primitive.meta.label));
-    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    // From the values alone. The operands are held until the op is recorded: burn-autodiff may otherwise forget their origin.
     let output = |x: Float<B>| hooks::tracked(|| rule.forward::<B>(number, x));
     match Backward::<MxBackend<B>, 1>::prepare::<C>(Unary(rule), [x.node.clone()])
         .memory_bound()
@@ -210,7 +210,7 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Binary {
             let (shape, meta) = (&shapes[operand], metas[operand]);
             let rounded = rule.is_rounded(operand);
             let broadcast = |grad: &FloatTensor<B>| broadcast_dims(shape, &grad.shape());
-            // The gradient of a constant without specs goes by the op's.
+            // The gradient of a constant without specs has the op's specs.
             let own = OpContext::of([Some(meta), Some(context.result)]);
             let compute = |pass: &Passes<B>, operands, g| {
                 let (v, grad) = (&pass.backward, rule.backward(operand, pass, operands, g));

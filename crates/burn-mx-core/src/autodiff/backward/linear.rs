@@ -70,7 +70,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     let weight = named::<B>(ProductOp::Linear, weight);
     let operands = OperandNumbers::new(shared);
-    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    // From the values alone. The operands are held until the op is recorded: burn-autodiff may otherwise forget their origin.
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);
         let weight = operands.weight::<B>(weight);

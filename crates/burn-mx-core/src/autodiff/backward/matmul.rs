@@ -57,7 +57,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     lhs.primitive.meta.label = label;
     rhs.primitive.meta.label = label;
     let numbers = [shared.draws().op(), shared.draws().op()];
-    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    // From the values alone. The operands are held until the op is recorded: burn-autodiff may otherwise forget their origin.
     let product = |lhs: Float<B>, rhs: Float<B>| {
         let lhs = drawn::<B>(numbers[0], lhs, shared);
         let rhs = drawn::<B>(numbers[1], rhs, shared);

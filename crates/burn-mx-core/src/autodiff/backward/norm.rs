@@ -65,7 +65,7 @@ fn forward<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     let beta_meta = beta.as_ref().map(|beta| beta.primitive.meta);
     let layer = hooks::tracked(|| hooks::name_elementwise(gamma.primitive.meta.label));
-    // Of values alone: until the op is recorded its operands are held, or burn-autodiff may forget what they come from.
+    // From the values alone. The operands are held until the op is recorded: burn-autodiff may otherwise forget their origin.
     let output = |x: Float<B>, gamma: Float<B>, beta| {
         hooks::tracked(|| norm::forward::<B>(Some(number), norm, x, gamma, beta, epsilon))
     };

@@ -34,10 +34,10 @@ impl<B: MxKernels + DistributedBackend> DistributedBackend for MxBackend<B> {
 
     /// `B` replaces the wrapped tensor where it lies; what the gradient is to the emulation stays.
     fn submit_gradient_sync(tensor: TensorRef<Self>, distributed_params: DistributedParams) {
-        // SAFETY: whoever submits a reference has the tensor to itself until this call returns, and leaves it alone and
-        // in place until the communication is over. Both hold for a field of it.
+        // SAFETY: the caller who submits a reference has the tensor alone until this call returns, and leaves it alone and in place until
+        // the communication is over. Both hold for the tensor's field.
         let inner = unsafe {
-            // A sum or mean over devices is no number of the format any more.
+            // A sum or mean over devices is not a number of the format any more.
             (*tensor.0).meta.rounded = None;
             &raw mut (*tensor.0).inner
         };

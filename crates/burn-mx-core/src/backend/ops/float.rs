@@ -268,7 +268,7 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
         let unpacked = tensor.unpacked();
         let moved = MxTensor::new(B::float_to_device(tensor.inner, &device.inner), meta);
         match meta.is_weight() {
-            // The copies stay where they are; what the values are by themselves goes along.
+            // The copies stay; the marks of the values go along.
             true => moved.into_weight_of(unpacked),
             false => moved,
         }

@@ -216,7 +216,7 @@ impl<B: MxKernels> Backward<B> {
 
     fn weight_gradient(self) -> Float<B> {
         let (x, weight, options) = (self.x, self.weight, self.options);
-        // Every image is read at positions of its own, so none may be transformed together with another.
+        // Every image is read at its own positions, so no two images may be transformed together.
         let of_batch = Along::axis(BATCH, x.shape()[0]);
         let product = conv::weight_gradient::<B>(self.shared, weight.meta);
         let [of_x, of_weight] = Direction::Normal.forward_operands(options.weight_groups);

@@ -37,7 +37,7 @@ impl Direction {
     /// x and weight of the forward product, with the axes along which it sums.
     pub(in crate::semantics) fn forward_operands(self, groups: usize) -> [ForwardOperand; 2] {
         let weight_groups = match self {
-            // A filter has the input channels of its own group only.
+            // A filter has the input channels of one group only.
             Self::Normal => 1,
             Self::Transposed => groups,
         };

@@ -44,7 +44,7 @@ impl<B: MxKernels> Passes<B> {
     ) -> Self {
         let number = number.unwrap_or_else(|| shared.draws().op());
         let backward = TensorArithmetic::of_backward(shared, context);
-        // What `gradient` draws.
+        // The numbers that `gradient` draws.
         backward.skip();
         Self {
             shared,

@@ -69,7 +69,7 @@ impl Along {
     pub(super) fn block_axis(self, format: Option<BlockFormat>, rank: usize) -> usize {
         match (self.place, format) {
             (Some(place), Some(format)) => place.block_axis(rank, &format),
-            // Of a convolution's weight, inputs and outputs are the first two axes.
+            // The first two axes of a convolution's weight are inputs and outputs.
             (None, Some(format)) if format.square => self.axis.max(1),
             _ => self.axis,
         }
@@ -243,7 +243,7 @@ impl<B: MxKernels> Product<B> {
     ) -> Operand<FloatTensor<B>> {
         debug_assert!(along.axis < tensor.rank(), "{self}: {along:?}");
         match tensor.kept.take() {
-            // Of a parameter that is an input the copies would be those of any scales.
+            // A parameter that is an input would keep copies with any scales.
             Some(kept)
                 if self.static_input(slot).is_none()
                     && self

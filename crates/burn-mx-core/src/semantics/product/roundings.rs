@@ -30,7 +30,7 @@ impl<B: MxKernels> Product<B> {
         };
         let mx = match (self.op, slot) {
             (_, Slot::W | Slot::A) => specs.round_mx_output(),
-            // Either gradient of a matmul is that of an input.
+            // Either gradient of a matmul is an input's.
             (ProductOp::Matmul, Slot::WBp | Slot::ABp) => specs.round_mx_input_grad_input(),
             (_, Slot::WBp) => specs.round_mx_weight_grad_input(),
             (_, Slot::ABp) => specs.round_mx_input_grad_weight(),

@@ -34,7 +34,7 @@ pub(super) fn quantize<B: MxKernels>(
     let size = block_length(format, length);
     let blocks = length.div_ceil(size);
     let largest_of_binade = |amax: f32| {
-        // Of zeros and subnormals it is that of the smallest normal numbers.
+        // Zeros and subnormals have the scale of the smallest normal numbers.
         let exponent = (amax.to_bits() >> 23).max(1);
         f32::from_bits(((exponent + 1) << 23) - 1)
     };
@@ -84,7 +84,7 @@ fn cut_off<B: MxKernels>(tensor: FloatTensor<B>, limits: FloatTensor<B>) -> Floa
     let above = B::float_greater(tensor.clone(), limits.clone(), bool_dtype);
     let below = B::float_lower(tensor.clone(), least.clone(), bool_dtype);
     let infinite = B::float_is_inf(tensor.clone(), bool_dtype);
-    // A NaN passes no comparison, but some devices' `clamp` makes a number of it.
+    // A NaN passes no comparison, but some devices' `clamp` returns a number.
     let limited = B::float_mask_where(tensor.clone(), above, limits);
     let limited = B::float_mask_where(limited, below, least);
     B::float_mask_where(limited, infinite, tensor)

@@ -71,7 +71,7 @@ impl<B: MxKernels> Product<B> {
             GradientOperands::Original => tensor,
             GradientOperands::Forward => {
                 let mut meta = tensor.meta;
-                // To round what is quantized already would be another quantization.
+                // To round quantized values again would be another quantization.
                 meta.rounded = self.specs.specs.float_format();
                 let forward = self.forward();
                 let values = match forward.is_quantized(operand.slot, &tensor, operand.along) {

@@ -37,7 +37,7 @@ impl MxSpecs {
             {
                 return Err(SpecsError::UnknownFormat { field, name, error });
             }
-            // An element goes by the scale mode of all slots, which not all elements have.
+            // An element has the scale mode of all slots, which not all elements allow.
             let shared = BlockFormat {
                 scale_mode: self.scale_mode,
                 ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)

@@ -268,7 +268,7 @@ fn of_pattern(pattern: u32, of: &Type, #[comptime] is_fixed: bool) -> u32 {
     let (whole, base) = bits::split(abs);
     let own = max(bits::exponent(abs), of.emin);
     let exponent = select(is_fixed.runtime(), of.emin, own);
-    // Of the significand, down to the type's last bit.
+    // The significand's, down to the type's last bit.
     let down = exponent - of.mantissa_bits - ((base >> 23) as i32 - 149);
     let right = min(max(down, 0), 31) as u32;
     let left = min(max(-down, 0), 31) as u32;

@@ -187,7 +187,7 @@ pub(in crate::cube) fn compute<R: CubeRuntime, const OUTPUTS: usize>(
     for input in inputs {
         input_arguments.push(input.into_tensor_arg());
     }
-    // SAFETY: a line of units reads and writes the elements of its own row, and of γ and β as many as a row has.
+    // SAFETY: a line of units reads and writes the elements of one row, and reads one row's length of γ and β.
     unsafe {
         rows_kernel::launch_unchecked(
             &client,

@@ -145,7 +145,7 @@ pub(super) fn square_root(a: u32) -> u32 {
     let (significand, unit) = normalized(a);
     let odd = (unit & 1) as u32;
     let significand = significand << odd;
-    // Of significand · 2^26, whose root has 25 bits before the point.
+    // For significand · 2^26, whose root has 25 bits before the point.
     let high = significand >> 6;
     let low = significand << 26;
     let guess = ((significand as f32).sqrt() * 8192.0) as u32;

@@ -58,7 +58,7 @@ pub(in crate::cube) fn add(a: u32, b: u32, #[comptime] float32: Float32) -> u32 
         let b_abs = b & ABS;
         let is_finite = a_abs < INFINITY && b_abs < INFINITY;
         let sum = bits::sum(select(is_finite, a, 0), select(is_finite, b, 0));
-        // Of two Infs with different signs and of a NaN comes a NaN, else the Inf.
+        // Two Infs with different signs, or a NaN, give a NaN; else the result is the Inf.
         let larger = select(a_abs >= b_abs, a, b);
         let is_nan = larger & ABS > INFINITY || (a_abs == b_abs && a != b);
         select(is_finite, sum, select(is_nan, NAN, larger))

@@ -148,7 +148,7 @@ fn value(
         let is_infinite = product >= INFINITY;
         let finite = select(abs >= INFINITY, 0, abs);
         let number = bits::product(finite, select(is_infinite, 0, product));
-        // Of a tensor scale that no tensor has, or an element that no tensor has; 0 is 0 times anything finite.
+        // For a tensor scale or an element that no tensor has; 0 times a finite number is 0.
         let is_large = (is_infinite && abs != 0) || abs == INFINITY;
         let magnitude = select(is_large, INFINITY, number);
         let sign = (block_scale ^ unit) & SIGN;

@@ -67,7 +67,7 @@ pub(in crate::cube) fn scales_kernel(
             }
             let grid = rules::grid(amax, sub_amax, known, format);
             write_grid(grids, own + sub * comptime!(form.grid), grid, form);
-            // What is beyond the tensor is not shifted.
+            // Numbers beyond the tensor are not shifted.
             if first >= length {
                 let unshifted = (code as i32 - 127) as u32;
                 let grid = (unshifted, 0u32.runtime(), 0u32.runtime());
@@ -133,7 +133,7 @@ pub(in crate::cube) fn codes_kernel(
     let bits = comptime!(form.bits);
     let sub_block = comptime!(form.sub_block);
     let sub_blocks = comptime!(form.sub_blocks);
-    // So many words have 32 codes.
+    // This number of words has 32 codes.
     let begin = ABSOLUTE_POS % bits * 32;
     let first = ABSOLUTE_POS / bits * 32 + begin / bits;
     let skipped = (begin % bits) as u32;

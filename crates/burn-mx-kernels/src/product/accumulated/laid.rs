@@ -24,7 +24,7 @@ pub(super) fn multiply(
     let layouts = product.layouts();
     let (windows, results) = (product.windows(), product.results());
     let windows = windows.as_deref();
-    // Side by side in memory is what is so in the tensor.
+    // Neighbours in the tensor are neighbours in memory.
     let across = match product.convolution {
         Some((_, ConvolutionProduct::WeightGradient(_))) => Across::Summed,
         _ => Across::Lines,

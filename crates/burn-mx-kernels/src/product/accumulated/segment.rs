@@ -52,7 +52,7 @@ impl Segment {
         let is_of_all = blocks.iter().any(|[own, _]| *own == 0);
         let is_long = blocks.iter().any(|[own, _]| *own > given);
 
-        // Beyond all memory is no length.
+        // No length is beyond all memory.
         let whole = blocks
             .iter()
             .filter(|[own, _]| *own > 0)

@@ -25,7 +25,7 @@ pub(crate) fn step(
 ) -> Result<Vec<Product>, Box<dyn Error>> {
     let device = match specs {
         Some(specs) => MxDevice::new(FlexDevice, specs)?,
-        // Formats that show every product. It is float32 that is counted.
+        // Formats that show every product. Float32 is counted.
         None => MxDevice::new(FlexDevice, "mxfp8_e4m3")?,
     };
     let items: Vec<_> = (0..batch_size)

@@ -12,7 +12,7 @@ use microscaling::{NameError, internal::impl_serde_by_text};
 
 /// A choice of an accumulator: a chip, whose operands select the accumulator, or one accumulator for all operands.
 ///
-/// As text (`FromStr`, `Display`, serde) it is the name of a chip, `hopper_promote128` (DeepSeek-V3's recipe: the partial sum moves
+/// As text (`FromStr`, `Display`, serde) it is the name of a chip, `hopper_promote128` (as DeepSeek-V3 has it: the partial sum moves
 /// to float32 every 128 elements), `hopper(promote_every=32,scale_at=promotion)`, or an [`Accumulator`].
 ///
 /// ```
@@ -59,7 +59,7 @@ impl From<Accumulator> for Accumulation {
     }
 }
 
-/// A chip's recipe with a name.
+/// A chip with an interval of promotion that has a name.
 const NAMED: (&str, Accumulation) = (
     "hopper_promote128",
     Accumulation::Chip {

@@ -30,8 +30,15 @@ impl Term {
         }
     }
 
+    /// The terms of one addition that aligns groups of finite products: a term for each group, then c.
+    pub(super) fn of_addition(products: &[ExactProduct], group: usize, c: ExactValue) -> Vec<Self> {
+        let groups = products.chunks(group);
+        let groups = groups.map(|products| Self::of(products, group));
+        groups.chain([Self::alone(c)]).collect()
+    }
+
     /// From the finite products of a group; the last group may have fewer.
-    pub(super) fn of(products: &[ExactProduct], group: usize) -> Self {
+    fn of(products: &[ExactProduct], group: usize) -> Self {
         let mut sum = ExactSum::ZERO;
         let mut exponent = None;
         for product in products {

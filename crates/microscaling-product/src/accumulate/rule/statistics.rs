@@ -151,12 +151,10 @@ impl Dot<'_> {
                 output,
                 ..
             } => {
-                let groups = || products.chunks(group);
-                let terms = groups().map(|products| Term::of(products, group));
-                let c = Term::alone(ExactValue::of(c, output.emin()));
-                let terms: Vec<Term> = terms.chain([c]).collect();
+                let terms = Term::of_addition(products, group, ExactValue::of(c, output.emin()));
                 let unit = unit(&terms, fraction_bits as i32, floor_exponent);
-                let cut = groups()
+                let cut = products
+                    .chunks(group)
                     .zip(&terms)
                     .filter(|(_, term)| term.is_cut_to_nothing(unit));
                 cut.map(|(products, _)| count(products)).sum()

@@ -97,15 +97,9 @@ impl Dot<'_> {
                 output,
                 ..
             } => {
-                let c = Term::alone(ExactValue::of(c, output.emin()));
-                let terms = products
-                    .chunks(group)
-                    .map(|products| Term::of(products, group));
-                Some((
-                    terms.chain([c]).collect::<Vec<_>>(),
-                    fraction_bits as i32,
-                    floor_exponent,
-                ))
+                let c = ExactValue::of(c, output.emin());
+                let terms = Term::of_addition(products, group, c);
+                Some((terms, fraction_bits as i32, floor_exponent))
             }
             Order::Late {
                 fraction_bits,

@@ -92,7 +92,7 @@ const REGISTERS: [c_int; 16] = [
 /// # Safety
 /// `code` must be the instruction at which the processor stopped with these registers.
 unsafe fn execute(code: *const u8, registers: &[i64; 23], state: &mut State) -> Option<usize> {
-    // SAFETY: an instruction in memory may be read, and what it reads and writes as its author has promised.
+    // SAFETY: an instruction in memory may be read, and so may the memory that it reads and writes, as its author has promised.
     unsafe {
         let byte = |i: usize| *code.add(i);
         // A VEX prefix of three bytes, the map 0F38, W 0, L 0.

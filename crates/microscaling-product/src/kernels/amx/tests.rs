@@ -11,7 +11,7 @@ const PATH: ProductPath = ProductPath::AmxBf16;
 fn rule(lhs: &[f32], rhs: &[f32], [m, n, k]: [usize; 3]) -> Vec<f32> {
     let tile = |(row, column): (&[f32], &[f32])| {
         let mut sums = [0.0_f32; 2];
-        // What is missing in the last tile is zero.
+        // The missing elements of the last tile are zero.
         for i in 0..SUMMED {
             let [a, b] = [row, column].map(|values| values.get(i).copied().unwrap_or(0.0));
             sums[i % 2] = a.mul_add(b, sums[i % 2]);

@@ -28,7 +28,7 @@ fn sums_of_blocks(
     add: impl Fn(f32, [[f32; 2]; 2]) -> f32,
 ) -> Vec<f32> {
     let block = |(row, column): (&[f32], &[f32])| {
-        // What is missing in the last tile is zero.
+        // The missing elements of the last tile are zero.
         let at = |values: &[f32], i: usize| values.get(i).copied().unwrap_or(0.0);
         let pairs = (0..row.len().next_multiple_of(SUMMED)).step_by(2);
         pairs.fold(0.0_f32, |sum, i| {
@@ -51,7 +51,7 @@ fn add(a: f32, b: f32) -> f32 {
     if !sum.is_finite() || sum == 0.0 {
         return sum as f32;
     }
-    // What float64 does not hold of the sum, exactly (Knuth's two-sum).
+    // The part of the sum that float64 does not hold, exactly (Knuth's two-sum).
     let rest = (a - (sum - (sum - a))) + (b - (sum - a));
     let beyond = rest != 0.0 && (rest < 0.0) != (sum < 0.0);
     let magnitude = sum.abs().to_bits() - u64::from(beyond);
@@ -69,7 +69,7 @@ fn each_kernel(test: impl Fn(ProductPath, Rule, f64)) {
     let unit = f64::from(f32::EPSILON);
     test(ProductPath::Neon, fused_rule, unit / 2.0);
     if ProductPath::NeonBf16.is_available() {
-        // Rounding to odd is off by a whole unit in the last place, not by half of it.
+        // Rounding to odd is off by a whole unit in the last place, not by half a unit.
         test(ProductPath::NeonBf16, odd_rule, unit);
     }
 }

@@ -57,7 +57,7 @@ impl Fields {
                 output,
             },
             "exact" => Order::Exact { terms, output },
-            // The file has no output of its own for it.
+            // The file has no separate output for the case.
             "pairs" => Order::Pairs {
                 terms,
                 flush,
@@ -338,7 +338,7 @@ fn dot_case(case: DotCase, tensors: &SafeTensors<'_>) -> Case {
 fn silicon_case(case: SiliconCase, tensors: &SafeTensors<'_>) -> Case {
     let SiliconCase { gpu, chip, set, .. } = &case;
     let kind = kind(&case.r#type, None, None);
-    // As the note of the case says, where it is another one.
+    // As the note of the case says, if it names another one.
     let promote_every = match case.note.as_str() {
         note if note.contains("promote_every = 32") => 32,
         _ => 0,

@@ -193,7 +193,7 @@ impl Table {
             below = if magnitudes[next] <= abs { next } else { below };
             step /= 2;
         }
-        // Nothing goes up from the last one: its mean is Inf, and so is what comes next, or that is 0.
+        // Nothing goes up from the last one: its mean is Inf, and so is the next one, or the next one is 0.
         let fraction = match R::USES_DRAWS {
             true => fraction(magnitudes[below % ALL], magnitudes[(below + 1) % ALL], abs),
             false => {

@@ -1,6 +1,6 @@
 //! The bytes that other tools make of the same weights.
 
-mod recipe;
+mod encoding;
 mod values;
 
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
@@ -11,8 +11,8 @@ use crate::pack::{PackError, Packed};
 use crate::quantize::largest::largest;
 use crate::round::mode::Rounder;
 use alloc::boxed::Box;
+use encoding::{MxEncoding, Nvfp4Encoding, ScaleRule, Signs, Ties};
 use microscaling_processor::float_state::ieee;
-use recipe::{MxRecipe, Nvfp4Recipe, ScaleRule, Signs, Ties};
 use thiserror::Error;
 
 /// A tool's rules for the bytes. Tools differ in the scale of a block, in ties, in the sign of zero, and in the limits
@@ -177,8 +177,8 @@ impl Dialect {
         }
         let (packed, divisor) = match format.has_exponent() {
             true => {
-                let recipe = self.mx(format.element);
-                let blocks = ieee(|| recipe.encode(data, plan.elements_len));
+                let encoding = self.mx(format.element);
+                let blocks = ieee(|| encoding.encode(data, plan.elements_len));
                 let parts =
                     Packed::from_parts(format, shape, axis, None, blocks.scales, blocks.elements);
                 (parts?, None)
@@ -223,16 +223,16 @@ impl Dialect {
     }
 
     /// The treatment of NVFP4 with a tensor scale in the dialects that differ from this crate's format.
-    fn nvfp4(self) -> Nvfp4Recipe {
+    fn nvfp4(self) -> Nvfp4Encoding {
         match self {
-            Self::ModelOpt => Nvfp4Recipe::ModelOpt,
-            _ => Nvfp4Recipe::CompressedTensors,
+            Self::ModelOpt => Nvfp4Encoding::ModelOpt,
+            _ => Nvfp4Encoding::CompressedTensors,
         }
     }
 
     /// The treatment of MX in the dialects that differ from this crate's formats.
-    fn mx(self, element: ElementFormat) -> MxRecipe {
-        let of = |scale, ties, signs| MxRecipe {
+    fn mx(self, element: ElementFormat) -> MxEncoding {
+        let of = |scale, ties, signs| MxEncoding {
             element,
             scale,
             least_exponent: -127,
@@ -241,7 +241,7 @@ impl Dialect {
         };
         let fp4 = element == ElementFormat::FP4_E2M1;
         match self {
-            Self::Torchao => MxRecipe {
+            Self::Torchao => MxEncoding {
                 least_exponent: -126,
                 ..of(ScaleRule::Mode(ScaleMode::Floor), Ties::Even, Signs::Kept)
             },

@@ -181,6 +181,24 @@ impl FusedGroup {
         });
         groups.collect()
     }
+
+    /// How two members differ: the first member, and the next member of which `what` says something else. `None` if `what` says the same
+    /// of all members.
+    ///
+    /// ```
+    /// let fused = microscaling::FusedLayers::default();
+    /// let group = &fused.groups(["gate_proj", "up_proj"])[0];
+    /// let inputs = |path: &str| format!("has {} inputs", if path == "up_proj" { 16 } else { 32 });
+    /// let difference = group.difference(inputs);
+    /// assert_eq!(difference.as_deref(), Some("`gate_proj` has 32 inputs, and `up_proj` has 16 inputs"));
+    /// ```
+    pub fn difference(&self, what: impl Fn(&str) -> String) -> Option<String> {
+        let (first, others) = self.members.split_first()?;
+        let of_first = what(first);
+        let mut others = others.iter().map(|path| (path, what(path)));
+        let (other, of_other) = others.find(|(_, text)| *text != of_first)?;
+        Some(format!("`{first}` {of_first}, and `{other}` {of_other}"))
+    }
 }
 
 impl FusedNames {

@@ -292,7 +292,7 @@ fn load_one(file: &PackedFile<'_>, name: &str, entry: &Entry) -> Result<Packed, 
         false => None,
     };
     let (shape, axis) = (&entry.shape, entry.axis);
-    // Only bytes that are there are copied, and only if there are as many as there must be.
+    // Only bytes of the file are copied, and only if their number is right.
     let packed = PackedView::new(
         format,
         shape,

@@ -66,7 +66,7 @@ impl<R: ElementRule, const B: usize> Kernel for OfLength<'_, '_, R, B> {
             draws,
             ..
         } = self.windows;
-        // By value: loops without branches need what they look at in registers.
+        // By value: loops without branches need their numbers in registers.
         let job = *self.windows.job;
         let (rule, element) = (job.rule, job.rule.unit_element());
         let smallest = pow2(element.emin);

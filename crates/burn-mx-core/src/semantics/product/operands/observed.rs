@@ -25,8 +25,7 @@ impl<B: MxKernels> Product<B> {
         along: Along,
     ) -> Option<(Views<FloatTensor<B>>, RandomStream)> {
         let observers = self.observers.as_ref()?;
-        // Where the elementwise rounding is random its numbers are drawn once, for what is multiplied and what it is
-        // compared with.
+        // Where the elementwise rounding is random its numbers are drawn once, for the factor and the number that it is compared with.
         let drawn = self.rounder(slot).filter(|rounder| {
             let (_, rounding) = rounder.format_and_rounding();
             rounding == Rounding::Stochastic && !rounder.has_rounded(&tensor.meta)

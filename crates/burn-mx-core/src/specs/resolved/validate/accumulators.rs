@@ -24,7 +24,7 @@ impl ResolvedSpecs {
         self.check_accumulator(
             "accumulator_weight_grad",
             ProductKind::WeightGradient,
-            // The last two are those of matmul.
+            // The last two are matmul's.
             &[
                 [Slot::ABpEx, Slot::ABp],
                 [Slot::ABpOs, Slot::ABp],

@@ -79,7 +79,7 @@ pub(super) fn add_groups(
             let sum = sums[group];
             let magnitude = select(sum >= SIGN, 0u32 - sum, sum);
             let scaled = magnitude * (significand(of_row) * significand(of_column));
-            // What is 0 may have any exponent.
+            // A zero may have any exponent.
             let down = top - exponent(of_row) - exponent(of_column) + chain.down;
             let aligned = wide::shift_left(of_words(0u32.runtime(), scaled), chain.up);
             let aligned = wide::shift_right(aligned, min(max(down, 0), 63) as u32);

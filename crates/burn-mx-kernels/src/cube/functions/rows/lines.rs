@@ -168,7 +168,7 @@ impl Rows for KernelRows<'_> {
 
     fn max(&self, row: &Row) -> Value {
         let key = self.reduce(
-            // Below that of -Inf.
+            // Below the pattern of -Inf.
             0,
             |index| {
                 let x = self.read(row, index);

@@ -294,7 +294,7 @@ impl<'a> RmsNorm<'a> {
         let roots: Vec<[f32; 2]> = x.chunks(features).map(|row| self.roots(row)).collect();
         let of_feature = |i: usize| {
             let products = |side: usize| {
-                // Where a root may be one of two, what that makes of the product counts as an error of it.
+                // Where a root may be one of two, what that makes of the product counts as the product's error.
                 let product = |(row, roots): (usize, &[f32; 2])| {
                     let at = row * features + i;
                     let [low, high] = roots.map(|root| {

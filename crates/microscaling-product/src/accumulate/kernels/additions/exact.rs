@@ -71,7 +71,7 @@ impl Addition for Integer {
     #[inline(always)]
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let unused = 32 - self.bits;
-        // Of shifts, and not a branch, for which there would be two loops.
+        // By shifts: a branch would need two loops.
         let beyond = 32 - self.range_bits;
         let (least, most) = (i32::MIN >> beyond, i32::MAX >> beyond);
         let mut sums = [0; LANES];

@@ -51,7 +51,7 @@ impl Addition for LateQuick {
     fn add(&self, terms: Terms<'_>, c: &mut Lanes<f32>) {
         let bits = self.0.fraction_bits;
         let (largest, sums) = self.0.sums(&terms, 0, 1);
-        // Of float64's 52 mantissa bits, those behind 31 fraction bits.
+        // The bits of float64's 52 mantissa bits behind 31 fraction bits.
         let behind = (1 << 21) - 1;
         for lane in 0..LANES {
             let c_exponent = (c[lane].to_bits() >> 23 & 0xff) as i32 - 127;

@@ -152,7 +152,7 @@ impl Conversion {
             .map_or(1.0, |bits| f32::from_bits(bits::pow2(bits)));
         for lane in 0..LANES {
             let (x, scale) = (elements[lane], scales[lane]);
-            // −0 is no subnormal, and keeps its sign.
+            // −0 is not subnormal, and keeps its sign.
             let flushed = self.flush && (x.to_bits() & bits::ABS).wrapping_sub(1) < smallest - 1;
             let x = if flushed { 0.0 } else { x };
             let value = x * scale * unit;

@@ -103,7 +103,7 @@ impl ShortTable {
             return below;
         }
         let above = self.at(AWAY, key);
-        // As floats: to convert them to integers takes longer. A fraction that is no number is of two equal neighbours.
+        // As floats: to convert them to integers takes longer. A fraction that is NaN comes from two equal neighbours.
         let [low, high, x] = [below, above, abs].map(f32::from_bits);
         let fraction = (x - low) / (high - low) * ONE_OF_FRACTION;
         let needed = ONE_OF_FRACTION - (draw >> (32 - FRACTION_BITS)) as i32 as f32;

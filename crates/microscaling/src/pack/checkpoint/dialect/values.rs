@@ -1,6 +1,6 @@
 //! Tensors in the numbers that other tools serve.
 
-use super::recipe::{MX_BLOCK, MxRecipe, NVFP4_BLOCK, Nvfp4Tensor};
+use super::encoding::{MX_BLOCK, MxEncoding, NVFP4_BLOCK, Nvfp4Tensor};
 use super::{Dialect, DialectError};
 use crate::format::BlockFormat;
 use crate::pack::PackError;
@@ -34,8 +34,8 @@ impl Dialect {
             return Ok(quantized.map_err(PackError::from)?);
         }
         checked_layout(data, shape, axis, format.block_shape()).map_err(PackError::from)?;
-        let recipe = if format.has_exponent() {
-            Recipe::Mx(self.mx(format.element))
+        let encoding = if format.has_exponent() {
+            BlockEncoding::Mx(self.mx(format.element))
         } else {
             let amax = largest(data);
             if amax >= f32::INFINITY.to_bits() {
@@ -43,7 +43,7 @@ impl Dialect {
                 return Ok(());
             }
             match ieee(|| self.nvfp4().tensor(amax)) {
-                Some(tensor) => Recipe::Nvfp4(tensor),
+                Some(tensor) => BlockEncoding::Nvfp4(tensor),
                 None => {
                     data.fill(0.0);
                     return Ok(());
@@ -52,14 +52,14 @@ impl Dialect {
         };
         let inner: usize = shape[axis + 1..].iter().product();
         let length = shape[axis];
-        if inner == 1 && length.is_multiple_of(recipe.block()) {
-            share_all(WholeBlocks { data, recipe }, &WholeBlocks::quantize);
+        if inner == 1 && length.is_multiple_of(encoding.block()) {
+            share_all(WholeBlocks { data, encoding }, &WholeBlocks::quantize);
             return Ok(());
         }
-        let mut lines = PaddedLines::of(data, length, inner, recipe.block());
+        let mut lines = PaddedLines::of(data, length, inner, encoding.block());
         let blocks = WholeBlocks {
             data: &mut lines.padded,
-            recipe,
+            encoding,
         };
         share_all(blocks, &WholeBlocks::quantize);
         lines.write(data);
@@ -69,12 +69,12 @@ impl Dialect {
 
 /// A tool's way to the numbers of a block.
 #[derive(Clone, Copy)]
-enum Recipe {
-    Mx(MxRecipe),
+enum BlockEncoding {
+    Mx(MxEncoding),
     Nvfp4(Nvfp4Tensor),
 }
 
-impl Recipe {
+impl BlockEncoding {
     /// Elements of a block.
     const fn block(self) -> usize {
         match self {
@@ -87,7 +87,7 @@ impl Recipe {
 /// A whole number of blocks, one after another.
 struct WholeBlocks<'a> {
     data: &'a mut [f32],
-    recipe: Recipe,
+    encoding: BlockEncoding,
 }
 
 impl Divide for WholeBlocks<'_> {
@@ -96,22 +96,22 @@ impl Divide for WholeBlocks<'_> {
     }
 
     fn halves(self) -> Result<[Self; 2], Self> {
-        let Self { data, recipe } = self;
-        let blocks = data.len() / recipe.block();
+        let Self { data, encoding } = self;
+        let blocks = data.len() / encoding.block();
         if blocks < 2 {
-            return Err(Self { data, recipe });
+            return Err(Self { data, encoding });
         }
-        let (first, second) = data.split_at_mut(blocks / 2 * recipe.block());
-        Ok([first, second].map(|data| WholeBlocks { data, recipe }))
+        let (first, second) = data.split_at_mut(blocks / 2 * encoding.block());
+        Ok([first, second].map(|data| WholeBlocks { data, encoding }))
     }
 }
 
 impl WholeBlocks<'_> {
     fn quantize(self) {
-        let Self { data, recipe } = self;
-        ieee(|| match recipe {
-            Recipe::Mx(recipe) => recipe.quantize(data),
-            Recipe::Nvfp4(tensor) => tensor.quantize(data),
+        let Self { data, encoding } = self;
+        ieee(|| match encoding {
+            BlockEncoding::Mx(encoding) => encoding.quantize(data),
+            BlockEncoding::Nvfp4(tensor) => tensor.quantize(data),
         });
     }
 }

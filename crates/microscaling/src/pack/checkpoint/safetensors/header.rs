@@ -115,7 +115,7 @@ fn with_bytes<'a>(
     let (header, data) = split(file).expect("the tensors were found in it");
     let mut header: Map<String, Value> = serde_json::from_slice(header).map_err(fail)?;
     for name in other.keys() {
-        // What is no object is refused below.
+        // A value that is not an object is refused below.
         if let Some(Value::Object(tensor)) = header.get_mut(name) {
             tensor.insert("dtype".to_owned(), "U8".into());
         }
@@ -151,7 +151,7 @@ fn check_tensors(file: &[u8]) -> Result<BTreeMap<String, String>, FileError> {
         data_offsets: Option<Or<(u64, u64)>>,
     }
     let mut other = BTreeMap::new();
-    // What is too short for its header is told by the crate safetensors.
+    // The crate safetensors reports a file that is too short for its header.
     let Some((header, data)) = split(file) else {
         return Ok(other);
     };

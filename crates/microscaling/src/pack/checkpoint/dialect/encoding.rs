@@ -171,7 +171,7 @@ pub(super) struct Blocks {
 
 /// A tool's way to MX blocks of 32.
 #[derive(Clone, Copy)]
-pub(super) struct MxRecipe {
+pub(super) struct MxEncoding {
     pub(super) element: ElementFormat,
     pub(super) scale: ScaleRule,
     /// Elements are divided by 2^this at least, with any scale.
@@ -180,7 +180,7 @@ pub(super) struct MxRecipe {
     pub(super) signs: Signs,
 }
 
-impl MxRecipe {
+impl MxEncoding {
     /// Of finite numbers, a whole number of blocks.
     pub(super) fn encode(self, data: &[f32], bytes: usize) -> Blocks {
         let numbers = Elements::of(self.element);
@@ -206,7 +206,7 @@ impl MxRecipe {
             }
             let (exponent, codes) = self.block(&numbers, block);
             let scale = power_of_two(exponent);
-            // Exact: an element has few bits, none of them below those of the smallest subnormal.
+            // Exact: an element has few bits, and no bit below the smallest subnormal.
             *block = codes.map(|code| (numbers.number(code) * scale) as f32);
         }
     }
@@ -234,7 +234,7 @@ fn power_of_two(exponent: i32) -> f64 {
 
 /// A tool's way to NVFP4 with a tensor scale.
 #[derive(Clone, Copy)]
-pub(super) enum Nvfp4Recipe {
+pub(super) enum Nvfp4Encoding {
     CompressedTensors,
     ModelOpt,
 }
@@ -260,7 +260,7 @@ pub(super) struct Nvfp4Tensor {
     divisor: Option<u32>,
 }
 
-impl Nvfp4Recipe {
+impl Nvfp4Encoding {
     /// The scale of a tensor whose largest magnitude has this pattern; `None` if the tool makes NaN of the tensor.
     pub(super) fn tensor(self, amax: u32) -> Option<Nvfp4Tensor> {
         let (of_tensor, divisor) = match self {
