@@ -106,6 +106,39 @@ fn its_float32_and_integers_agree() {
     }
 }
 
+/// Ops with a number have the bits of the processor's own op between two roundings.
+#[test]
+fn ops_with_a_number() {
+    let format = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    let rounding = OpRounding {
+        format,
+        rounding: Rounding::NearestEven,
+        operands: true,
+    };
+    let round = |values: &mut [f32]| {
+        format.round_slice(values, Rounding::NearestEven.with(RandomStream::new(0, 0)))
+    };
+    type Compute = fn(f32) -> f32;
+    let ops: [(UnaryOp, Compute); 5] = [
+        (UnaryOp::AddScalar(0.3), |x| x + 0.3),
+        (UnaryOp::SubScalar(0.3), |x| x - 0.3),
+        (UnaryOp::MulScalar(0.3), |x| x * 0.3),
+        (UnaryOp::DivScalar(0.3), |x| x / 0.3),
+        (UnaryOp::Recip, |x| 1.0 / x),
+    ];
+    let x = ordinary([9, 50], 1);
+    for (op, compute) in ops {
+        let mut expected: Vec<f32> = bits(x.clone()).into_iter().map(f32::from_bits).collect();
+        round(&mut expected);
+        expected.iter_mut().for_each(|x| *x = compute(*x));
+        round(&mut expected);
+        let expected: Vec<u32> = expected.into_iter().map(f32::to_bits).collect();
+        let kernel = KernelOp::Unary(op, rounding);
+        let (got, _) = B::kernels().run(kernel, x.clone(), [None, None]);
+        assert_eq!(bits(got), expected, "{op:?}");
+    }
+}
+
 /// Operands for matrix units are written as bfloat16, whose bits this device can hold though it computes nothing with them.
 #[test]
 fn operands_in_bfloat16_have_the_upper_halves() {
