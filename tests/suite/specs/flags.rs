@@ -42,6 +42,7 @@ fn sample(arg: &Arg) -> Option<&'static str> {
         "OPERANDS" => "forward",
         "SCOPE" => "activations",
         "ACCUMULATOR" => "hopper",
+        "ATTENTION" => "attention(q=nvfp4,tile=64)",
         "DIALECT" => "quark",
         other => panic!("no sample for <{other}>"),
     })
