@@ -6,8 +6,10 @@ use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Bool, Tensor, backend::Backend};
 use burn_mx::{
     Accumulation, AttentionBackward, AttentionSpecs, Delta, ElementFormat, MxBackend, MxSpecs,
-    PointFormat, Rounder, Rounding, RowSums, ValueAxis,
+    PointFormat, Rounder, Rounding, RowSums, ValueAxis, ValueRange,
 };
+
+use half::f16;
 
 use super::arrays::*;
 use crate::backend::TestBackend;
@@ -166,10 +168,37 @@ fn in_lines(point: Option<PointFormat>, x: Four, rows: usize) -> Four {
     Tensor::cat(lines.collect(), 2)
 }
 
+/// A product whose sums take 16 terms at once, exactly, and are rounded to float16.
+fn in_sums_of_16([a, b]: [Four; 2]) -> Four {
+    let ([batch, heads, rows, terms], columns) = (a.dims(), b.dims()[3]);
+    let (a, b) = (values(a), values(b));
+    let mut product = Vec::new();
+    for row in 0..batch * heads * rows {
+        for column in 0..columns {
+            let first = row / rows * terms;
+            let term = |i: usize| {
+                f64::from(a[row * terms + i]) * f64::from(b[(first + i) * columns + column])
+            };
+            let sums = (0..terms).step_by(16).fold(0.0, |sum, start| {
+                let exact: f64 = (start..terms.min(start + 16)).map(term).sum();
+                f16::from_f64(sum + exact).to_f64()
+            });
+            product.push(sums as f32);
+        }
+    }
+    Four::from_data(
+        burn::tensor::TensorData::new(product, [batch, heads, rows, columns]),
+        &Default::default(),
+    )
+}
+
 /// A product that a matrix unit sums up, as a matrix product of its own is: both operands have the format.
 fn product(unit: Option<Accumulation>, point: Option<PointFormat>, [a, b]: [Four; 2]) -> Four {
-    let (Some(unit), Some(PointFormat::Block(format))) = (unit, point) else {
+    let Some(unit) = unit else {
         return a.matmul(b);
+    };
+    let Some(PointFormat::Block(format)) = point else {
+        return in_sums_of_16([a, b]);
     };
     let specs = MxSpecs {
         a_elem_format: Some(burn_mx::SlotFormat::Block(format)),
@@ -224,6 +253,14 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
     };
     let q_hat = in_lines(specs.q, q_rest.clone(), specs.q_rows);
     let k_hat = in_lines(specs.k, k_smooth.clone(), specs.k_rows);
+    let v_scales = specs.v_range.map(|range| {
+        let scales = v.clone().abs().max_dim(2) / range.get();
+        scales.clone().mask_fill(scales.equal_elem(0.0), 1.0)
+    });
+    let v = match &v_scales {
+        Some(scales) => v / scales.clone(),
+        None => v,
+    };
     let v_hat = at(
         specs.v,
         v.clone(),
@@ -233,6 +270,20 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
             3
         },
     );
+
+    // A matrix unit rounds blocks itself.
+    let before = |point, x| match point {
+        Some(PointFormat::Block(_)) => x,
+        _ => at(point, x, 3),
+    };
+    let of_value = match specs.v {
+        Some(PointFormat::Block(_)) => v,
+        _ => v_hat.clone(),
+    };
+    let times_scales = |x: Four| match &v_scales {
+        Some(scales) => x * scales.clone(),
+        None => x,
+    };
 
     // Scores.
     let mut scores = match specs.qk_accumulator {
@@ -296,7 +347,11 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
         let p = rounded / sum.clone() * operand_scale;
         let out = match specs.pv_accumulator {
             None => at(specs.probabilities, p, 3).matmul(v_hat.clone()),
-            unit => product(unit, specs.v, [p, v.clone()]),
+            unit => product(
+                unit,
+                specs.v,
+                [before(specs.probabilities, p), of_value.clone()],
+            ),
         };
         (out / operand_scale, maximum, sum)
     } else {
@@ -321,7 +376,10 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
                 unit => product(
                     unit,
                     specs.v,
-                    [exact.clone(), v.clone().narrow(2, first, length)],
+                    [
+                        before(specs.exponentials, exact.clone()),
+                        of_value.clone().narrow(2, first, length),
+                    ],
                 ),
             };
             sum = at(specs.sum, sum * shrink.clone() + summed(exact, rounded), 3);
@@ -331,7 +389,7 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
         let sum = sum.clamp_min(f32::MIN_POSITIVE);
         (out / sum.clone(), maximum, sum / operand_scale)
     };
-    let out = bfloat16(at(specs.output, out, 3));
+    let out = bfloat16(at(specs.output, times_scales(out), 3));
     let logarithm =
         |maximum: Four, sum: Four| at(specs.statistics, maximum + sum.log(), 3).clamp_min(f32::MIN);
 
@@ -345,7 +403,12 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
                 q_hat
             };
             let k = if needs_mean { k_hat + k_mean } else { k_hat };
-            (scores, slope, logarithm(maximum, sum), [q, k, v_hat])
+            (
+                scores,
+                slope,
+                logarithm(maximum, sum),
+                [q, k, times_scales(v_hat)],
+            )
         }
         false => {
             let [q, k, _] = &float;
@@ -395,11 +458,15 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
 
 /// One of some values, by a number that is used up.
 fn choose<T: Clone>(number: &mut u64, values: &[T]) -> T {
-    // Knuth's MMIX generator.
+    values[bits(number) as usize % values.len()].clone()
+}
+
+/// Knuth's MMIX generator.
+fn bits(number: &mut u64) -> u32 {
     *number = number
         .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1_442_695_040_888_963_407);
-    values[(*number >> 33) as usize % values.len()].clone()
+    (*number >> 32) as u32
 }
 
 fn point(text: &str) -> Option<PointFormat> {
@@ -468,6 +535,11 @@ fn random(seed: u64) -> (Case, AttentionSpecs) {
     if specs.v.is_some() {
         specs.v_axis = choose(n, &[ValueAxis::Keys, ValueAxis::Features]);
     }
+    if choose(n, &bools) {
+        specs.v = point("fp8_e4m3");
+        specs.v_axis = ValueAxis::Keys;
+        specs.v_range = choose(n, &[None, Some(ValueRange::SAGE)]);
+    }
     if specs.exponentials.is_some() {
         specs.row_sums = choose(n, &[RowSums::Rounded, RowSums::Exact]);
     }
@@ -478,9 +550,12 @@ fn random(seed: u64) -> (Case, AttentionSpecs) {
     (case, specs)
 }
 
+/// Cases of the test of all points.
+const SEEDS: u64 = 60;
+
 #[test]
 fn every_point_is_rounded_where_the_model_rounds() {
-    for seed in 0..60 {
+    for seed in 0..SEEDS {
         let (case, specs) = random(seed);
         let got = case.by_op(&case.specs(specs));
         let what = format!("seed {seed}, {specs}, {case:?}: out, dq, dk, dv, dbias");
@@ -500,6 +575,8 @@ fn each_field_alone_has_its_effect() {
         ("k=nvfp4", ""),
         ("v=nvfp4", ""),
         ("v=nvfp4,v_axis=features", "v=nvfp4"),
+        ("v=fp8_e4m3", ""),
+        ("v=fp8_e4m3,v_range=2.25", "v=fp8_e4m3"),
         ("smooth_k=true,k=nvfp4", "k=nvfp4"),
         ("smooth_q=2,q=nvfp4", "q=nvfp4"),
         ("scores=bfloat16", ""),
@@ -564,6 +641,24 @@ fn products_have_accumulators() {
             ..specs
         };
         assert_ne!(got, SMALL.by_op(&SMALL.specs(float32)), "tile {tile}");
+    }
+}
+
+/// Each scheme, on more keys than a tile has.
+#[test]
+fn schemes_are_what_the_model_computes() {
+    let case = Case {
+        queries: 9,
+        keys: 140,
+        features: 32,
+        outputs: 5,
+        causal: true,
+        ..SMALL
+    };
+    for name in AttentionSpecs::SCHEMES {
+        let specs: AttentionSpecs = name.parse().expect(name);
+        let got = case.by_op(&case.specs(specs));
+        assert_all_same_bits(&got, &model(&case, &specs), name);
     }
 }
 
@@ -747,6 +842,8 @@ fn text_forms_read_back() {
         "attention(v=mxfp4,v_axis=features,tile=64)",
         "attention(q=mx(element=int4,block_size=16),smooth_k=true,smooth_q=128)",
         "sageattention2",
+        "sageattention2pp",
+        "attention(v=fp8_e4m3,v_range=2.25)",
         "sageattention3",
         "attn_qat",
     ];
@@ -787,6 +884,18 @@ fn what_does_not_fit_is_refused_by_name() {
             "`attention.v_axis` is features, but `attention.v` has no blocks; allowed: keys",
         ),
         (
+            "attention(v=nvfp4,v_range=2.25)",
+            "`attention.v_range` is 2.25, but `attention.v` is not an element without a scale; allowed: none",
+        ),
+        (
+            "attention(v=fp8_e4m3,v_range=500)",
+            "`attention.v_range` is 500, but `attention.v` has no element as large",
+        ),
+        (
+            "attention(v_range=-1)",
+            "allowed: a positive number such as 2.25",
+        ),
+        (
             "attention(q_rows=4)",
             "`attention.q_rows` is 4, but its format has no blocks; allowed: 0",
         ),
@@ -811,7 +920,7 @@ fn what_does_not_fit_is_refused_by_name() {
         ("attention(v_axis=heads)", "allowed: keys, features"),
         (
             "sageattention4",
-            "allowed: sageattention2, sageattention3, attn_qat, or attention(field=value,…)",
+            "allowed: sageattention2, sageattention2pp, sageattention3, attn_qat, or attention(field=value,…)",
         ),
     ];
     for (text, expected) in cases {
@@ -821,4 +930,165 @@ fn what_does_not_fit_is_refused_by_name() {
         let error = error.to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
+}
+
+/// Standard normal numbers.
+fn normal(count: usize, seed: u64) -> Vec<f32> {
+    let mut number = seed;
+    let mut uniform = || {
+        let bits = bits(&mut number);
+        (f64::from(bits) + 0.5) / f64::from(u32::MAX)
+    };
+    let mut one = || (-2.0 * uniform().ln()).sqrt() * (uniform() * std::f64::consts::TAU).cos();
+    (0..count).map(|_| one() as f32).collect()
+}
+
+/// Inputs of the figures: query, key and value of one head with 128 features.
+struct Head {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+const KEYS: usize = 2048;
+const QUERIES: usize = 256;
+const FEATURES: usize = 128;
+
+impl Head {
+    /// Keys have a mean of this deviation in each channel.
+    fn new(mean: f32) -> Self {
+        let means = normal(FEATURES, 4);
+        let mut k = normal(KEYS * FEATURES, 2);
+        for key in k.chunks_mut(FEATURES) {
+            key.iter_mut().zip(&means).for_each(|(k, m)| *k += mean * m);
+        }
+        Self {
+            q: normal(QUERIES * FEATURES, 1),
+            k,
+            v: normal(KEYS * FEATURES, 3),
+        }
+    }
+
+    fn output(&self, attention_specs: &str, times: f64) -> Vec<f32> {
+        let device = mx_device(&MxSpecs {
+            attention: Some(attention_specs.parse().expect(attention_specs)),
+            round: Rounding::NearestEven,
+            ..MxSpecs::default()
+        });
+        let tensor = |values: &[f32]| {
+            let rows = values.len() / FEATURES;
+            let values = Tensor::<MxBackend<TestBackend>, 1>::from_floats(values, &device);
+            values.reshape([1, 1, rows, FEATURES])
+        };
+        let options = AttentionModuleOptions {
+            scale: Some(times / (FEATURES as f64).sqrt()),
+            ..Default::default()
+        };
+        let [q, k, v] = [&self.q, &self.k, &self.v].map(|x| tensor(x));
+        values(attention(q, k, v, None, None, options))
+    }
+
+    /// The mean squared error in relation to the output.
+    fn error(&self, attention_specs: &str, times: f64) -> f64 {
+        let float = self.output("attention", times);
+        let got = self.output(attention_specs, times);
+        let square = |x: f64| x * x;
+        let error: f64 = got
+            .iter()
+            .zip(&float)
+            .map(|(a, b)| square(f64::from(a - b)))
+            .sum();
+        error / float.iter().map(|x| square(f64::from(*x))).sum::<f64>()
+    }
+}
+
+/// The figures of the schemes on normal numbers: smoothing of keys, and one or two levels of scale for probabilities.
+#[test]
+fn figures_of_the_schemes() {
+    let head = Head::new(4.0);
+    let int = |bits: usize| {
+        let line = format!("block(element=int{bits},scale=float32,block_size=0)");
+        format!("q={line},q_rows=128,k={line},k_rows=64")
+    };
+    let fp4 = "block(element=e2m1,scale=ue4m3,block_size=16)";
+    let of_fp4 = format!("q={fp4},k={fp4}");
+    let mut wrong = Vec::new();
+    let mut check = |head: &Head, specs: String, times: f64, expected: f64| {
+        let got = head.error(&format!("attention({specs})"), times);
+        // The figures are those of other draws, of which the largest channel mean and the rows with one large score differ most.
+        if (got / expected).ln().abs() > 0.4 {
+            wrong.push(format!(
+                "{specs}, logits times {times}: {got:.3e}, not {expected:.3e}"
+            ));
+        }
+    };
+    for (operands, plain, smoothed) in [
+        (int(8), 1.53e-3, 1.70e-4),
+        (int(4), 0.663, 0.0577),
+        (of_fp4, 0.189, 0.0187),
+    ] {
+        check(&head, operands.clone(), 1.0, plain);
+        check(&head, format!("{operands},smooth_k=true"), 1.0, smoothed);
+    }
+    let head = Head::new(0.0);
+    for (times, one, two) in [
+        (1.0, 8.3e-3, 8.2e-3),
+        (3.0, 1.71e-3, 0.43e-3),
+        (6.0, 1.09e-3, 0.117e-3),
+    ] {
+        let p = format!("exponentials={fp4},row_sums=exact,tile=2048");
+        check(&head, p.clone(), times, one);
+        check(&head, format!("{p},probability_scale=2688"), times, two);
+    }
+    let e4m3 = "exponentials=fp8_e4m3,row_sums=exact,tile=64,probability_scale=448";
+    check(&head, e4m3.into(), 1.0, 6.6e-4);
+    assert_none(&wrong);
+}
+
+/// Attn-QAT's second output: rows of the gradient of the scores sum up to 0 with it, and not with the rounded output.
+#[test]
+fn rows_of_the_gradient_of_scores_sum_up_to_zero() {
+    const ROWS: usize = 512;
+    const FEATURES: usize = 64;
+    let rows_of = |delta: &str| {
+        let format = "block(element=e2m1,scale=ue4m3,block_size=16)";
+        let text = format!(
+            "attention(q={format},k={format},v={format},v_axis=features,exponentials={format},row_sums=exact,\
+             tile=128,delta={delta})"
+        );
+        let device = mx_device(&MxSpecs {
+            attention: Some(text.parse().expect(&text)),
+            round: Rounding::NearestEven,
+            ..MxSpecs::default()
+        });
+        let tensor = |seed| {
+            let values = normal(ROWS * FEATURES, seed);
+            let values = Tensor::<Mx, 1>::from_floats(&*values, &device);
+            values.reshape([1, 1, ROWS, FEATURES])
+        };
+        let [q, k, v] = [1, 2, 3].map(|seed| tensor(seed).require_grad());
+        // The gradient of a bias is the gradient of the scores.
+        let bias = Tensor::<Mx, 4>::zeros([1, 1, ROWS, ROWS], &device).require_grad();
+        let out = attention(q, k, v, None, Some(bias.clone()), Default::default());
+        let grads = Mx::loss_with_gradient(out, tensor(4)).backward();
+        values(bias.grad(&grads).expect("it is a leaf"))
+    };
+    let rms = |rows: &[f64]| (rows.iter().map(|x| x * x).sum::<f64>() / rows.len() as f64).sqrt();
+    let figures = |gradient: &[f32]| {
+        let of_rows =
+            |of_row: fn(&[f32]) -> f64| gradient.chunks(ROWS).map(of_row).collect::<Vec<_>>();
+        let sums = of_rows(|row| row.iter().map(|x| f64::from(*x)).sum());
+        let norms = of_rows(|row| {
+            row.iter()
+                .map(|x| f64::from(*x).powi(2))
+                .sum::<f64>()
+                .sqrt()
+        });
+        [rms(&sums), rms(&norms)]
+    };
+    let [sum, norm] = figures(&rows_of("probabilities"));
+    assert!(sum < 1e-6, "{sum}");
+    assert!((norm / 0.565 - 1.0).abs() < 0.05, "{norm}");
+    let [sum, _] = figures(&rows_of("output"));
+    assert!((sum / 0.051 - 1.0).abs() < 0.05, "{sum}");
 }

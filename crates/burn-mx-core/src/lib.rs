@@ -69,8 +69,8 @@ pub use specs::{
     AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
     GradientOperands, Hadamard, HadamardSigns, MxSpecs, ParseAttentionError,
     ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParsePointFormatError, PointFormat, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat,
-    SpecsError, SpecsField, StaticInput, ToResolvedSpecs, ValueAxis,
+    ParsePointFormatError, ParseValueRangeError, PointFormat, Recipe, ResolvedSpecs, RowSums, Slot,
+    SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs, ValueAxis, ValueRange,
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;

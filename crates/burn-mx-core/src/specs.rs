@@ -7,7 +7,7 @@ pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
 pub use self::fields::attention::{
     AttentionBackward, AttentionSpecs, Delta, ParseAttentionError, ParsePointFormatError,
-    PointFormat, RowSums, ValueAxis,
+    ParseValueRangeError, PointFormat, RowSums, ValueAxis, ValueRange,
 };
 pub use self::fields::elementwise_scope::{ElementwiseScope, ParseElementwiseScopeError};
 pub use self::fields::gradient_operands::{GradientOperands, ParseGradientOperandsError};

@@ -52,8 +52,9 @@ pub use burn_mx_core::{
     AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
     GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs,
     MxTensor, ParseAttentionError, ParseElementwiseScopeError, ParseGradientOperandsError,
-    ParseHadamardError, ParsePointFormatError, PointFormat, Portable, Recipe, ResolvedSpecs,
-    RowSums, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, ValueAxis, hooks, process,
+    ParseHadamardError, ParsePointFormatError, ParseValueRangeError, PointFormat, Portable, Recipe,
+    ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, ValueAxis,
+    ValueRange, hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;

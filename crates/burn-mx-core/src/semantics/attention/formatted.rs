@@ -56,6 +56,8 @@ struct AttentionOperands<B: MxKernels> {
     q: PointOperand<B>,
     k: PointOperand<B>,
     v: PointOperand<B>,
+    /// [B, H, 1, E], by which the value was divided.
+    v_scales: Option<FloatTensor<B>>,
     /// The part of the query that is not quantized, and the key that this part is multiplied by.
     apart: Option<[FloatTensor<B>; 2]>,
     /// The query, and the part of the key that is not quantized, if the scores lack their product. RunningSoftmax does not need this
@@ -106,7 +108,8 @@ impl<B: MxKernels> Attention<B> {
             0 => self.of_rows(&points, scores, operands.v),
             tile => self.of_tiles(&points, scores, operands.v, tile),
         };
-        let output = points.round::<B>("attention output", self.specs.output, softmax.output, LAST);
+        let output = times::<B>(softmax.output, operands.v_scales);
+        let output = points.round::<B>("attention output", self.specs.output, output, LAST);
         let statistics = self.statistics(&points, softmax.maximum, softmax.sum);
         let of_specs = self.shared.specs.round_output();
         let rounded = points.elementwise::<B>("output", of_specs, Float::<B>::from(output));
@@ -156,10 +159,16 @@ impl<B: MxKernels> Attention<B> {
             ValueAxis::Keys => POSITIONS,
             ValueAxis::Features => LAST,
         };
+        let v_scales = (specs.v_range).map(|range| scales_of_channels::<B>(&v, range.get()));
+        let v = match &v_scales {
+            Some(scales) => B::float_div(v, scales.clone()),
+            None => v,
+        };
         AttentionOperands {
             q: points.operand_in_lines::<B>("attention q", specs.q, q, specs.q_rows),
             k: points.operand_in_lines::<B>("attention k", specs.k, k, specs.k_rows),
             v: points.operand::<B>("attention v", specs.v, v, v_axis),
+            v_scales,
             apart,
             k_mean,
         }
@@ -428,7 +437,8 @@ impl<B: MxKernels> Attention<B> {
                     Some([_, mean]) => B::float_add(operands.k.values, mean),
                     None => operands.k.values,
                 };
-                let values = [q, k, operands.v.values];
+                let v = times::<B>(operands.v.values, operands.v_scales);
+                let values = [q, k, v];
                 (scores, kept.statistics, values)
             }
             false => {
@@ -535,6 +545,23 @@ fn not_zero<B: MxKernels>(sum: FloatTensor<B>) -> FloatTensor<B> {
 /// The larger one of each two numbers of a row.
 fn larger<B: MxKernels>(lhs: FloatTensor<B>, rhs: FloatTensor<B>) -> FloatTensor<B> {
     B::float_max_dim(B::float_cat(vec![lhs, rhs], LAST), LAST)
+}
+
+/// The tensor, times these scales if there are some.
+fn times<B: MxKernels>(tensor: FloatTensor<B>, scales: Option<FloatTensor<B>>) -> FloatTensor<B> {
+    match scales {
+        Some(scales) => B::float_mul(tensor, scales),
+        None => tensor,
+    }
+}
+
+/// [B, H, 1, E]: the scale that brings each channel's largest magnitude to `range`, and 1 for a channel of zeros.
+fn scales_of_channels<B: MxKernels>(v: &FloatTensor<B>, range: f32) -> FloatTensor<B> {
+    let settings = get_device_settings::<B>(&B::float_device(v));
+    let amax = B::float_max_dim(B::float_abs(v.clone()), POSITIONS);
+    let scales = B::float_div_scalar(amax, range.into());
+    let zero = B::float_equal_elem(scales.clone(), 0.0.into(), settings.bool_dtype);
+    B::float_mask_fill(scales, zero, 1.0.into())
 }
 
 /// The mean of each `rows` queries, in the place of each of them.

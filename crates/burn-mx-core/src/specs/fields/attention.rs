@@ -2,11 +2,13 @@
 
 mod named;
 mod point;
+mod range;
 mod text;
 
 use microscaling_product::Accumulation;
 
 pub use point::{ParsePointFormatError, PointFormat};
+pub use range::{ParseValueRangeError, ValueRange};
 pub use text::ParseAttentionError;
 
 /// Makes [`AttentionSpecs`] of its fields with their defaults.
@@ -66,7 +68,7 @@ attention_table! {
     /// Blocks and elements are rounded by `round_mx_output`, `bfloat…` and `fp…` by `round_output`.
     ///
     /// The text form (`FromStr`, `Display`, serde) is `attention(field=value,…)` with the fields that are not at their
-    /// default, or the name of a scheme: `sageattention2`, `sageattention3`, `attn_qat`.
+    /// default, or the name of a scheme: `sageattention2`, `sageattention2pp`, `sageattention3`, `attn_qat`.
     ///
     /// ```
     /// # extern crate burn_mx_core as burn_mx;
@@ -87,6 +89,9 @@ attention_table! {
     v: Option<PointFormat> = None;
     /// Axis of the value's blocks: `keys` (the summed axis, the default) or `features`.
     v_axis: ValueAxis = ValueAxis::Keys;
+    /// The largest magnitude of a value's channel after it was divided by its own scale, for values in elements without a
+    /// scale: channel e has the scale amax(e) / range over all keys, and the output's column e is multiplied by this scale. Default: none, no scale.
+    v_range: Option<ValueRange> = None;
     /// Rows of the query in one line of blocks: a format that makes the whole axis one block then has one scale for this
     /// many rows. 0, the default: each row is one line.
     q_rows: usize = 0;

@@ -97,6 +97,17 @@ impl AttentionSpecs {
             let reason = "`attention.v` has no blocks";
             return contradiction("attention.v_axis", &"features", reason, "keys");
         }
+        if let Some(range) = self.v_range {
+            let reason = match self.v {
+                Some(PointFormat::Element(element)) if range.get() <= element.max() => {
+                    return Ok(());
+                }
+                Some(PointFormat::Element(_)) => "`attention.v` has no element as large",
+                _ => "`attention.v` is not an element without a scale",
+            };
+            let allowed = "none, or at most the largest element that `attention.v` names";
+            return contradiction("attention.v_range", &range, reason, allowed);
+        }
         Ok(())
     }
 
