@@ -1,12 +1,14 @@
 //! Attention with formats of its own, point by point: against a model that is written out here and rounds at the same points by
 //! `microscaling`, against float64 where no point has a format, and against the figures of the schemes.
 
+use burn::backend::NdArray;
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::module::attention;
 use burn::tensor::ops::AttentionModuleOptions;
 use burn::tensor::{Bool, Tensor, backend::Backend};
 use burn_mx::{
-    Accumulation, AttentionBackward, AttentionSpecs, Delta, ElementFormat, MxBackend, MxSpecs,
-    PointFormat, Rounder, Rounding, RowSums, ValueAxis, ValueRange,
+    Accumulation, AttentionBackward, AttentionSpecs, Delta, ElementFormat, MxAutodiff, MxBackend,
+    MxDevice, MxSpecs, PointFormat, Rounder, Rounding, RowSums, ValueAxis, ValueRange,
 };
 
 use half::f16;
@@ -102,13 +104,17 @@ impl Case {
 
     /// The output and the gradients of query, key, value and bias, by Burn's op.
     fn by_op(&self, specs: &MxSpecs) -> Vec<Vec<f32>> {
-        let device = mx_device(specs);
+        self.on::<Mx>(&mx_device(specs))
+    }
+
+    /// The same on a backend.
+    fn on<B: Exact>(&self, device: &B::Device) -> Vec<Vec<f32>> {
         let inputs = self.inputs();
-        let leaves = [0, 1, 2, 3].map(|i| inputs[i].tensor::<Mx, 4>(&device).require_grad());
+        let leaves = [0, 1, 2, 3].map(|i| inputs[i].tensor::<B, 4>(device).require_grad());
         let [q, k, v, bias] = leaves.clone();
         let bias = self.bias.then_some(bias);
-        let out = attention(q, k, v, self.mask(&device), bias, self.options());
-        let grads = Mx::loss_with_gradient(out.clone(), inputs[4].tensor(&device)).backward();
+        let out = attention(q, k, v, self.mask(device), bias, self.options());
+        let grads = B::loss_with_gradient(out.clone(), inputs[4].tensor(device)).backward();
         let wanted = if self.bias { 4 } else { 3 };
         let gradients = leaves[..wanted].iter();
         let gradients = gradients.map(|leaf| values(leaf.grad(&grads).expect("it is a leaf")));
@@ -816,6 +822,53 @@ fn training_and_inference_give_the_same_bits() {
         let bias = case.bias.then_some(bias);
         let out = attention(q, k, v, case.mask(&device), bias, case.options());
         assert_same_bits(&values(out), &trained[0], "out");
+    }
+}
+
+/// On another backend, and with gradient checkpointing.
+#[test]
+fn other_backends_and_checkpointing_compute_the_same_roundings() {
+    for seed in 0..20 {
+        let (case, specs) = random(seed);
+        let what = format!("seed {seed}, {specs}, {case:?}: out, dq, dk, dv, dbias");
+        let specs = case.specs(specs);
+        let expected = case.by_op(&specs);
+        let got = case.on::<MxAutodiff<TestBackend, BalancedCheckpointing>>(&mx_device(&specs));
+        assert_all_same_bits(&got, &expected, &what);
+    }
+    // Sums of another order and other exponentials may move a number by a step of its format; most numbers stay.
+    let specs = SMALL.specs(
+        "attention(q=nvfp4,k=nvfp4,v=nvfp4)"
+            .parse()
+            .expect("it is one"),
+    );
+    let device = MxDevice::new(Default::default(), &specs).expect("they are sound");
+    let got = SMALL.on::<MxAutodiff<NdArray>>(&device);
+    for (got, expected) in got.iter().zip(SMALL.by_op(&specs)) {
+        for (got, expected) in got.iter().zip(expected) {
+            assert!((got - expected).abs() < 1e-5, "{got}, {expected}");
+        }
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_named() {
+    let device = mx_device(&SMALL.specs(AttentionSpecs::default()));
+    let tensor = |shape: [usize; 4]| Tensor::<Mx, 4>::zeros(shape, &device);
+    for [q, k, v] in [
+        [[1, 2, 5, 8], [1, 2, 7, 4], [1, 2, 7, 6]],
+        [[1, 2, 5, 8], [1, 2, 7, 8], [1, 2, 6, 6]],
+        [[1, 2, 5, 8], [1, 1, 7, 8], [1, 1, 7, 6]],
+        [[1, 2, 5, 8], [1, 2, 0, 8], [1, 2, 0, 6]],
+    ] {
+        let [q, k, v] = [q, k, v].map(tensor);
+        let run = || attention(q, k, v, None, None, Default::default());
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        let message = panic
+            .err()
+            .and_then(|panic| panic.downcast::<String>().ok());
+        let message = *message.expect("it panics with a text");
+        assert!(message.contains("allowed: [B, H, Q, D]"), "{message}");
     }
 }
 

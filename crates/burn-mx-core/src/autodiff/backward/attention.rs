@@ -89,10 +89,8 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for AttentionStep<N
         } = ops.state;
         let grad = grads.consume::<MxBackend<B>>(&ops.node);
         let operands = operands.map(|saved| saved.retrieve(checkpointer));
-        let metas = operands.each_ref().map(|operand| operand.meta);
         let wants_bias = ops.parents.get(3).is_some_and(Option::is_some);
-        let (gradients, of_bias) = attention.backward(kept, operands, grad, wants_bias);
-        let gradients = metas.into_iter().zip(gradients).chain(of_bias);
+        let gradients = attention.backward(kept, operands, grad, wants_bias);
         for (node, (meta, gradient)) in ops.parents.into_iter().zip(gradients) {
             if let Some(node) = node {
                 grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(meta, gradient));

@@ -51,6 +51,17 @@ struct Scores<B: MxKernels> {
     masked: FloatTensor<B>,
 }
 
+/// The forward pass, computed again.
+struct Again<B: MxKernels> {
+    /// Not rounded.
+    probabilities: FloatTensor<B>,
+    /// The probabilities as the product with the value takes them.
+    of_value: FloatTensor<B>,
+    tanh: Option<FloatTensor<B>>,
+    /// Query, key and value of the gradient products.
+    operands: [FloatTensor<B>; 3],
+}
+
 /// The operands of both products.
 struct AttentionOperands<B: MxKernels> {
     q: PointOperand<B>,
@@ -97,7 +108,12 @@ impl<B: MxKernels> Attention<B> {
     }
 
     /// The output.
+    ///
+    /// # Panics
+    ///
+    /// If the shapes of the operands do not fit.
     pub(crate) fn forward(&self, operands: [Float<B>; 3]) -> Attended<B> {
+        check_shapes(operands.each_ref().map(|operand| operand.inner.shape()));
         let context = OpContext::of_product(operands.each_ref().map(|operand| Some(operand.meta)));
         let points = self.points().seen_in(self.layer);
         let inputs = self.inputs(&points, operands);
@@ -402,69 +418,28 @@ impl<B: MxKernels> Attention<B> {
         B::float_clamp_min(rounded, f32::MIN.into())
     }
 
-    /// The gradients of query, key, value and, if it is wanted, of the bias, which has this meta.
+    /// The gradients of query, key, value and, if it is wanted, of the bias, each with the meta of its tensor.
     pub(crate) fn backward(
         &self,
         kept: Kept<B>,
         operands: [Float<B>; 3],
         grad: Float<B>,
         wants_bias: bool,
-    ) -> ([Float<B>; 3], Option<(Meta, Float<B>)>) {
-        let metas = operands.each_ref().map(|operand| operand.meta);
-        let quantizes = self.shared.specs.quantize_backprop();
-        let by_formats = quantizes && self.specs.backward == AttentionBackward::Quantized;
+    ) -> Vec<(Meta, Float<B>)> {
+        let [of_q, of_k, of_v] = operands.each_ref().map(|operand| operand.meta);
+        let features = operands[0].inner.shape()[LAST];
         let own = Points::replay(self.shared, self.shared.draws().op()).seen_in(self.layer);
-        let rounding = self.shared.specs.round_grad_input();
-        let grad = match quantizes {
-            true => own.elementwise::<B>("output gradient", rounding, grad),
+        let grad = match self.shared.specs.quantize_backprop() {
+            true => {
+                let rounding = self.shared.specs.round_grad_input();
+                own.elementwise::<B>("output gradient", rounding, grad)
+            }
             false => to_f32::<B>(grad.inner),
         };
-        let points = self.points();
-        let inputs = match quantizes {
-            true => self.inputs(&points, operands),
-            false => operands.map(|operand| to_f32::<B>(operand.inner)),
-        };
-        let features = inputs[0].shape()[LAST];
-        let (scores, statistics, [q, k, v]) = match by_formats {
-            true => {
-                let operands = self.operands(&points, inputs);
-                let scores = self.scores(&points, &operands, features);
-                let q = match operands.apart {
-                    Some([means, _]) => B::float_add(operands.q.values, means),
-                    None => operands.q.values,
-                };
-                let k = match operands.k_mean {
-                    Some([_, mean]) => B::float_add(operands.k.values, mean),
-                    None => operands.k.values,
-                };
-                let v = times::<B>(operands.v.values, operands.v_scales);
-                let values = [q, k, v];
-                (scores, kept.statistics, values)
-            }
-            false => {
-                let [q, k, _] = &inputs;
-                let scores = float32::<B>(q.clone(), B::float_transpose(k.clone()));
-                let (scaled, tanh) = self.scaled(scores, features);
-                let masked = self.masked(scaled);
-                let statistics = self.statistics_of_float(&own, &masked, quantizes);
-                (Scores { tanh, masked }, statistics, inputs)
-            }
-        };
-        let probabilities = B::float_exp(B::float_sub(scores.masked, statistics));
-        let of_value = match by_formats {
-            true => {
-                let scaled = self.scaled_up(probabilities.clone());
-                let rounded = own.round::<B>(
-                    "attention probabilities",
-                    self.specs.left_of_value(),
-                    scaled,
-                    LAST,
-                );
-                self.scaled_down(rounded)
-            }
-            false => probabilities.clone(),
-        };
-        let dv = float32::<B>(B::float_transpose(of_value), grad.clone());
+        let again = self.again(&own, kept.statistics, operands, features);
+        let [q, k, v] = again.operands;
+        let probabilities = again.probabilities;
+        let dv = float32::<B>(B::float_transpose(again.of_value), grad.clone());
         let dp = float32::<B>(grad.clone(), B::float_transpose(v));
         let delta = match kept.output {
             Some(output) => B::float_mul(output, grad),
@@ -476,12 +451,9 @@ impl<B: MxKernels> Attention<B> {
         let of_bias = bias.map(|bias| {
             let shape = bias.inner.shape();
             let summed = sum_dims::<B>(ds.clone(), broadcast_dims(&shape, &ds.shape()));
-            (
-                bias.meta,
-                self.gradient(&own, "bias gradient", summed, bias.meta),
-            )
+            self.gradient(&own, "bias gradient", summed, bias.meta)
         });
-        let ds = match scores.tanh {
+        let ds = match again.tanh {
             Some(tanh) => {
                 let squared = B::float_mul(tanh.clone(), tanh);
                 let slope = B::float_add_scalar(B::float_neg(squared), 1.0.into());
@@ -492,13 +464,64 @@ impl<B: MxKernels> Attention<B> {
         let ds = B::float_mul_scalar(ds, self.scale(features).into());
         let dq = float32::<B>(ds.clone(), k);
         let dk = float32::<B>(B::float_transpose(ds), q);
-        let [of_q, of_k, of_v] = metas;
-        let gradients = [
+        let mut gradients = vec![
             self.gradient(&own, "query gradient", dq, of_q),
             self.gradient(&own, "key gradient", dk, of_k),
             self.gradient(&own, "value gradient", dv, of_v),
         ];
-        (gradients, of_bias)
+        gradients.extend(of_bias);
+        gradients
+    }
+
+    /// The forward pass again, as the backward pass reads it.
+    fn again(
+        &self,
+        own: &Points,
+        statistics: FloatTensor<B>,
+        operands: [Float<B>; 3],
+        features: usize,
+    ) -> Again<B> {
+        let quantizes = self.shared.specs.quantize_backprop();
+        let points = self.points();
+        let inputs = match quantizes {
+            true => self.inputs(&points, operands),
+            false => operands.map(|operand| to_f32::<B>(operand.inner)),
+        };
+        if !quantizes || self.specs.backward == AttentionBackward::Float {
+            let [q, k, _] = &inputs;
+            let scores = float32::<B>(q.clone(), B::float_transpose(k.clone()));
+            let (scaled, tanh) = self.scaled(scores, features);
+            let masked = self.masked(scaled);
+            let statistics = self.statistics_of_float(own, &masked, quantizes);
+            let probabilities = B::float_exp(B::float_sub(masked, statistics));
+            return Again {
+                of_value: probabilities.clone(),
+                probabilities,
+                tanh,
+                operands: inputs,
+            };
+        }
+        let operands = self.operands(&points, inputs);
+        let scores = self.scores(&points, &operands, features);
+        let probabilities = B::float_exp(B::float_sub(scores.masked, statistics));
+        let scaled = self.scaled_up(probabilities.clone());
+        let format = self.specs.left_of_value();
+        let rounded = own.round::<B>("attention probabilities", format, scaled, LAST);
+        let q = match operands.apart {
+            Some([means, _]) => B::float_add(operands.q.values, means),
+            None => operands.q.values,
+        };
+        let k = match operands.k_mean {
+            Some([_, mean]) => B::float_add(operands.k.values, mean),
+            None => operands.k.values,
+        };
+        let v = times::<B>(operands.v.values, operands.v_scales);
+        Again {
+            probabilities,
+            of_value: self.scaled_down(rounded),
+            tanh: scores.tanh,
+            operands: [q, k, v],
+        }
     }
 
     /// The logarithm of each row's sum of exponentials of unrounded scores, in its format where the pass is quantized.
@@ -518,23 +541,34 @@ impl<B: MxKernels> Attention<B> {
         }
     }
 
-    /// A gradient, rounded to the elementwise format where the backward pass is emulated.
+    /// A gradient, rounded to the elementwise format where the backward pass is emulated, and the meta of its tensor.
     fn gradient(
         &self,
         points: &Points,
         name: &'static str,
         gradient: FloatTensor<B>,
         own: Meta,
-    ) -> Float<B> {
+    ) -> (Meta, Float<B>) {
         let mut meta = Meta::computed([Some(own)]);
         if !self.shared.specs.quantize_backprop() {
-            return stored::<B>(gradient, meta);
+            return (own, stored::<B>(gradient, meta));
         }
         let rounding = self.shared.specs.round_grad_input();
         let rounded = points.elementwise::<B>(name, rounding, Float::<B>::from(gradient));
         meta.rounded = self.shared.specs.float_format();
-        stored::<B>(rounded, meta)
+        (own, stored::<B>(rounded, meta))
     }
+}
+
+/// Panics if query, key and value of these shapes are not those of one attention.
+fn check_shapes([q, k, v]: [Shape; 3]) {
+    let same = |[a, b]: [&Shape; 2], axes: &[usize]| axes.iter().all(|axis| a[*axis] == b[*axis]);
+    let fits = same([&q, &k], &[0, 1, LAST]) && same([&k, &v], &[0, 1, POSITIONS]) && k[2] > 0;
+    assert!(
+        fits,
+        "burn-mx: attention: the query is {q:?}, the key {k:?} and the value {v:?}; allowed: [B, H, Q, D], [B, H, K, D] and \
+         [B, H, K, E] with at least one key"
+    );
 }
 
 /// A sum that can be divided by: of a row whose keys are all masked, too.

@@ -89,8 +89,8 @@ attention_table! {
     v: Option<PointFormat> = None;
     /// Axis of the value's blocks: `keys` (the summed axis, the default) or `features`.
     v_axis: ValueAxis = ValueAxis::Keys;
-    /// The largest magnitude of a value's channel after it was divided by its own scale, for values in elements without a
-    /// scale: channel e has the scale amax(e) / range over all keys, and the output's column e is multiplied by this scale. Default: none, no scale.
+    /// Gives each channel of the value its own scale, before it is rounded to elements without a scale. The channel is divided by
+    /// amax / range, amax over all keys, and the output's column is multiplied by the same number. Default: none, no scale.
     v_range: Option<ValueRange> = None;
     /// Rows of the query in one line of blocks: a format that makes the whole axis one block then has one scale for this
     /// many rows. 0, the default: each row is one line.
