@@ -851,6 +851,37 @@ fn other_backends_and_checkpointing_compute_the_same_roundings() {
     }
 }
 
+/// A NaN of a query stays in the query's row.
+#[test]
+fn a_nan_is_not_hidden() {
+    for text in [
+        "sageattention3",
+        "attn_qat",
+        "attention(q=fp8_e4m3,differences=fp8_e5m2,probabilities=fp8_e4m3,output=nvfp4)",
+        "attention(tile=4,maximum=bfloat16,exponentials=fp8_e4m3,probability_scale=448)",
+    ] {
+        let mut attention_specs: AttentionSpecs = text.parse().expect(text);
+        // A mean over queries would carry the NaN on.
+        attention_specs.smooth_q = 0;
+        let device = mx_device(&SMALL.specs(attention_specs));
+        let [mut q, k, v, ..] = SMALL.inputs();
+        let output = |q: &Array| {
+            let [q, k, v] = [q, &k, &v].map(|x| x.tensor::<MxBackend<TestBackend>, 4>(&device));
+            values(attention(q, k, v, None, None, Default::default()))
+        };
+        let without = output(&q);
+        q.values[SMALL.features] = f32::NAN;
+        let with = output(&q);
+        let row = SMALL.outputs..2 * SMALL.outputs;
+        assert!(
+            with[row.clone()].iter().all(|x| x.is_nan()),
+            "{text}: {with:?}"
+        );
+        assert_same_bits(&with[..row.start], &without[..row.start], text);
+        assert_same_bits(&with[row.end..], &without[row.end..], text);
+    }
+}
+
 #[test]
 fn shapes_that_do_not_fit_are_named() {
     let device = mx_device(&SMALL.specs(AttentionSpecs::default()));

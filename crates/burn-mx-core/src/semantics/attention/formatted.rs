@@ -560,7 +560,7 @@ impl<B: MxKernels> Attention<B> {
     }
 }
 
-/// Panics if query, key and value of these shapes are not those of one attention.
+/// Panics if query, key and value of these shapes do not belong to one attention.
 fn check_shapes([q, k, v]: [Shape; 3]) {
     let same = |[a, b]: [&Shape; 2], axes: &[usize]| axes.iter().all(|axis| a[*axis] == b[*axis]);
     let fits = same([&q, &k], &[0, 1, LAST]) && same([&k, &v], &[0, 1, POSITIONS]) && k[2] > 0;

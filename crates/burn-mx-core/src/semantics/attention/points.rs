@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Shape, Slice, TensorData, TensorMetadata};
+use burn_backend::{Shape, Slice, TensorData, TensorMetadata, get_device_settings};
 use microscaling::{BlockFormat, ElementFormat, RandomStream, Rounding};
 use microscaling_product::Accumulation;
 
@@ -272,7 +272,10 @@ fn without_scale<B: MxKernels>(
     let mut pins = shape.clone();
     pins[LAST] = 1;
     let pins = TensorData::new(vec![max; pins.num_elements()], pins);
-    let limited = B::float_clamp(tensor, (-max).into(), max.into());
+    let limited = B::float_clamp(tensor.clone(), (-max).into(), max.into());
+    // Some devices' `clamp` makes a number of a NaN.
+    let nan = B::float_is_nan(tensor, get_device_settings::<B>(&device).bool_dtype);
+    let limited = B::float_mask_fill(limited, nan, f32::NAN.into());
     let pinned = B::float_cat(vec![B::float_from_data(pins, &device), limited], LAST);
     let line = BlockFormat::mx(element, 0);
     let rounded = B::mx_quantize(pinned, LAST, line, rounding, stream);
