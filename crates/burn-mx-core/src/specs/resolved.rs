@@ -180,7 +180,7 @@ impl ResolvedSpecs {
         &self.specs
     }
 
-    /// Whether nothing is emulated: no format in any slot and no elementwise format.
+    /// Whether nothing is emulated: no format in any slot, no elementwise format, and no specs of attention.
     pub fn is_none(&self) -> bool {
         !self.emulates_ops() && self.attention().is_none()
     }
