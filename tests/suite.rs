@@ -46,6 +46,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod attention;
     #[cfg(test_backend = "flex")]
+    mod attention_points;
+    #[cfg(test_backend = "flex")]
     mod bad_input;
     #[cfg(test_backend = "flex")]
     mod book;

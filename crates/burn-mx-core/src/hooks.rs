@@ -52,10 +52,10 @@ mod thread;
 mod wanted;
 
 use burn_backend::Shape;
-use microscaling::{BlockFormat, FloatFormat};
+use microscaling::BlockFormat;
 use microscaling_product::{Accumulation, Side, SumStatistics};
 
-use crate::specs::Slot;
+use crate::specs::{PointFormat, Slot};
 pub use crate::specs::{ProductKind, ProductOp};
 pub use crate::tensor::shared_specs::{SharedSpecs, label};
 pub use alone::alone;
@@ -230,8 +230,8 @@ pub struct ElementwiseCall {
     pub op: &'static str,
     /// The label of a parameter among its operands, or the name that [`Observer::name_elementwise`] gave it.
     pub label: Option<&'static str>,
-    /// The format that it rounds to.
-    pub format: FloatFormat,
+    /// The format that it rounds to: a float, or the format of a point of attention.
+    pub format: PointFormat,
 }
 
 /// Observes the roundings of one elementwise op.

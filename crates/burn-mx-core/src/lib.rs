@@ -66,9 +66,11 @@ pub use specs::args::MxArgs;
 #[doc(hidden)]
 pub use specs::suggestion;
 pub use specs::{
-    AsResolvedSpecs, ElementwiseScope, Exemptions, GradientOperands, Hadamard, HadamardSigns,
-    MxSpecs, ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError, Recipe,
-    ResolvedSpecs, Slot, SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
+    AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
+    GradientOperands, Hadamard, HadamardSigns, MxSpecs, ParseAttentionError,
+    ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
+    ParsePointFormatError, ParseValueRangeError, PointFormat, Recipe, ResolvedSpecs, RowSums, Slot,
+    SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs, ValueAxis, ValueRange,
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;

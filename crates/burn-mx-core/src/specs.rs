@@ -5,6 +5,10 @@
 
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
+pub use self::fields::attention::{
+    AttentionBackward, AttentionSpecs, Delta, ParseAttentionError, ParsePointFormatError,
+    ParseValueRangeError, PointFormat, RowSums, ValueAxis, ValueRange,
+};
 pub use self::fields::elementwise_scope::{ElementwiseScope, ParseElementwiseScopeError};
 pub use self::fields::gradient_operands::{GradientOperands, ParseGradientOperandsError};
 pub use self::fields::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
@@ -17,6 +21,7 @@ pub use self::presets::recipe::{Exemptions, Recipe};
 pub use self::product::{ProductKind, ProductOp};
 pub use self::resolved::static_input::StaticInput;
 pub(crate) use self::resolved::static_input::block_length;
+pub(crate) use self::resolved::validate::attention::kind_of_point;
 pub use self::resolved::{AsResolvedSpecs, ResolvedSpecs, ToResolvedSpecs};
 
 #[cfg(feature = "clap")]

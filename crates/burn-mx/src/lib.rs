@@ -49,10 +49,12 @@ pub use burn_mx_checkpoint as checkpoint;
 #[cfg(feature = "clap")]
 pub use burn_mx_core::MxArgs;
 pub use burn_mx_core::{
-    AsResolvedSpecs, ElementwiseScope, Exemptions, GradientOperands, Hadamard, HadamardSigns,
-    MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, MxTensor, ParseElementwiseScopeError,
-    ParseGradientOperandsError, ParseHadamardError, Portable, Recipe, ResolvedSpecs, Slot,
-    SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, hooks, process,
+    AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
+    GradientOperands, Hadamard, HadamardSigns, MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs,
+    MxTensor, ParseAttentionError, ParseElementwiseScopeError, ParseGradientOperandsError,
+    ParseHadamardError, ParsePointFormatError, ParseValueRangeError, PointFormat, Portable, Recipe,
+    ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, ValueAxis,
+    ValueRange, hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;

@@ -3,10 +3,11 @@
 use burn::nn::{LayerNormConfig, LinearConfig};
 use burn::prelude::Tensor;
 use burn::tensor::activation::{gelu, softmax};
+use burn::tensor::module::attention;
 use burn_mx::Rounding;
 use burn_mx::module::{label_parameters, scope};
 use burn_mx::record::{ElementwiseRecord, Figures, Pass, Phase, RecorderConfig, StepRecord};
-use burn_mx::{MxBackend, MxDevice, MxSpecs};
+use burn_mx::{BlockFormat, MxBackend, MxDevice, MxSpecs, Rounder};
 use half::{bf16, f16};
 
 use super::{folder, record_here, steps};
@@ -390,4 +391,55 @@ fn results_of_products_are_rounded_too() {
     let gradients = op(&step, "weight", "linear", Phase::Backward);
     let names: Vec<_> = gradients.roundings.iter().map(|x| &*x.rounding).collect();
     assert_eq!((gradients.uses, names.len()), (2, 2), "{names:?}");
+}
+
+/// Attention with formats has a row for each point, in the layer of its scope.
+#[test]
+fn each_point_of_attention_has_a_row() {
+    let text = "attention(q=nvfp4,k=mxfp8_e4m3,v=nvfp4,scores=bfloat16,scaled_scores=fp16,maximum=bfloat16,\
+                differences=bfloat12,exponentials=fp8_e4m3,sum=bfloat16,output=mxfp4,tile=8,statistics=bfloat12)";
+    let specs = MxSpecs {
+        attention: Some(text.parse().expect(text)),
+        round: Rounding::NearestEven,
+        ..MxSpecs::default()
+    };
+    let mut query = Vec::new();
+    let step = recorded(elementwise(), &specs, |device| {
+        let leaf = |seed| noise_tensor::<Mx, 4>([1, 2, 12, 16], seed, device).require_grad();
+        let [q, k, v] = [1, 2, 3].map(leaf);
+        query = values(q.clone());
+        scope("block", || {
+            attention(q, k, v, None, None, Default::default())
+        })
+        .sum()
+    });
+    let forward = [
+        ("attention q", "nvfp4"),
+        ("attention k", "mxfp8_e4m3"),
+        ("attention v", "nvfp4"),
+        ("attention scores", "bfloat16"),
+        ("attention scaled scores", "fp16"),
+        ("attention maximum", "bfloat16"),
+        ("attention differences", "bfloat12"),
+        ("attention exponentials", "fp8_e4m3"),
+        ("attention sum", "bfloat16"),
+        ("attention output", "mxfp4"),
+        ("attention statistics", "bfloat12"),
+    ];
+    for (name, format) in forward {
+        assert_eq!(op(&step, "block", name, Phase::Forward).format, format);
+    }
+    let backward = op(&step, "block", "attention probabilities", Phase::Backward);
+    assert_eq!(backward.format, "fp8_e4m3");
+    assert_eq!(step.elementwise.len(), forward.len() + 1);
+    // Two tiles are 8 and 4 keys of 24 rows.
+    let exponentials = op(&step, "block", "attention exponentials", Phase::Forward);
+    assert_eq!(rounding(exponentials, "output").elements, 24 * 12);
+
+    let mut quantized = query.clone();
+    let format: BlockFormat = "nvfp4".parse().expect("it is a name");
+    let rounded = format.quantize(&mut quantized, &[24, 16], 1, Rounder::NearestEven);
+    rounded.expect("axis 1 is one of two");
+    let figures = rounding(op(&step, "block", "attention q", Phase::Forward), "output");
+    assert_figures(figures, &wide(&query), &wide(&quantized), 1e-9);
 }

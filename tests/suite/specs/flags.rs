@@ -42,6 +42,7 @@ fn sample(arg: &Arg) -> Option<&'static str> {
         "OPERANDS" => "forward",
         "SCOPE" => "activations",
         "ACCUMULATOR" => "hopper",
+        "ATTENTION" => "attention(q=nvfp4,tile=64)",
         "DIALECT" => "quark",
         other => panic!("no sample for <{other}>"),
     })
@@ -221,6 +222,7 @@ fn errors_name_flag_value_and_what_is_allowed() {
             "activations" => "`all`",
             "hopper" => "blackwell",
             "quark" => "compressed-tensors",
+            "attention(q=nvfp4,tile=64)" => "sageattention3",
             _ => "a whole number from 0",
         };
         let mut bad = vec![("bogus", allowed)];

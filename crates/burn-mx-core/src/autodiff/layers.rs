@@ -15,7 +15,7 @@ use super::backward::elementwise::{BinaryRule, UnaryRule};
 use super::backward::{
     Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
-use super::{Ad, MxAutodiff};
+use super::{Ad, MxAutodiff, backward};
 use crate::backend::delegate::delegate;
 use crate::backend::delegate::tables::{
     averaging_gradient_ops, averaging_ops, indexed_pool_ops, max_pool_ops, struct_gradient_ops,
@@ -119,10 +119,12 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
         attn_bias: Option<FloatTensor<Self>>,
         options: AttentionModuleOptions,
     ) -> FloatTensor<Self> {
-        if OpContext::of_product(metas::<B, 3>([&query, &key, &value]))
-            .emulation()
-            .is_none()
-        {
+        let context = OpContext::of_product(metas::<B, 3>([&query, &key, &value]));
+        if let Some(specs) = context.attention() {
+            let operands = [query, key, value].map(as_activation::<B, C>);
+            return backward::attention::forward::<B, C>(specs, operands, mask, attn_bias, options);
+        }
+        if context.emulation().is_none() {
             return attention_fallback::<Self>(query, key, value, mask, attn_bias, options);
         }
         let [query, key, value] = [query, key, value].map(as_activation::<B, C>);

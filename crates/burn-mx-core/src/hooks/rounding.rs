@@ -4,11 +4,11 @@ use std::fmt;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
-use microscaling::FloatFormat;
 
 use super::installed::observers;
 use super::thread::is_again;
 use super::{ElementwiseCall, Events, ObservedStatistics, RoundingObserver, View};
+use crate::specs::PointFormat;
 use burn_mx_kernels::{MxKernels, read_values};
 
 /// The observers of the roundings of one op.
@@ -26,7 +26,7 @@ impl fmt::Debug for RoundingObservers {
 pub(crate) fn elementwise(
     op: &'static str,
     label: Option<&'static str>,
-    format: FloatFormat,
+    format: impl Into<PointFormat>,
 ) -> Option<RoundingObservers> {
     let observers = observers(Events::ELEMENTWISE);
     if observers.is_empty() || is_again() {
@@ -34,6 +34,7 @@ pub(crate) fn elementwise(
     }
     let op = op.strip_prefix("float_").unwrap_or(op);
     let op = op.strip_suffix("_impl").unwrap_or(op);
+    let format = format.into();
     let call = ElementwiseCall { op, label, format };
     let seen = observers
         .iter()

@@ -2,6 +2,9 @@
 //!
 //! query [B, H, Q, D], key [B, H, K, D], value [B, H, K, E].
 
+pub(crate) mod formatted;
+mod points;
+
 use burn_backend::ops::AttentionModuleOptions;
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Backend, Shape, TensorMetadata, get_device_settings};

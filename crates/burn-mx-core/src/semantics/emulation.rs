@@ -4,6 +4,7 @@ use burn_backend::FloatDType;
 
 use crate::hooks;
 use crate::phase;
+use crate::specs::{AttentionSpecs, ResolvedSpecs};
 use crate::tensor::shared_specs::{self, SharedSpecs};
 use crate::tensor::{Flags, Meta, OpContext};
 use crate::warnings;
@@ -17,6 +18,20 @@ impl OpContext {
     ///
     /// If the op is to be emulated and its operands are of different float types.
     pub(crate) fn emulation(&self) -> Option<&'static SharedSpecs> {
+        self.emulation_by(ResolvedSpecs::emulates_ops)
+    }
+
+    /// As [`emulation`](Self::emulation), of attention whose points have their own formats.
+    pub(crate) fn attention(&self) -> Option<(&'static SharedSpecs, &'static AttentionSpecs)> {
+        let shared = self.emulation_by(|specs| specs.attention().is_some())?;
+        Some((shared, shared.specs.attention()?))
+    }
+
+    /// The specs by which the op is emulated if they emulate something of this kind.
+    fn emulation_by(
+        &self,
+        emulates: impl Fn(&ResolvedSpecs) -> bool,
+    ) -> Option<&'static SharedSpecs> {
         if self.result.flags.intersects(Flags::PLAIN) {
             return None;
         }
@@ -24,7 +39,7 @@ impl OpContext {
             .specs
             .or_else(shared_specs::installed_default)
             .map(hooks::specs_of_op)
-            .filter(|shared| !shared.specs.is_none())
+            .filter(|shared| emulates(&shared.specs))
             .filter(|shared| self.is_in_scope(shared))?;
         if let Some(other) = self.mixed_with {
             let name = |storage: Option<FloatDType>| storage.unwrap_or(FloatDType::F32);

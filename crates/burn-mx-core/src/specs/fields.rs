@@ -10,6 +10,7 @@
 //!
 //! The flag `value(VALUE, help)` takes a value; `on(help)` and `off(help)` set a boolean that is false or true by default.
 
+pub(super) mod attention;
 pub(super) mod elementwise_scope;
 pub(super) mod gradient_operands;
 pub(super) mod hadamard;
@@ -20,7 +21,7 @@ pub(super) mod table;
 use microscaling::{Dialect, Headroom, Rounding, ScaleMode, SharedExpMethod};
 use microscaling_product::Accumulation;
 
-use super::{ElementwiseScope, GradientOperands, Hadamard, Slot, SlotFormat};
+use super::{AttentionSpecs, ElementwiseScope, GradientOperands, Hadamard, Slot, SlotFormat};
 use table::specs_table;
 
 specs_table! {
@@ -221,6 +222,11 @@ specs_table! {
     /// have the elementwise format alone. Default: true.
     quantize_matmul: bool = true,
         off("Leave products of two activations, such as attention's, without block formats"), beyond("no blocks between activations");
+    /// The formats of attention's points, see [`AttentionSpecs`]: `attention(field=value,…)` or the name of a scheme. Inside of
+    /// attention they replace the slots, transforms and accumulators of the other fields. Default: none, attention is two
+    /// products of activations and a softmax.
+    attention: Option<AttentionSpecs> = None,
+        value("ATTENTION", "Formats of attention's points: attention(q=nvfp4,…), sageattention2, sageattention2pp, sageattention3, attn_qat, or none"), beyond("{}");
     /// Whether a matrix product of an activation with a constant is quantized in blocks, in both passes. A constant is a
     /// tensor that neither an input nor a parameter has taken part in, such as a table of positions or a matrix of signs. If
     /// false, both operands have the elementwise format alone. Default: false.

@@ -2,7 +2,7 @@
 
 pub(super) mod static_input;
 mod summary;
-mod validate;
+pub(super) mod validate;
 
 use std::borrow::Cow;
 
@@ -14,7 +14,9 @@ use microscaling_product::Accumulation;
 
 use crate::specs::ProductKind;
 
-use super::{ElementwiseScope, GradientOperands, Hadamard, MxSpecs, Slot, SpecsError};
+use super::{
+    AttentionSpecs, ElementwiseScope, GradientOperands, Hadamard, MxSpecs, Slot, SpecsError,
+};
 
 /// Specs with every default filled in and every value checked: the only form that computes.
 ///
@@ -178,9 +180,19 @@ impl ResolvedSpecs {
         &self.specs
     }
 
-    /// Whether nothing is emulated: no format in any slot and no elementwise format.
+    /// Whether nothing is emulated: no format in any slot, no elementwise format, and no specs of attention.
     pub fn is_none(&self) -> bool {
-        !self.has_mx() && self.float_format.is_none()
+        !self.emulates_ops() && self.attention().is_none()
+    }
+
+    /// Whether other ops than attention with its own formats are emulated.
+    pub(crate) fn emulates_ops(&self) -> bool {
+        self.has_mx() || self.float_format.is_some()
+    }
+
+    /// The formats of attention's points, see [`MxSpecs::attention`].
+    pub fn attention(&self) -> Option<&AttentionSpecs> {
+        self.specs.attention.as_ref()
     }
 
     /// Whether any slot has a format.

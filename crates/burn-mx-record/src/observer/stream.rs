@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use microscaling::FloatFormat;
 use microscaling_product::{ProductCounts, SumStatistics};
 
 use super::elementwise::{self, Key as ElementwiseKey};
@@ -12,9 +11,9 @@ use crate::file::figures::{
     ElementwiseRecord, Figures, OperandRecord, ProductRecord, ResultRecord, RoundingRecord,
     StepRecord, SumsRecord,
 };
-use burn_mx_core::Slot;
 use burn_mx_core::hooks::{self, SharedSpecs};
 use burn_mx_core::hooks::{ProductKind, ProductOp, ProductSize};
+use burn_mx_core::{PointFormat, Slot};
 
 /// The products of one thread, step by step.
 pub(super) struct Stream {
@@ -70,7 +69,7 @@ pub(super) struct OperandStream {
 /// An elementwise op, over all of its uses.
 struct Elementwise {
     key: ElementwiseKey,
-    format: FloatFormat,
+    format: PointFormat,
     uses: u64,
     roundings: Vec<(&'static str, Deferred)>,
 }
@@ -194,7 +193,7 @@ impl Stream {
     }
 
     /// Counts a use of an elementwise op.
-    pub(super) fn computed(&mut self, key: ElementwiseKey, format: FloatFormat) {
+    pub(super) fn computed(&mut self, key: ElementwiseKey, format: PointFormat) {
         let place = *self.elementwise_places.entry(key).or_insert_with(|| {
             self.elementwise.push(Elementwise {
                 key,

@@ -16,6 +16,7 @@ use crate::backend::delegate::tables::{
 };
 use crate::backend::delegate::{Unwrap, delegate};
 use crate::hooks::{self, LayerOp};
+use crate::semantics::attention::formatted::Attention;
 use crate::semantics::conv::{self, Geometry, deform_conv};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, elementwise, linear, norm};
@@ -300,6 +301,12 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         options: AttentionModuleOptions,
     ) -> FloatTensor<Self> {
         let context = OpContext::of_product([Some(query.meta), Some(key.meta), Some(value.meta)]);
+        if let Some(specs) = context.attention() {
+            let operands = [query, key, value].map(MxTensor::into_activation);
+            let mask = Unwrap::unwrap(mask);
+            let attention = Attention::<B>::new(specs, options, mask, attn_bias);
+            return attention.forward(operands).output;
+        }
         if context.emulation().is_some() {
             let [query, key, value] = [query, key, value].map(MxTensor::into_activation);
             return attention::composed::<Self>(query, key, value, mask, attn_bias, options);

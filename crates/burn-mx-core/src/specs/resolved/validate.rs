@@ -1,6 +1,7 @@
 //! The allowed values of the fields, alone and together.
 
 mod accumulators;
+pub(crate) mod attention;
 mod dialects;
 mod recipe;
 
@@ -23,6 +24,7 @@ impl MxSpecs {
         }
         self.check_formats()?;
         self.check_hadamard()?;
+        self.check_attention()?;
         self.check_recipe()
     }
 

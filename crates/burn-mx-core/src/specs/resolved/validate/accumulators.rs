@@ -46,7 +46,7 @@ impl ResolvedSpecs {
             true => "accumulator",
             false => own_field,
         };
-        if self.is_none() {
+        if !self.emulates_ops() {
             return Err(SpecsError::Contradiction {
                 field,
                 value: accumulation.to_string(),

@@ -10,7 +10,7 @@ use crate::specs::{GradientOperands, Hadamard, MxSpecs, Slot, SlotFormat, SpecsE
 /// The allowed values of a field with a transform.
 const HADAMARD: &str = "a block size of 16, 32, 64 or 128 and signs of one block";
 
-fn contradiction(
+pub(super) fn contradiction(
     field: &'static str,
     value: &dyn Display,
     reason: &'static str,

@@ -1,0 +1,195 @@
+//! The fields of attention, alone and together.
+
+use burn_mx_kernels::product::accumulated::kind_of;
+use microscaling_product::{Accumulation, OperandKind, OperandType};
+
+use super::recipe::contradiction;
+use crate::specs::{AttentionSpecs, MxSpecs, PointFormat, RowSums, SpecsError, ValueAxis};
+
+/// The formats of one number for each row.
+const OF_A_ROW: &str = "an element such as fp8_e4m3, bfloat10 to bfloat32, fp10 to fp29, or none";
+/// The largest factor of probabilities whose inverse and products are far from float32's ends.
+const LARGEST_SCALE: usize = 1 << 16;
+
+impl MxSpecs {
+    /// Checks the formats of attention.
+    pub(super) fn check_attention(&self) -> Result<(), SpecsError> {
+        self.attention.map_or(Ok(()), |attention| attention.check())
+    }
+}
+
+impl AttentionSpecs {
+    /// The format of the second product's left operand.
+    pub(crate) fn left_of_value(&self) -> Option<PointFormat> {
+        match self.tile {
+            0 => self.probabilities,
+            _ => self.exponentials,
+        }
+    }
+
+    fn check(&self) -> Result<(), SpecsError> {
+        self.check_blocks()?;
+        let scale = self.probability_scale;
+        if !(1..=LARGEST_SCALE).contains(&scale) {
+            return Err(SpecsError::OutOfRange {
+                field: "attention.probability_scale",
+                value: scale,
+                allowed: format!("1 to {LARGEST_SCALE}"),
+            });
+        }
+        if scale != 1 && self.left_of_value().is_none() {
+            let (reason, allowed) = match self.tile {
+                0 => ("`attention.probabilities` has no format", "1"),
+                _ => (
+                    "`attention.exponentials`, the left operand in tiles, has no format",
+                    "1",
+                ),
+            };
+            return contradiction("attention.probability_scale", &scale, reason, allowed);
+        }
+        if let (Some(format), 1..) = (self.probabilities, self.tile) {
+            let reason = "with `attention.tile` the left operand is the exponentials";
+            let allowed = "none, with the format as `attention.exponentials`";
+            return contradiction("attention.probabilities", &format, reason, allowed);
+        }
+        if self.row_sums == RowSums::Exact && self.exponentials.is_none() {
+            let reason = "`attention.exponentials` has no format, so they are exact";
+            return contradiction("attention.row_sums", &"exact", reason, "rounded");
+        }
+        self.check_lines()?;
+        self.check_accumulators()
+    }
+
+    /// Checks the formats themselves, and that numbers of rows have no blocks.
+    fn check_blocks(&self) -> Result<(), SpecsError> {
+        let points = [
+            ("attention.q", self.q),
+            ("attention.k", self.k),
+            ("attention.v", self.v),
+            ("attention.scores", self.scores),
+            ("attention.scaled_scores", self.scaled_scores),
+            ("attention.differences", self.differences),
+            ("attention.exponentials", self.exponentials),
+            ("attention.probabilities", self.probabilities),
+            ("attention.output", self.output),
+        ];
+        for (field, point) in points {
+            if let Some(PointFormat::Block(format)) = point {
+                format.validate().map_err(|error| SpecsError::Format {
+                    field,
+                    format: format.to_string(),
+                    error,
+                })?;
+            }
+        }
+        let rows = [
+            ("attention.maximum", self.maximum),
+            ("attention.sum", self.sum),
+            ("attention.statistics", self.statistics),
+        ];
+        for (field, point) in rows {
+            if let Some(PointFormat::Block(format)) = point {
+                let reason = "a row has one such number, which is no block";
+                return contradiction(field, &format, reason, OF_A_ROW);
+            }
+        }
+        if self.v_axis == ValueAxis::Features && !matches!(self.v, Some(PointFormat::Block(_))) {
+            let reason = "`attention.v` has no blocks";
+            return contradiction("attention.v_axis", &"features", reason, "keys");
+        }
+        if let Some(range) = self.v_range {
+            let reason = match self.v {
+                Some(PointFormat::Element(element)) if range.get() <= element.max() => {
+                    return Ok(());
+                }
+                Some(PointFormat::Element(_)) => "`attention.v` has no element as large",
+                _ => "`attention.v` is not an element without a scale",
+            };
+            let allowed = "none, or at most the largest element that `attention.v` names";
+            return contradiction("attention.v_range", &range, reason, allowed);
+        }
+        Ok(())
+    }
+
+    /// Checks lines of blocks of several rows.
+    fn check_lines(&self) -> Result<(), SpecsError> {
+        let lines = [
+            ("attention.q_rows", self.q_rows, self.q),
+            ("attention.k_rows", self.k_rows, self.k),
+        ];
+        for (field, rows, point) in lines {
+            let reason = match point {
+                _ if rows == 0 => continue,
+                Some(PointFormat::Block(format)) if format.square => "its format has square blocks",
+                Some(PointFormat::Block(_)) if self.qk_accumulator.is_some() => {
+                    "`attention.qk_accumulator` takes blocks along the summed axis alone"
+                }
+                Some(PointFormat::Block(_)) => continue,
+                _ => "its format has no blocks",
+            };
+            return contradiction(field, &rows, reason, "0");
+        }
+        Ok(())
+    }
+
+    fn check_accumulators(&self) -> Result<(), SpecsError> {
+        check_accumulator(
+            "attention.qk_accumulator",
+            self.qk_accumulator,
+            [self.q, self.k],
+        )?;
+        let operands = [self.left_of_value(), self.v];
+        check_accumulator("attention.pv_accumulator", self.pv_accumulator, operands)?;
+        let (Some(accumulator), Some(PointFormat::Block(format))) = (self.pv_accumulator, self.v)
+        else {
+            return Ok(());
+        };
+        let field = "attention.pv_accumulator";
+        if self.v_axis == ValueAxis::Features {
+            let reason = "the value's blocks lie along `features`, not along the summed axis";
+            return contradiction(field, &accumulator, reason, "none, or `v_axis` keys");
+        }
+        let group = format.group_size();
+        let fits = group > 0 && self.tile.is_multiple_of(group) && !format.tensor_scale;
+        if self.tile > 0 && !fits {
+            let reason = "a tile does not hold whole blocks of the value with their scales";
+            let allowed = "none, or a `tile` that is a multiple of the block size of `v`";
+            return contradiction(field, &accumulator, reason, allowed);
+        }
+        Ok(())
+    }
+}
+
+/// The kind of an operand with this format, as an accumulator sees it.
+pub(crate) fn kind_of_point(point: Option<PointFormat>) -> Option<OperandKind> {
+    match point {
+        None => Some(OperandType::Float32.into()),
+        Some(PointFormat::Block(format)) => kind_of(Some(&format), None),
+        Some(PointFormat::Element(element)) => Some(element.into()),
+        Some(PointFormat::Float(format)) => kind_of(None, Some(format)),
+    }
+}
+
+fn check_accumulator(
+    field: &'static str,
+    accumulator: Option<Accumulation>,
+    operands: [Option<PointFormat>; 2],
+) -> Result<(), SpecsError> {
+    let Some(accumulator) = accumulator else {
+        return Ok(());
+    };
+    let [Some(lhs), Some(rhs)] = operands.map(kind_of_point) else {
+        let reason = "an operand has other factors than one scale a block";
+        let allowed = "none, or operands in MX, or with a float for a scale and no tables, sub_scales, eden or outer_size";
+        return contradiction(field, &accumulator, reason, allowed);
+    };
+    match accumulator.of(lhs, rhs) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(SpecsError::Accumulator {
+            field,
+            accumulator: accumulator.to_string(),
+            product: crate::specs::ProductKind::Forward,
+            error: error.to_string(),
+        }),
+    }
+}
