@@ -25,7 +25,8 @@ def main():
     script = "set -eo pipefail\n" + "".join(f"{block}\necho '{END}'\n" for block in commands)
     path = f"{ROOT / 'target/release'}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
-        os.symlink(ROOT / "examples", f"{folder}/examples")
+        for name in ("crates", "examples"):
+            os.symlink(ROOT / name, f"{folder}/{name}")
         run = subprocess.run(["bash", "-c", script], cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(f"{run.stdout}\n{run.stderr}\n{sys.argv[1]}: a command ended with {run.returncode}")

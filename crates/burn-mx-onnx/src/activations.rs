@@ -60,6 +60,9 @@ impl Activations {
                     "allowed: no rounding, random_bits, overflow, flush_inputs, flush_outputs or negative_zero of the format's own",
                 )
             }
+            format if format.element.is_unsigned() => {
+                refuse("its elements have no sign; allowed: elements with a sign")
+            }
             format if format.square => refuse("allowed: blocks along one axis"),
             format if format.is_mx() && format.element.bits() > 8 => {
                 refuse("its elements have more than 8 bits; allowed: up to 8")

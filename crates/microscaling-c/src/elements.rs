@@ -21,12 +21,13 @@ pub(crate) fn set(
     if matches!(
         element.special_codes(),
         Some(SpecialCodes::Extended | SpecialCodes::NanInf)
-    ) {
+    ) || element.is_unsigned()
+    {
         return Err(ReferenceError::Part {
             format: format.to_owned(),
             part: "element",
             got: element.to_string(),
-            allowed: "other special codes in blocks; the elements alone, as a format of P3109, are written down",
+            allowed: "elements with a sign and other special codes; the elements alone, as a format of P3109, are written down",
         });
     }
     let sign = 1_u32 << (element.bits() - 1);

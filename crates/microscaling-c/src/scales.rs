@@ -93,6 +93,7 @@ fn check_conversion(
     } = format.conversion;
     let specials = format.scale.float().and_then(ElementFormat::special_codes);
     let is_of_p3109 = specials == Some(SpecialCodes::NanInf)
+        || format.scale.is_signed()
         || format.scale.emin() < -127
         || (!format.has_exponent() && format.scale.emin() < -126);
     let non_finite = match format.non_finite {
@@ -140,7 +141,7 @@ fn check_conversion(
     part(
         "scale",
         scale,
-        "a scale without Inf, whose smallest normal number is at least 2^-126",
+        "a scale without a sign and without Inf, whose smallest normal number is at least 2^-126",
     )
 }
 

@@ -31,6 +31,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use done::{Done, Form};
 use error::Error;
 pub use formats::{datasheet, describe};
+pub use p3109::p3109_datasheet;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 

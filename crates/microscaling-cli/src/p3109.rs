@@ -28,6 +28,22 @@ pub(crate) struct P3109Args {
     random: u32,
 }
 
+/// The properties of a format, and their values as text.
+pub fn p3109_datasheet(format: P3109Format) -> Vec<(&'static str, String)> {
+    let code = |code| format!("{code:#x}");
+    let infinity = |negative| format.infinity(negative).map_or("-".into(), code);
+    vec![
+        ("bits", format.bits().to_string()),
+        ("precision", format.precision().to_string()),
+        ("bias", format.bias().to_string()),
+        ("largest number", format.max().to_string()),
+        ("smallest number above 0", format.min_positive().to_string()),
+        ("code of NaN", code(format.nan())),
+        ("code of +Inf", infinity(false)),
+        ("code of -Inf", infinity(true)),
+    ]
+}
+
 pub(crate) fn run(args: &P3109Args) -> Result<Done, Error> {
     let format = args.format;
     let rounding = P3109Rounding::named(&args.rounding, args.random_bits, args.random);
@@ -37,18 +53,7 @@ pub(crate) fn run(args: &P3109Args) -> Result<Done, Error> {
     };
     let mut done = Done::default();
     let mut properties = table(["Property", &format.to_string()]);
-    let code = |code| format!("{code:#x}");
-    let infinity = |negative| format.infinity(negative).map_or("-".into(), code);
-    for (property, value) in [
-        ("bits", format.bits().to_string()),
-        ("precision", format.precision().to_string()),
-        ("bias", format.bias().to_string()),
-        ("largest number", format.max().to_string()),
-        ("smallest number above 0", format.min_positive().to_string()),
-        ("code of NaN", code(format.nan())),
-        ("code of +Inf", infinity(false)),
-        ("code of -Inf", infinity(true)),
-    ] {
+    for (property, value) in p3109_datasheet(format) {
         properties.add_row([property, &value]);
     }
     done.table("format", properties);
@@ -57,14 +62,14 @@ pub(crate) fn run(args: &P3109Args) -> Result<Done, Error> {
         for number in &args.numbers {
             let projected = format.project(*number, projection);
             let value = format.decode(projected).to_string();
-            rows.add_row([&number.to_string(), &code(projected), &value]);
+            rows.add_row([&number.to_string(), &format!("{projected:#x}"), &value]);
         }
         done.text("\n");
         done.table("projections", rows);
     } else if format.bits() <= 8 {
         let mut rows = table(["Code", "Value"]);
         for each in 0..1 << format.bits() {
-            rows.add_row([code(each), format.decode(each).to_string()]);
+            rows.add_row([format!("{each:#x}"), format.decode(each).to_string()]);
         }
         done.text("\n");
         done.table("codes", rows);

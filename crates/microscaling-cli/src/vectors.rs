@@ -62,7 +62,7 @@ pub(crate) enum SetCommand {
         format: CodeFormat,
         #[command(flatten)]
         conversion: ConversionArgs,
-        /// Every input pattern: 65,536, or 2^32 of float32
+        /// Every input pattern: 256 of 8 bits, 65,536 of 16 bits, 2^32 of float32
         #[arg(long)]
         exhaustive: bool,
     },
@@ -87,7 +87,7 @@ pub(crate) struct BlocksArgs {
 /// The rule of a conversion.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConversionArgs {
-    /// The type of the inputs: `float32`, `bfloat16` or `float16`
+    /// The type of the inputs: `float32`, `bfloat16`, `float16`, `fp8_e5m2` or `fp8_e4m3`
     #[arg(long, default_value = "float32")]
     input: InputType,
     /// The rounding: `even`, `nearest` (ties away), `ties-to-zero`, `floor` (toward zero), `up`, `down`, `odd`, `stochastic`,

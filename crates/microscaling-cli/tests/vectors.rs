@@ -359,7 +359,7 @@ fn an_unsigned_format_without_infinities_may_follow_sat_none() {
     );
     assert_eq!(status, 1, "{said}");
     assert!(
-        said.contains("follows another rule: overflow becomes Inf"),
+        said.contains("follows another rule: numbers below 0 become NaN (SatNone)"),
         "{said}"
     );
 }

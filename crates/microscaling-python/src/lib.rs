@@ -19,7 +19,6 @@ mod _native {
     #[pymodule_export]
     use crate::{
         format::Format,
-        p3109::PyP3109Format,
         packed::{Packed, load, pack},
         product::dot,
         statistics::{Statistics, statistics, statistics_of},

@@ -144,7 +144,7 @@ impl Packed {
     /// The format.
     #[getter]
     fn format(&self) -> Format {
-        Format(self.format)
+        self.format.into()
     }
 
     /// Bytes of scales and elements.

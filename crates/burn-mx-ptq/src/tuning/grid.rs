@@ -34,9 +34,8 @@ impl Neighbours {
         }
         let packed = Packed::encode(format, weight, shape, axis, Rounder::TowardZero).ok()?;
         let inner = packed.decode();
-        let bits = format.element_bits();
         let is_complement = format.element.is_integer();
-        let sign = 1_u32 << (bits - 1);
+        let sign = format.element.sign_bit();
         let next = packed.map_codes(|at, code| {
             let is_negative = weight[at].is_sign_negative();
             let magnitude = match is_complement && code & sign != 0 {
@@ -47,6 +46,7 @@ impl Neighbours {
             let magnitude = (magnitude + 1).min(sign - 1);
             match (is_negative, is_complement) {
                 (false, _) => magnitude,
+                (true, _) if format.element.is_unsigned() => 0,
                 (true, true) => magnitude.wrapping_neg(),
                 (true, false) => magnitude | sign,
             }

@@ -14,6 +14,8 @@ pub(crate) enum Tool {
     Verilator,
     /// The C functions in Verilator.
     Dpi,
+    /// The gates that Yosys makes of the model, in Icarus.
+    Gates,
 }
 
 /// Whether a program is installed. Without the program a test prints a line and ends.
@@ -30,6 +32,7 @@ impl Tool {
         match self {
             Self::Icarus => has("iverilog", "-V"),
             Self::Verilator | Self::Dpi => has("verilator", "--version") && has("g++", "--version"),
+            Self::Gates => has("iverilog", "-V") && has("yosys", "-V"),
         }
     }
 }
@@ -89,8 +92,11 @@ impl Bench {
 
     /// Runs the bench. Returns the bench's output.
     pub(crate) fn simulate(&self, tool: Tool) -> String {
+        if tool == Tool::Gates {
+            self.synthesize();
+        }
         let mut build = match tool {
-            Tool::Icarus => {
+            Tool::Icarus | Tool::Gates => {
                 let mut icarus = self.command("iverilog");
                 icarus.args([
                     "-g2012",
@@ -101,7 +107,11 @@ impl Bench {
                     "-o",
                     "simulation",
                 ]);
-                icarus.args(&self.defines).args(["model.sv", "bench.sv"]);
+                let model = match tool {
+                    Tool::Gates => "gates.sv",
+                    _ => "model.sv",
+                };
+                icarus.args(&self.defines).args([model, "bench.sv"]);
                 icarus
             }
             Tool::Verilator | Tool::Dpi => {
@@ -133,7 +143,7 @@ impl Bench {
             String::from_utf8_lossy(&output.stderr)
         );
         let mut run = match tool {
-            Tool::Icarus => {
+            Tool::Icarus | Tool::Gates => {
                 let mut vvp = self.command("vvp");
                 vvp.arg("simulation");
                 vvp
@@ -159,11 +169,34 @@ impl Bench {
             .collect()
     }
 
+    /// The names of the model's modules.
+    fn modules(text: &str) -> impl Iterator<Item = &str> {
+        let modules = text.lines().filter_map(|line| line.strip_prefix("module "));
+        modules.map(|rest| rest.split([' ', '(']).next().unwrap())
+    }
+
+    /// Writes the model's package and the gates of its modules. The gates have neither a latch, nor a register, nor a loop, and no
+    /// cell is left that is none.
+    fn synthesize(&self) {
+        let text = self.reference.systemverilog().unwrap();
+        let end = text.find("endpackage").unwrap();
+        let mut gates = format!("{}endpackage\n", &text[..end]);
+        for module in Self::modules(&text) {
+            let script = format!(
+                "read_verilog -sv model.sv; synth -flatten -top {module}; check -assert; \
+                 select -assert-none t:$* t:$_*_ %d; select -assert-none t:$_*DLATCH*_ t:$_*DFF*_ t:$_*LATCH*_ t:$_FF_; \
+                 select -assert-any t:$_*_; write_verilog -noattr {module}.v"
+            );
+            accepts(self.command("yosys").args(["-q", "-p", &script]));
+            gates += &fs::read_to_string(self.folder.path().join(format!("{module}.v"))).unwrap();
+        }
+        fs::write(self.folder.path().join("gates.sv"), gates).unwrap();
+    }
+
     /// Verilator has no warning, and Yosys makes circuits, without a latch or a loop.
     pub(crate) fn lint(&self) {
         let text = self.reference.systemverilog().unwrap();
-        let modules = text.lines().filter_map(|line| line.strip_prefix("module "));
-        for module in modules.map(|rest| rest.split([' ', '(']).next().unwrap()) {
+        for module in Self::modules(&text) {
             if has("verilator", "--version") {
                 accepts(self.command("verilator").args([
                     "--lint-only",

@@ -7,7 +7,7 @@ mod statistics;
 #[cfg(feature = "std")]
 mod trace;
 
-use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, SumFormat};
+use super::{Accumulator, AccumulatorOperand, Order, Overflow, ScaleAt, ScaleType, SumFormat};
 use crate::Side;
 use crate::accumulate::AccumulateError;
 use aligned::{Term, joint, late};
@@ -163,7 +163,10 @@ impl<'a> Dot<'a> {
             let operand = self.operands[i];
             match operand.kind.scale {
                 None => ExactValue::of(1.0, 0),
-                Some(scale) => ExactValue::of(operand.scale(self.lines[i], at), scale.facts().emin),
+                Some(scale) => match (scale, operand.scale(self.lines[i], at)) {
+                    (ScaleType::ExponentField, f32::INFINITY) => ExactValue::power_of_two(128),
+                    (_, number) => ExactValue::of(number, scale.facts().emin),
+                },
             }
         };
         scale(0).times(scale(1))

@@ -7,7 +7,7 @@ All functions compute in float32. float64 is rounded to float32 first. Results h
 type, ties to even. Only float16 results may change by this: numbers beyond 65504 become Inf, and small numbers lose bits.
 
 Formats are `Format`s or their text: `"mxfp4"`, `"nvfp4(tensor_scale=true)"`, `"mx(element=int4,block_size=16)"`;
-`Format.names()` lists the named formats.
+`Format.names()` lists the named formats. `Format("binary8p4se")` is a format of IEEE P3109, elements without blocks.
 
 `axis` is the axis along which blocks lie; negative numbers count from the last axis. `rounding` is `"even"` (ties to even), `"nearest"`
 (ties away from zero), `"floor"` (toward zero) or `"stochastic"`, which needs a `seed`: an integer of 64 bits. The same seed gives the
@@ -27,11 +27,10 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _arrays, _native
-from ._native import Format, P3109Format, Packed, Statistics, __version__
+from ._native import Format, Packed, Statistics, __version__
 
 __all__ = [
     "Format",
-    "P3109Format",
     "Packed",
     "Statistics",
     "__version__",

@@ -25,6 +25,8 @@ pub(super) enum ScaleChange {
     Shifted(i32),
     /// A float's scale is not rounded half to even, but in this way.
     Rounded(ElementRounding),
+    /// A block of subnormal inputs has the scale of the smallest normal input.
+    SubnormalsAsNormal,
     /// NaN and Inf do not count for the scale.
     NanIgnored,
 }
@@ -262,6 +264,23 @@ impl BlockModel {
                 self.shifted(code, amax, 1)
             }
             ScaleChange::Shifted(by) if amax > 0.0 => self.shifted(code, amax, by),
+            ScaleChange::SubnormalsAsNormal => {
+                let normal = self.input.to_f32(1 << self.input.mantissa_bits());
+                let length = if self.format.square {
+                    self.format.block_size
+                } else {
+                    1
+                };
+                let block = vec![normal; length * length];
+                let even = ElementRounding::TiesToEven;
+                if let Ok(of_normal) = self.packed(&self.format, &block, even)
+                    && amax > 0.0
+                    && amax < normal
+                {
+                    scales.copy_from_slice(of_normal.scales());
+                }
+                return;
+            }
             ScaleChange::Rounded(rounding) => match &self.scale {
                 Some(plan) if amax > 0.0 => {
                     let wanted = amax / self.format.largest_unit() * self.format.headroom.value();

@@ -85,6 +85,10 @@ fn scale_changes(model: &BlockModel) -> Vec<(String, ScaleChange)> {
         );
     }
     add(
+        "scale of subnormal inputs as of the smallest normal input".to_owned(),
+        ScaleChange::SubnormalsAsNormal,
+    );
+    add(
         "scale code one too large".to_owned(),
         ScaleChange::Shifted(1),
     );

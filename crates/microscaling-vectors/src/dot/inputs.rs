@@ -57,11 +57,12 @@ impl DotMaker {
         }
     }
 
-    /// The code of −x, for the code of x.
+    /// The code of −x, for the code of x; of x, in a format without a sign.
     fn negative(&self, side: usize, code: u64) -> u64 {
         let element = self.operands[side].element();
-        let sign = 1 << (element.bits() - 1);
+        let sign = u64::from(element.sign_bit());
         match element.is_integer() {
+            _ if element.is_unsigned() => code,
             true => code.wrapping_neg() & (2 * sign - 1),
             false => code | sign,
         }
@@ -102,7 +103,7 @@ impl DotMaker {
                 let by = self.dice.below(2 * reach + 1) as i64 - reach as i64;
                 *scale = scale
                     .saturating_add_signed(by)
-                    .min((1 << self.operands[side].scale_bits()) - 2);
+                    .min(self.operands[side].nan_scale() - 1);
             }
             for at in 0..self.length {
                 let code = match kind {
@@ -153,7 +154,7 @@ impl DotMaker {
 
     fn absolute(&self, side: usize, code: u64) -> u64 {
         let element = self.operands[side].element();
-        let sign = 1_u64 << (element.bits() - 1);
+        let sign = u64::from(element.sign_bit());
         match element.is_integer() {
             true => code.wrapping_neg() & (2 * sign - 1),
             false => code & !sign,
@@ -212,14 +213,9 @@ impl DotMaker {
                 case.elements[1 - side][0] = 0;
                 cases.push(case);
             }
-            if let DotOperand::Blocks(format) = self.operands[side] {
+            if let DotOperand::Blocks(_) = self.operands[side] {
                 let mut case = self.case(0);
-                let nan = if format.has_exponent() {
-                    255
-                } else {
-                    (1 << format.scale.bits()) - 1
-                };
-                case.scales[side][0] = nan;
+                case.scales[side][0] = self.operands[side].nan_scale();
                 cases.push(case);
             }
         }

@@ -87,6 +87,7 @@ impl DotOperand {
         match (self.kind().scale, format.scale.float()) {
             (Some(ScaleType::Float(_)), Some(float)) => float.decode(code as u32),
             (Some(ScaleType::Float(_)), None) => f32::from_bits(code as u32),
+            (Some(ScaleType::ExponentField), _) if code == 255 => f32::INFINITY,
             _ if code == 255 => f32::NAN,
             // 2^-127 is subnormal.
             _ => f32::from_bits(if code == 0 {
@@ -97,13 +98,21 @@ impl DotOperand {
         }
     }
 
+    /// The code of a scale that is NaN, above the codes of all numbers of at least 0.
+    pub(super) fn nan_scale(self) -> u64 {
+        match self {
+            Self::Blocks(format) if format.scale.is_signed() => format.scale.nan_code().into(),
+            _ => (1 << self.scale_bits()) - 1,
+        }
+    }
+
     /// The code of the scale 1, or of the largest scale below 1.
     pub(super) fn middle_scale(self) -> u64 {
         match self {
             Self::Blocks(format) if !format.has_exponent() => match format.scale.float() {
                 None => u64::from(1.0_f32.to_bits()),
                 Some(float) => {
-                    let codes = (0..1_u32 << format.scale.bits()).rev();
+                    let codes = (0..self.nan_scale() as u32).rev();
                     codes
                         .into_iter()
                         .find(|code| float.decode(*code) <= 1.0)

@@ -147,7 +147,10 @@ impl CodeFormat {
                 format,
                 "a float, fixed point or a name of P3109 (blocks may have tables)",
             )),
-            Self::Element(format) => Ok(element_plan(format)),
+            Self::Element(format) => Ok(match format.to_p3109() {
+                Some(report) if format.is_unsigned() => p3109_plan(report),
+                _ => element_plan(format),
+            }),
             Self::P3109(format) => Ok(p3109_plan(format)),
         }
     }

@@ -14,6 +14,10 @@ pub enum InputType {
     Bfloat16,
     /// `float16`
     Float16,
+    /// `fp8_e5m2` of OCP, which has infinities.
+    Fp8E5M2,
+    /// `fp8_e4m3` of OCP, which has one NaN beside the sign, and no infinity.
+    Fp8E4M3,
 }
 
 /// An input as a number.
@@ -33,10 +37,12 @@ pub(crate) enum ExactInput {
 }
 
 impl InputType {
-    const ALL: [(&'static str, Self); 3] = [
+    const ALL: [(&'static str, Self); 5] = [
         ("float32", Self::Float32),
         ("bfloat16", Self::Bfloat16),
         ("float16", Self::Float16),
+        ("fp8_e5m2", Self::Fp8E5M2),
+        ("fp8_e4m3", Self::Fp8E4M3),
     ];
 
     /// Bits of an input.
@@ -44,6 +50,7 @@ impl InputType {
         match self {
             Self::Float32 => 32,
             Self::Bfloat16 | Self::Float16 => 16,
+            Self::Fp8E5M2 | Self::Fp8E4M3 => 8,
         }
     }
 
@@ -52,13 +59,16 @@ impl InputType {
             Self::Float32 => 23,
             Self::Bfloat16 => 7,
             Self::Float16 => 10,
+            Self::Fp8E5M2 => 2,
+            Self::Fp8E4M3 => 3,
         }
     }
 
     pub(crate) const fn bias(self) -> i32 {
         match self {
-            Self::Float16 => 15,
+            Self::Float16 | Self::Fp8E5M2 => 15,
             Self::Float32 | Self::Bfloat16 => 127,
+            Self::Fp8E4M3 => 7,
         }
     }
 
@@ -66,16 +76,20 @@ impl InputType {
         1 << (self.bits() - 1)
     }
 
-    /// The pattern of +Inf.
+    /// The pattern of +Inf, or of NaN where there is no Inf: above all numbers.
     pub(crate) const fn infinity(self) -> u32 {
-        (self.sign() - 1) >> self.mantissa_bits() << self.mantissa_bits()
+        match self {
+            Self::Fp8E4M3 => self.sign() - 1,
+            _ => (self.sign() - 1) >> self.mantissa_bits() << self.mantissa_bits(),
+        }
     }
 
     /// The number of a pattern.
     pub(crate) fn number(self, pattern: u32) -> ExactInput {
         let negative = pattern & self.sign() != 0;
         let abs = pattern & (self.sign() - 1);
-        if abs > self.infinity() {
+        let has_infinity = self != Self::Fp8E4M3;
+        if abs > self.infinity() || (abs == self.infinity() && !has_infinity) {
             return ExactInput::Nan;
         }
         if abs == self.infinity() {
@@ -101,11 +115,11 @@ impl InputType {
         match (self, self.number(pattern)) {
             (Self::Float32, _) => f32::from_bits(pattern),
             (Self::Bfloat16, _) => f32::from_bits(pattern << 16),
-            (Self::Float16, ExactInput::Nan) => f32::NAN,
-            (Self::Float16, ExactInput::Infinite { negative: false }) => f32::INFINITY,
-            (Self::Float16, ExactInput::Infinite { negative: true }) => f32::NEG_INFINITY,
+            (_, ExactInput::Nan) => f32::NAN,
+            (_, ExactInput::Infinite { negative: false }) => f32::INFINITY,
+            (_, ExactInput::Infinite { negative: true }) => f32::NEG_INFINITY,
             (
-                Self::Float16,
+                _,
                 ExactInput::Finite {
                     negative,
                     significand,
@@ -113,7 +127,7 @@ impl InputType {
                     ..
                 },
             ) => {
-                // Float32 has every number of float16 as a normal one.
+                // Float32 has every number of these types as a normal one.
                 let magnitude = significand as f32 * 2.0_f32.powi(exponent);
                 if negative { -magnitude } else { magnitude }
             }
@@ -127,7 +141,9 @@ impl InputType {
         }
         let own = 127 - significand.leading_zeros() as i32 + exponent;
         let mantissa_bits = self.mantissa_bits() as i32;
-        if own > self.bias() {
+        // The exponent of 2 of the largest number.
+        let emax = ((self.infinity() as i32 - 1) >> mantissa_bits) - self.bias();
+        if own > emax {
             return self.infinity() - 1;
         }
         let emin = 1 - self.bias();
@@ -137,7 +153,8 @@ impl InputType {
             down => significand.checked_shr(down.unsigned_abs()).unwrap_or(0),
         };
         // The implicit bit counts as one in the exponent field.
-        ((own.max(emin) - emin) as u32 * (1 << mantissa_bits)) + whole as u32
+        let pattern = ((own.max(emin) - emin) as u32 * (1 << mantissa_bits)) + whole as u32;
+        pattern.min(self.infinity() - 1)
     }
 }
 

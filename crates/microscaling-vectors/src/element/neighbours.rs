@@ -79,7 +79,7 @@ fn of_codes(
         if !(without_infinity && plan.nan.is_some()) || is_own {
             found.push((
                 "overflow",
-                overflow.words().to_owned(),
+                overflow_words(overflow, plan),
                 ElementRule { overflow, ..*rule },
             ));
         }
@@ -107,6 +107,20 @@ fn of_codes(
             ..*rule
         },
     ));
+}
+
+/// A kind of overflow in words, with P3109's name for the formats of P3109.
+fn overflow_words(overflow: ElementOverflow, plan: &CodePlan) -> String {
+    let words = match overflow {
+        ElementOverflow::Infinity if plan.is_p3109 && plan.infinity.is_none() => {
+            "numbers below 0 become NaN"
+        }
+        overflow => overflow.words(),
+    };
+    match overflow.report_name() {
+        Some(name) if plan.is_p3109 => format!("{words} ({name})"),
+        _ => words.to_owned(),
+    }
 }
 
 /// The fault of the top binade, in words.

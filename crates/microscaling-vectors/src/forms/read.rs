@@ -5,7 +5,7 @@ mod text;
 
 use super::VectorForm;
 use crate::error::VectorsError;
-use crate::layout::{BusLayout, Direction};
+use crate::layout::{BusField, BusLayout, Direction};
 use std::io::{BufRead, BufReader, Read};
 
 /// Which fields a file has.
@@ -52,7 +52,8 @@ impl DumpReader {
     /// A file of a set with this layout, with the fields of one of `allowed`.
     ///
     /// # Errors
-    /// [`VectorsError::Layout`] and [`VectorsError::Line`] name the fields that the file should have; or reading fails.
+    /// [`VectorsError::Layout`]: the file has no form of vectors. This error and [`VectorsError::Line`] name the fields that the file
+    /// should have. Or reading fails.
     pub fn new(
         name: &str,
         from: impl Read + Send + 'static,
@@ -71,7 +72,11 @@ impl DumpReader {
                 reason: "is empty; expected cases".to_owned(),
             });
         }
-        let form = form_of(start, layout);
+        if start.starts_with(BYTE_ORDER_MARK) {
+            from.consume(BYTE_ORDER_MARK.len());
+        }
+        let start = from.fill_buf().map_err(io)?;
+        let form = form_of(start, layout).ok_or_else(|| no_form(name, start))?;
         let from: Box<dyn BufRead + Send> = Box::new(from);
         let parts: Vec<(DumpPart, BusLayout)> = allowed
             .iter()
@@ -160,24 +165,42 @@ impl DumpReader {
     }
 }
 
-/// The form that a file has, by its first bytes.
-fn form_of(start: &[u8], layout: &BusLayout) -> VectorForm {
+/// The bytes that some programs write before a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The form that a file has, by its first bytes; `None` for any other file.
+fn form_of(start: &[u8], layout: &BusLayout) -> Option<VectorForm> {
     let text = start.trim_ascii_start();
-    let begins_with_a_name = || {
-        let names = layout.fields().iter().map(|field| field.name.as_bytes());
-        names.clone().any(|name| {
-            text.strip_prefix(name)
-                .is_some_and(|rest| rest.first().is_none_or(|byte| b",\r\n".contains(byte)))
-        })
-    };
+    let first = *text.first()?;
+    let line = text.split(|byte| *byte == b'\n').next()?.trim_ascii_end();
+    let word = line.split(u8::is_ascii_whitespace).next()?;
+    let is_digit = |byte: &u8| byte.is_ascii_hexdigit() || b"xXzZ_".contains(byte);
+    let title = str::from_utf8(line).unwrap_or_default().trim_matches('"');
+    let is_name = |field: &BusField| title == field.name;
+    let has_columns = (first.is_ascii_alphanumeric() || first == b'"') && line.contains(&b',');
     if start.starts_with(b"\x93NUMPY") {
-        VectorForm::Npy
-    } else if text.starts_with(b"{") {
-        VectorForm::JsonLines
-    } else if begins_with_a_name() {
-        VectorForm::Csv
+        Some(VectorForm::Npy)
+    } else if first == b'{' {
+        Some(VectorForm::JsonLines)
+    } else if has_columns || layout.fields().iter().any(is_name) {
+        Some(VectorForm::Csv)
+    } else if b"/@".contains(&first) || word.iter().all(is_digit) {
+        Some(VectorForm::Hex)
     } else {
-        VectorForm::Hex
+        None
+    }
+}
+
+/// The error of a file in no form.
+fn no_form(name: &str, start: &[u8]) -> VectorsError {
+    let start: String = String::from_utf8_lossy(start).chars().take(16).collect();
+    let reason = format!(
+        "begins with `{}`, as no form does; allowed: hex (a digit, `@` or a comment), csv (the names of the columns), jsonl (`{{`), npy",
+        start.escape_debug()
+    );
+    VectorsError::Layout {
+        name: name.to_owned(),
+        reason,
     }
 }
 

@@ -13,21 +13,28 @@ fn quantized(
     flush: bool,
     scale: impl Fn(f64) -> i32,
 ) -> CheckReport {
+    quantized_from(InputType::Float32, format, device, flush, scale)
+}
+
+/// The same of float32, or of FP8 (E4M3).
+fn quantized_from(
+    input: InputType,
+    format: &str,
+    device: Converter,
+    flush: bool,
+    scale: impl Fn(f64) -> i32,
+) -> CheckReport {
+    let number = |word: &u64| match input {
+        InputType::Fp8E4M3 => E4M3.decode(*word as u32),
+        _ => f32::from_bits(*word as u32),
+    };
     let format: BlockFormat = format.parse().unwrap();
-    let set = BlockSet::new(
-        format,
-        InputType::Float32,
-        ElementRule::default(),
-        false,
-        0,
-        None,
-    )
-    .unwrap();
+    let set = BlockSet::new(format, input, ElementRule::default(), false, 0, None).unwrap();
     report(&set, |inputs, _| {
         let count = inputs[0] as usize;
         let x: Vec<f64> = inputs[1..][..count]
             .iter()
-            .map(|word| f32::from_bits(*word as u32))
+            .map(number)
             .map(|x| {
                 if flush && x.is_subnormal() {
                     0.0_f32.copysign(x)
@@ -115,6 +122,23 @@ fn deviations_of_block_quantizers_are_named() {
         report.rules.is_empty() && report.share_unexplained() == 1.0,
         "{report:#?}"
     );
+}
+
+/// Blocks of FP8 whose numbers are all subnormal have the scale of the smallest normal number.
+#[test]
+fn scales_of_subnormal_inputs_are_named() {
+    let floor = |amax: f64| amax.log2().floor() as i32;
+    let e5m2 = Converter::of(E5M2);
+    let of = |device, scale: &dyn Fn(f64) -> i32| {
+        quantized_from(InputType::Fp8E4M3, "mxfp8_e5m2", device, false, scale)
+    };
+    let exact = of(e5m2, &floor);
+    assert_eq!(exact.differ, 0, "{exact:#?}");
+    let as_normal = |amax: f64| floor(amax).max(-6);
+    let name = "scale of subnormal inputs as of the smallest normal input";
+    assert_named(&of(e5m2, &as_normal), &[name]);
+    let away = e5m2.nearest(Nearest::Away);
+    assert_named(&of(away, &floor), &["ties away"]);
 }
 
 /// A quantizer whose scales are UE5M3, rounded up in place of half to even.

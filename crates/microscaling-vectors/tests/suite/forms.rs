@@ -114,12 +114,12 @@ fn a_set_has_the_same_bytes_each_time() {
         })
         .collect();
     let golden = [
-        "22d93e468d369480",
-        "ffa84d79ce6ade1b",
-        "5a0e47aa5e0d8c97",
-        "ca771359c3ae95af",
-        "d4389f778b911f33",
-        "12a62b6aeff36e76",
+        "cec87801b84a50cf",
+        "4d7b7fd495ab89a6",
+        "8d248649dbdf5240",
+        "fd7f0e54ecdc650c",
+        "4544e99c1d63b506",
+        "b80106cb0c308b0d",
     ];
     assert_eq!(hashes, golden);
 }
@@ -180,6 +180,10 @@ fn outputs_alone_are_a_dump() {
         .unwrap(),
         0
     );
+    // As a spreadsheet writes a column.
+    let quoted: Vec<String> = codes.iter().map(|code| format!("\"{code}\"")).collect();
+    let quoted = format!("\u{feff}\"code\"\r\n{}", quoted.join("\r\n"));
+    assert_eq!(checked(quoted).unwrap(), 0);
     // As `numpy.save` writes an array of bytes.
     let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (10,), }";
     let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -214,6 +218,24 @@ fn wrong_dumps_are_refused_by_name() {
             ],
         ),
         ("zz\n".to_owned(), vec!["line 1", "digit `z`"]),
+        // In no form: the error lists the forms.
+        (
+            "hello world\n".to_owned(),
+            vec!["begins with `hello world\\n`", "hex", "csv", "jsonl", "npy"],
+        ),
+        ("<xml>".to_owned(), vec!["begins with `<xml>`"]),
+        ("[{\"code\": 1}]".to_owned(), vec!["begins with `[{"]),
+        (
+            "code\tinput\n1\t2".to_owned(),
+            vec!["begins with `code\\tinput"],
+        ),
+        (
+            "code;input\n1;2".to_owned(),
+            vec!["begins with `code;input"],
+        ),
+        ("PK\u{3}\u{4}npz".to_owned(), vec!["begins with `PK"]),
+        ("\n\n".to_owned(), vec!["begins with"]),
+        ("case,code\n0,1".to_owned(), vec!["the columns case, code"]),
     ] {
         let error = checked(text.clone()).unwrap_err().to_string();
         for part in parts {

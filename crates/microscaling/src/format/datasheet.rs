@@ -181,7 +181,11 @@ impl BlockFormat {
         let scale = self.scale;
         let (what, codes) = match scale.float() {
             Some(float) => {
-                let what = format!("{scale}: no sign, {}", fields(float));
+                let sign = match scale.is_signed() {
+                    true => "a sign that no block sets",
+                    false => "no sign",
+                };
+                let what = format!("{scale}: {sign}, {}", fields(float));
                 (what, without_number(float, scale.bits()))
             }
             None => (scale.to_string(), "NaN, as float32 has them".to_string()),
@@ -291,22 +295,32 @@ impl ElementFormat {
                 self.bits()
             )
         } else {
-            format!("{name}: a sign, {}", fields(self))
+            let sign = match self.is_unsigned() {
+                true => "no sign",
+                false => "a sign",
+            };
+            format!("{name}: {sign}, {}", fields(self))
         };
         rows.push(("element", what));
         let values = if !tables.is_empty() {
             let lists = tables.iter().map(|numbers| list(numbers.iter().copied()));
             lists.collect::<Vec<_>>().join(" | ")
         } else {
-            let magnitudes = (0..1 << (self.bits() - 1)).map(|code| self.decode(code));
+            let magnitudes = (0..self.sign_bit()).map(|code| self.decode(code));
             let magnitudes = magnitudes.filter(|value| value.is_finite());
             match self.bits() <= LISTED_BITS {
+                true if self.is_unsigned() => list(magnitudes),
                 true => format!("± {}", list(magnitudes)),
                 false => {
                     let [min, max] = [self.min_subnormal(), self.max()].map(number);
                     let normal = number(f32::from_bits(bits::pow2(self.emin())));
                     match self.is_integer() {
                         true => format!("±{max} in steps of {min}"),
+                        false if self.is_unsigned() => {
+                            format!(
+                                "{min} (subnormal), {normal} (normal) to {max}; numbers below 0 become 0"
+                            )
+                        }
                         false => format!("±{min} (subnormal), ±{normal} (normal) to ±{max}"),
                     }
                 }

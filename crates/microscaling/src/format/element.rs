@@ -45,6 +45,8 @@ pub struct ElementFormat {
     mantissa_bits: u8,
     /// Exponent of the smallest normal number.
     emin: i16,
+    /// Whether codes of a float have no sign bit.
+    unsigned: bool,
 }
 
 impl ElementFormat {
@@ -59,6 +61,7 @@ impl ElementFormat {
             float: Some((exponent_bits, specials)),
             mantissa_bits,
             emin: 1 - bias,
+            unsigned: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl ElementFormat {
             float: None,
             mantissa_bits: bits - 2,
             emin: bits as i16 - 2 - fraction_bits,
+            unsigned: false,
         }
     }
 
@@ -201,6 +205,7 @@ impl ElementFormat {
             float: None,
             mantissa_bits: tables.significant_bits() as u8 - 1,
             emin: bits::exponent(tables.min()) as i16,
+            unsigned: false,
         }
     }
 
@@ -220,15 +225,26 @@ impl ElementFormat {
         row.map(|(name, ..)| *name)
     }
 
-    /// Bits of one element, sign included.
+    /// Bits of one element, with the sign if there is one.
     pub const fn bits(self) -> u32 {
         match self.kind() {
             Kind::Fixed => self.mantissa_bits as u32 + 2,
             Kind::Table(tables) => tables.0[0].bits(),
             Kind::Float { exponent_bits, .. } => {
-                1 + exponent_bits as u32 + self.mantissa_bits as u32
+                let sign = !self.unsigned as u32;
+                sign + exponent_bits as u32 + self.mantissa_bits as u32
             }
         }
+    }
+
+    /// Whether there is no number below 0, as in the unsigned formats of P3109.
+    pub const fn is_unsigned(self) -> bool {
+        self.unsigned
+    }
+
+    /// The sign bit of a code, as a number; above all bits of a code that has none. Not of tables.
+    pub const fn sign_bit(self) -> u32 {
+        1 << (self.bits() - 1 + self.unsigned as u32)
     }
 
     /// Bits of the exponent field; 0 for fixed point and tables.
@@ -296,6 +312,7 @@ impl ElementFormat {
     /// Whether there is a −0, in each table if there are several.
     pub const fn has_negative_zero(self) -> bool {
         match self.kind() {
+            _ if self.unsigned => false,
             Kind::Fixed => false,
             Kind::Table(tables) => tables.have_negative_zeros(),
             Kind::Float { specials, .. } => {
@@ -329,11 +346,11 @@ impl ElementFormat {
             // At most 16 bits and a power of two: exact, and never subnormal.
             return steps as f32 * self.min_subnormal();
         };
-        let negative = (code >> (self.bits() - 1)) & 1 == 1;
+        let negative = code & self.sign_bit() != 0 && !self.unsigned;
         let sign = if negative { bits::SIGN } else { 0 };
         let field = (code >> mantissa_bits) & ((1 << exponent_bits) - 1);
         let mantissa = code & ((1 << mantissa_bits) - 1);
-        let magnitude = code & ((1 << (self.bits() - 1)) - 1);
+        let magnitude = code & (self.sign_bit() - 1);
         let is_infinite = match self.infinity_code() {
             Some(infinity) => magnitude == infinity,
             None => false,

@@ -22,7 +22,7 @@ pub enum FormatError {
         got: u32,
     },
     /// A free parameter of a block format is out of range.
-    #[error("{format}: {field} is {got}, expected {min} to {max}")]
+    #[error("{format}: {field} is {got}, expected {}", range(*.min, *.max))]
     Field {
         /// The family of formats, for example "bfp".
         format: &'static str,
@@ -273,6 +273,14 @@ pub enum ParseFormatError {
     /// A name that begins as P3109's names do, and is none.
     #[error(transparent)]
     P3109(#[from] ParseP3109Error),
+}
+
+/// The values from a least to a greatest one.
+fn range(min: usize, max: usize) -> String {
+    match max {
+        usize::MAX => format!("at least {min}"),
+        max => format!("{min} to {max}"),
+    }
 }
 
 /// A parameter's value in an error.

@@ -111,7 +111,8 @@ impl FromStr for BlockFormat {
         for family in &FAMILIES {
             if let Some(parameters) = Parameters::of(text, family.name, family.names) {
                 let format = family.read(parameters?)?;
-                format.validate()?;
+                let valid = format.validate();
+                valid.map_err(|error| family.with_value(&format, error))?;
                 return Ok(format);
             }
         }

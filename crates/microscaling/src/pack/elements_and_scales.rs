@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 impl PackedView<'_> {
     /// The elements without their scales, and the scales, for a product that sums over the axis `summed`. Both are in row-major
     /// order. The scales have the tensor's shape, but along `summed` the number of blocks: a square block's scale is there once
-    /// for each of its lines. A tensor scale is in neither.
+    /// for each of its lines. A tensor scale is in neither. The scale 2^128 of `bfp16ebs8`, of a block with NaN or Inf, is Inf here.
     ///
     /// `None` for formats that [have other factors](crate::BlockFormat::is_element_times_scale), and if no blocks lie along `summed`.
     ///

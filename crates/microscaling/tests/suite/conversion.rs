@@ -92,6 +92,22 @@ fn model(format: &BlockFormat, q: f64, caller: Rounder, draw: u32) -> f64 {
     let negative = q.is_sign_negative();
     let mut magnitude = neighbours.rounded(rounding, negative, conversion.random_bits, draw);
     let max = f64::from(element.max());
+    if element.is_unsigned() && negative {
+        let stays = matches!(
+            rounding,
+            ElementRounding::TowardZero | ElementRounding::TowardPositive
+        );
+        let is_nan = match conversion.overflow {
+            ElementOverflow::Infinity => !stays,
+            overflow => overflow == ElementOverflow::Nan,
+        };
+        let is_small = conversion.flush_outputs && magnitude < 2_f64.powi(element.emin());
+        return if is_nan && magnitude > 0.0 && !is_small {
+            f64::NAN
+        } else {
+            0.0
+        };
+    }
     if conversion.flush_outputs && magnitude < 2_f64.powi(element.emin()) {
         magnitude = 0.0;
     }
@@ -100,12 +116,14 @@ fn model(format: &BlockFormat, q: f64, caller: Rounder, draw: u32) -> f64 {
             ElementRounding::TowardZero => true,
             ElementRounding::TowardPositive => negative,
             ElementRounding::TowardNegative => !negative,
+            ElementRounding::ToOdd => element.is_unsigned(),
             _ => false,
         };
         let has_infinity = (0..1 << element.bits()).any(|code| element.decode(code).is_infinite());
         magnitude = match conversion.overflow {
             ElementOverflow::Infinity if stays => max,
             ElementOverflow::Infinity if has_infinity => f64::INFINITY,
+            ElementOverflow::Infinity if element.is_unsigned() => max,
             ElementOverflow::Infinity | ElementOverflow::Nan => f64::NAN,
             _ => max,
         };
@@ -200,10 +218,19 @@ fn every_mode_of_every_kind_of_element() {
         "binary8p4se",
         "binary8p4sf",
         "binary6p1se",
+        "binary8p5ue",
+        "binary6p3uf",
     ];
     for (i, element) in elements.into_iter().enumerate() {
         for (j, rounding) in ElementRounding::NAMES.into_iter().enumerate() {
-            for scale in ["e8m0", "ue5m3", "binary8p1uf", "binary8p4ue"] {
+            for scale in [
+                "e8m0",
+                "ue5m3",
+                "binary8p1uf",
+                "binary8p4ue",
+                "binary8p4se",
+                "binary9p3sf",
+            ] {
                 if element == "binary6p1se" && scale != "e8m0" {
                     // Its numbers are too fine for a scale that is a float.
                     continue;
@@ -217,7 +244,13 @@ fn every_mode_of_every_kind_of_element() {
 
 #[test]
 fn every_other_switch() {
-    for element in ["fp8_e4m3", "fp8_e5m2", "binary8p3se"] {
+    for element in [
+        "fp8_e4m3",
+        "fp8_e5m2",
+        "binary8p3se",
+        "binary8p5ue",
+        "binary7p4uf",
+    ] {
         for rest in [
             "overflow=infinity",
             "overflow=nan",
@@ -232,9 +265,9 @@ fn every_other_switch() {
             "random_bits=1",
             "random_bits=4",
             "random_bits=8,rounding=stochastic-b",
-            "random_bits=30,rounding=stochastic-b",
+            "random_bits=31,rounding=stochastic-b",
             "random_bits=5,rounding=stochastic-c",
-            "random_bits=29,rounding=stochastic-c",
+            "random_bits=31,rounding=stochastic-c",
         ] {
             for scale in ["e8m0", "ue4m3"] {
                 check(
@@ -285,6 +318,121 @@ fn max_abs_finite() {
     // A scale that rounds to 0 makes every number 0; a block of NaN alone has the scale NaN.
     assert_eq!(of(format, [1e-30, -1e-30, 0.0, f32::INFINITY]).0, 0);
     assert_eq!(of(format, [f32::NAN; 4]).0, 0xff);
+}
+
+/// The elements of blocks equal the codes that the report's own operation has, with every kind of element and scale.
+#[test]
+fn blocks_of_p3109_are_those_of_the_report() {
+    use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0];
+    let mut compared = 0;
+    for (element, scale) in [
+        ("binary8p4ue", "binary8p1uf"),
+        ("binary8p5uf", "binary8p4se"),
+        ("binary6p3ue", "binary8p3sf"),
+        ("binary8p4se", "binary8p4sf"),
+        ("binary6p3sf", "binary6p3se"),
+        ("binary4p2uf", "binary12p5se"),
+        ("binary3p1ue", "binary8p8uf"),
+    ] {
+        let [of_element, of_scale]: [P3109Format; 2] =
+            [element, scale].map(|name| name.parse().unwrap());
+        for (overflow, saturation) in [
+            ("saturate", Saturation::SatFinite),
+            ("propagate", Saturation::SatPropagate),
+            ("infinity", Saturation::SatNone),
+        ] {
+            if saturation == Saturation::SatNone
+                && of_element.is_signed()
+                && !of_element.is_extended()
+            {
+                // The elements have NaN there, as fnuz formats have.
+                continue;
+            }
+            for rounding in ["even", "nearest", "floor", "up", "down", "odd"] {
+                let name = [
+                    "NearestTiesToEven",
+                    "NearestTiesToAway",
+                    "TowardZero",
+                    "TowardPositive",
+                    "TowardNegative",
+                    "ToOdd",
+                ];
+                let at = ["even", "nearest", "floor", "up", "down", "odd"]
+                    .iter()
+                    .position(|own| *own == rounding);
+                let own = P3109Rounding::named(name[at.unwrap()], 0, 0).unwrap();
+                let text = format!(
+                    "block(element={element},scale={scale},block_size=8,scale_mode=max_abs_finite,non_finite=elements,rounding={rounding},overflow={overflow})"
+                );
+                let format: BlockFormat = text.parse().unwrap();
+                let mut x = inputs(at.unwrap() as u64, 8 * 60, 12);
+                for (i, special) in special.into_iter().cycle().take(60).enumerate() {
+                    x[8 * i + i % 8] = special;
+                }
+                let packed =
+                    Packed::encode(format, &x, &[x.len()], 0, Rounder::NearestEven).unwrap();
+                let codes = packed.view().codes();
+                let size = packed.scales().len() / 60;
+                for (b, block) in x.chunks(8).enumerate() {
+                    let nearest = Projection {
+                        rounding: P3109Rounding::NearestTiesToEven,
+                        saturation: Saturation::SatFinite,
+                    };
+                    let elements = Projection {
+                        rounding: own,
+                        saturation,
+                    };
+                    let block: Vec<f64> = block.iter().map(|x| f64::from(*x)).collect();
+                    let expected = of_element.convert_to_block_max_abs_finite(
+                        &block,
+                        of_scale,
+                        [nearest, elements],
+                    );
+                    let bytes = &packed.scales()[b * size..][..size];
+                    let code = bytes
+                        .iter()
+                        .rev()
+                        .fold(0, |code, byte| code << 8 | u32::from(*byte));
+                    assert_eq!(
+                        (code, &codes[8 * b..][..8]),
+                        (expected.0, &expected.1[..]),
+                        "{text}: {block:?}"
+                    );
+                    compared += 8;
+                }
+            }
+        }
+    }
+    assert!(compared > 50_000, "{compared}");
+}
+
+/// Bytes of another program may have a scale below 0.
+#[test]
+fn a_negative_scale_of_a_signed_format_counts() {
+    use microscaling::p3109::P3109Format;
+    let format: BlockFormat = "block(element=binary8p4se,scale=binary8p4se,block_size=2)"
+        .parse()
+        .unwrap();
+    let report: P3109Format = "binary8p4se".parse().unwrap();
+    let value = |code: u8| report.decode(code.into()).to_f32().unwrap();
+    for scale in 0..=255_u8 {
+        for codes in [[0x40, 0xc4], [0x01, 0x7e], [0x00, 0x80]] {
+            let packed =
+                Packed::from_parts(format, &[2], 0, None, vec![scale], codes.to_vec()).unwrap();
+            for (got, code) in packed.decode().into_iter().zip(codes) {
+                // A scale of NaN or Inf is the mark of a block without numbers.
+                let expected = match value(scale) {
+                    scale if scale.is_finite() => scale * value(code),
+                    _ => f32::NAN,
+                };
+                assert!(
+                    got == expected || got.is_nan() && expected.is_nan(),
+                    "{scale:#x} {code:#x}: {got}"
+                );
+            }
+        }
+    }
 }
 
 /// Outputs of the chip in mode 0: e, then x and m.
@@ -485,12 +633,12 @@ fn errors_name_the_switch() {
             "random_bits is 0, expected 1 to 31",
         ),
         (
-            "mx(element=e4m3,random_bits=30,rounding=stochastic-c)",
-            "expected 1 to 29",
+            "mx(element=e4m3,random_bits=32,rounding=stochastic-c)",
+            "random_bits is 32, expected 1 to 31",
         ),
         (
             "mx(element=e4m3,random_bits=4,rounding=up)",
-            "random_bits is set",
+            "random_bits is `4`, expected `31` beside a rounding that draws no random numbers",
         ),
         (
             "mx(element=e4m3,rounding=nearby)",
@@ -502,15 +650,15 @@ fn errors_name_the_switch() {
         ),
         (
             "mx(element=e4m3,scale_mode=max_abs_finite)",
-            "scale_mode is set",
+            "scale_mode is `max_abs_finite`, expected `floor` beside a scale that is a power of two",
         ),
         (
             "block(element=e2m1,scale=ue4m3,four_over_six=true,rounding=up)",
-            "conversion is not the library's",
+            "block: rounding is `up`, expected no value beside tables, four_over_six",
         ),
         (
-            "block(element=table(nf4),scale=float32,rounding=up)",
-            "conversion is not the library's",
+            "block(element=table(nf4),scale=float32,negative_zero=false)",
+            "block: negative_zero is `false`, expected `true` beside tables",
         ),
         (
             "block(element=e2m1,scale=ue4m3,non_finite=elements)",
@@ -522,7 +670,7 @@ fn errors_name_the_switch() {
         ),
         (
             "bfp16ebs8(rounding=stochastic)",
-            "a rounding that is not stochastic",
+            "rounding is stochastic, expected a mode of bfp16ebs8",
         ),
         ("bfp16ebs8(bit_width=40)", "bit_width is 40"),
         (
@@ -530,8 +678,8 @@ fn errors_name_the_switch() {
             "unknown parameter `overflow`",
         ),
         (
-            "mx(element=binary8p4ue)",
-            "a signed format whose bits exceed its precision by at most 8",
+            "block(element=binary8p4ue,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)",
+            "element format binary8p4ue of P3109: expected a signed format",
         ),
         (
             "mx(element=binary16p4se)",
@@ -539,12 +687,12 @@ fn errors_name_the_switch() {
         ),
         ("mx(element=binary8p9se)", "P3109: precision is 9"),
         (
-            "block(element=e4m3,scale=binary8p4se)",
-            "scale format binary8p4se of P3109: expected an unsigned format",
+            "block(element=e4m3,scale=binary16p4se)",
+            "scale format binary16p4se of P3109: expected a format whose bits exceed",
         ),
         (
             "block(element=e4m3,scale=binary12p4uf)",
-            "exceed its precision by at most 7",
+            "by at most 7 and with at most 15 bits without",
         ),
     ] {
         let error = BlockFormat::from_str(text).unwrap_err().to_string();
@@ -565,7 +713,8 @@ fn p3109_formats_as_elements_and_scales() {
                     continue;
                 };
                 let element = name.parse::<ElementFormat>();
-                let fits = report.is_signed() && bits - precision <= 8;
+                let most = if report.is_signed() { 8 } else { 7 };
+                let fits = bits - precision <= most;
                 assert_eq!(element.is_ok(), fits, "{name}: {element:?}");
                 if let Ok(element) = element {
                     elements += 1;
@@ -582,7 +731,7 @@ fn p3109_formats_as_elements_and_scales() {
                     }
                 }
                 let scale = name.parse::<ScaleFormat>();
-                let fits = !report.is_signed() && bits - precision <= 7 && bits < 16;
+                let fits = fits && (report.is_signed() || bits < 16);
                 assert_eq!(scale.is_ok(), fits, "{name}: {scale:?}");
                 if let Ok(scale) = scale {
                     scales += 1;
@@ -597,5 +746,5 @@ fn p3109_formats_as_elements_and_scales() {
             }
         }
     }
-    assert_eq!((elements, scales), (182, 178));
+    assert_eq!((elements, scales), (376, 360));
 }

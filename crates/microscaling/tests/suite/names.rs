@@ -218,7 +218,7 @@ fn blocks() {
         ),
         (
             "block(element=e2m1,scale=ue5m3,four_over_six=true)",
-            "block format: four_over_six is true, expected false, but with element fp4_e2m1 and scale ue4m3",
+            "block format: four_over_six is true, expected false; true is for element fp4_e2m1 with scale ue4m3",
         ),
         (
             "block(element=e2m1,scale=ue5m3,block_size=0,square=true)",
@@ -226,7 +226,7 @@ fn blocks() {
         ),
         (
             "block(element=e2m1,scale=ue5m3,scale_mode=ceil)",
-            "block format: scale_mode is set, expected its default beside a scale that is a float",
+            "block: scale_mode is `ceil`, expected `floor` beside a scale that is a float",
         ),
     ] {
         assert_eq!(error(text), expected);
@@ -540,7 +540,11 @@ fn invalid_parameters() {
     for (block, format, field, got, min, max) in cases {
         let expected = error(format, field, got, min, max);
         assert_eq!(block.validate(), Err(expected));
-        let text = format!("{format}: {field} is {got}, expected {min} to {max}");
+        let allowed = match max {
+            usize::MAX => format!("at least {min}"),
+            max => format!("{min} to {max}"),
+        };
+        let text = format!("{format}: {field} is {got}, expected {allowed}");
         assert_eq!(expected.to_string(), text);
         let mut data = [1.1; 6];
         let result = block.quantize(&mut data, &[6], 0, Rounder::NearestEven);

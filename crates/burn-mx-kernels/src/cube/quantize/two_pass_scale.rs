@@ -37,6 +37,8 @@ fn has_kernels(format: &BlockFormat) -> bool {
     let own_special = !matches!(format.non_finite, NonFinite::OfBlock | NonFinite::Kept);
     let scale = format.scale.float();
     let is_of_p3109 = has_inf(format.element)
+        || format.element.is_unsigned()
+        || format.scale.is_signed()
         || is_subnormal(format.element.emin())
         || scale.is_some_and(|scale| has_inf(scale) || is_subnormal(scale.emin()));
     format.conversion.is_of_library()

@@ -89,7 +89,7 @@ impl Class {
             Self::Fp8Fnuz => "fp8_e4m3fnuz and fp8_e5m2fnuz",
             Self::Narrow => "fp8_e4m3, fp8_e5m2, fp6_e3m2, fp6_e2m3 and fp4_e2m1",
             Self::ScaledFp4 => "fp4_e2m1 with scales e8m0 or ue4m3",
-            Self::Bfp16 => "int8 with scales e8m0 of 8 (bfp16ebs8)",
+            Self::Bfp16 => "int8 with scales e8 of 8 (bfp16ebs8)",
         }
     }
 

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use microscaling::internal::bits;
 use microscaling::internal::impl_serde_by_text;
-use microscaling::{BlockFormat, ElementFormat, ParseFormatError, ScaleFormat};
+use microscaling::{BlockFormat, ElementFormat, NonFinite, ParseFormatError, ScaleFormat};
 
 /// The type of an operand's elements: a small format, TF32 or float32. As text it is the name of the element format, `tf32` or
 /// `float32`.
@@ -105,12 +105,15 @@ impl FromStr for OperandType {
 
 impl_serde_by_text!(OperandType, "the type of an operand's elements");
 
-/// The type of an operand's block scales. As text it is `e8m0` or the name of a [`ScaleFormat`].
+/// The type of an operand's block scales. As text it is `e8m0`, `e8` or the name of a [`ScaleFormat`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ScaleType {
     /// OCP MX's E8M0: 2^−127 to 2^127, and NaN.
     PowerOfTwo,
+    /// The exponent field of a float32, as `bfp16ebs8` of XDNA2 has it: 2^−127 to 2^128, and no NaN. +Inf stands for 2^128, which is
+    /// beyond float32.
+    ExponentField,
     /// A float.
     Float(ScaleFormat),
 }
@@ -122,6 +125,11 @@ impl ScaleType {
                 emin: -127,
                 mantissa_bits: 0,
                 max: 254 << 23,
+            },
+            Self::ExponentField => Facts {
+                emin: -127,
+                mantissa_bits: 0,
+                max: 255 << 23,
             },
             Self::Float(format) => Facts {
                 emin: format.emin(),
@@ -136,6 +144,7 @@ impl fmt::Display for ScaleType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PowerOfTwo => f.pad("e8m0"),
+            Self::ExponentField => f.pad("e8"),
             Self::Float(format) => format.fmt(f),
         }
     }
@@ -147,6 +156,7 @@ impl FromStr for ScaleType {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "e8m0" => Ok(Self::PowerOfTwo),
+            "e8" => Ok(Self::ExponentField),
             _ => text.parse().map(Self::Float),
         }
     }
@@ -187,9 +197,10 @@ impl OperandKind {
     /// The kind of an operand quantized to a block format along the summed axis. `None` for formats [with other
     /// factors](BlockFormat::is_element_times_scale). A tensor scale is left to the caller.
     pub fn of_format(format: &BlockFormat) -> Option<Self> {
-        let scale = match format.has_exponent() {
-            true => ScaleType::PowerOfTwo,
-            false => ScaleType::Float(format.scale),
+        let scale = match (format.has_exponent(), format.non_finite) {
+            (true, NonFinite::TopExponent) => ScaleType::ExponentField,
+            (true, _) => ScaleType::PowerOfTwo,
+            (false, _) => ScaleType::Float(format.scale),
         };
         format.is_element_times_scale().then_some(Self {
             element: format.element.into(),

@@ -31,6 +31,16 @@ impl ExactValue {
         Self::of_bits(x.to_bits(), emin)
     }
 
+    /// 2^exponent, also beyond float32.
+    pub(super) const fn power_of_two(exponent: i32) -> Self {
+        Self::Finite(Number {
+            negative: false,
+            magnitude: 1,
+            unit: exponent,
+            exponent,
+        })
+    }
+
     const fn of_bits(pattern: u32, emin: i32) -> Self {
         let (abs, negative) = (pattern & bits::ABS, pattern & bits::SIGN != 0);
         if abs > bits::INFINITY {

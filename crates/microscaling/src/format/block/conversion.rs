@@ -12,8 +12,7 @@ pub struct ElementConversion {
     /// [stochastic](ElementRounding::Stochastic) variant says how [`Rounding::Stochastic`](crate::Rounding::Stochastic) rounds. Any
     /// other mode is the format's own: it replaces each rounding of the caller, stochastic rounding, too.
     pub rounding: Option<ElementRounding>,
-    /// N, the bits of the random number of stochastic rounding: the highest N bits of the draw. 1 to 31; variant B has at most 30, and
-    /// variant C at most 29.
+    /// N, the bits of the random number of stochastic rounding: the highest N bits of the draw, 1 to 31.
     pub random_bits: u32,
     /// The element for a number beyond the largest one.
     pub overflow: ElementOverflow,
@@ -42,6 +41,19 @@ impl ElementConversion {
         same_random && saturates && !self.flush_outputs && self.negative_zero
     }
 
+    /// The first switch that differs from the library's conversion.
+    pub(crate) fn first_switch(&self) -> Option<&'static str> {
+        let switches = [
+            ("rounding", self.rounding.is_none()),
+            ("random_bits", self.random_bits == Self::MOST_RANDOM_BITS),
+            ("overflow", self.overflow == ElementOverflow::Saturate),
+            ("flush_outputs", !self.flush_outputs),
+            ("negative_zero", self.negative_zero),
+        ];
+        let differs = switches.into_iter().find(|(_, is_usual)| !is_usual);
+        differs.map(|(field, _)| field)
+    }
+
     /// The mode that replaces the caller's rounding.
     pub(crate) const fn own_rounding(&self) -> Option<ElementRounding> {
         match self.rounding {
@@ -50,16 +62,9 @@ impl ElementConversion {
         }
     }
 
-    /// The most random bits of the stochastic variant; `None` of a conversion that draws no random numbers.
-    pub(crate) const fn most_random_bits(&self) -> Option<u32> {
-        match self.rounding {
-            None | Some(ElementRounding::Stochastic(StochasticVariant::A)) => {
-                Some(Self::MOST_RANDOM_BITS)
-            }
-            Some(ElementRounding::Stochastic(StochasticVariant::B)) => Some(30),
-            Some(ElementRounding::Stochastic(StochasticVariant::C)) => Some(29),
-            Some(_) => None,
-        }
+    /// Whether the conversion may draw random numbers.
+    pub(crate) const fn draws(&self) -> bool {
+        self.own_rounding().is_none()
     }
 }
 
@@ -155,6 +160,12 @@ impl ElementRounding {
         names
     };
 
+    /// The name.
+    pub fn name(self) -> &'static str {
+        let found = ROUNDINGS.iter().find(|(.., own)| *own == self);
+        found.map_or("", |(name, ..)| name)
+    }
+
     /// Whether the mode draws random numbers.
     pub const fn is_stochastic(self) -> bool {
         matches!(self, Self::Stochastic(_))
@@ -196,8 +207,7 @@ impl FromStr for ElementRounding {
 
 impl fmt::Display for ElementRounding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = ROUNDINGS.iter().find(|(.., own)| own == self);
-        f.pad(found.map_or("", |(name, ..)| name))
+        f.pad(self.name())
     }
 }
 
@@ -247,6 +257,14 @@ impl ElementOverflow {
     pub fn name(self) -> &'static str {
         let found = OVERFLOWS.iter().find(|(.., own)| *own == self);
         found.map_or("", |(name, ..)| name)
+    }
+
+    /// The name of the saturation mode of P3109, if the kind is one.
+    pub fn report_name(self) -> Option<&'static str> {
+        let found = OVERFLOWS.iter().find(|(.., own)| *own == self);
+        found
+            .map(|(_, name, _)| *name)
+            .filter(|name| !name.is_empty())
     }
 }
 

@@ -9,7 +9,7 @@ use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;
 
-/// The format of a block's scale: a power of two, the magnitudes of a small float, or float32.
+/// The format of a block's scale: a power of two, the magnitudes of a small float, a format of P3109, or float32.
 ///
 /// The text form is a [name](Self::NAMES), `e4m0` of a power of two with 4 bits, or the text of an [`ElementFormat`] that is a float
 /// with a code for NaN: `float(exponent_bits=6,mantissa_bits=2,bias=48,specials=nan)`.
@@ -85,16 +85,31 @@ impl ScaleFormat {
         has_nan.then_some(Self::of(float))
     }
 
-    /// An unsigned format of P3109 of at most 15 bits, all of whose numbers float32 holds: [bits](P3109Format::bits) −
-    /// [precision](P3109Format::precision) is at most 7. `binary8p1uf` is E8M0 with a 0, and with powers from 2^−127 to 2^126.
+    /// A format of P3109, all of whose numbers float32 holds: [bits](P3109Format::bits) − [precision](P3109Format::precision) is at most
+    /// 8 with a sign, and at most 7 without, where there are at most 15 bits. `binary8p1uf` is E8M0 with a 0, and with powers from 2^−127
+    /// to 2^126. No block gets a scale below 0, but bytes of other programs may have one.
     ///
     /// # Errors
     /// [`FormatError::P3109`], for any other format.
     pub const fn of_p3109(format: P3109Format) -> Result<Self, FormatError> {
-        match ElementFormat::magnitudes_of_p3109(format) {
-            Ok(float) => Ok(Self::of(float)),
-            Err(error) => Err(error),
+        match ElementFormat::of_p3109(format) {
+            Ok(float) if format.is_signed() || format.bits() < 16 => {
+                Ok(Self::of(float.with_sign()))
+            }
+            _ => Err(FormatError::P3109 {
+                role: "scale",
+                got: format,
+                allowed: "a format whose bits exceed its precision by at most 8 with a sign, by at most 7 and with at most 15 bits without; `microscaling vectors elements`, `check`, `c-reference` and `p3109` have all formats",
+            }),
         }
+    }
+
+    /// Whether codes have a sign, as in a signed format of P3109. Scales of other floats are magnitudes.
+    pub const fn is_signed(self) -> bool {
+        matches!(
+            self.0,
+            Kind::Float(float) if matches!(float.special_codes(), Some(SpecialCodes::Fnuz | SpecialCodes::Extended))
+        )
     }
 
     /// A power of two of 1 to 8 bits: one of 2^−E … 2^E with E = 2^(bits − 1) − 1, or NaN.
@@ -117,7 +132,7 @@ impl ScaleFormat {
         matches!(self.0, Kind::Exponent(_))
     }
 
-    /// The float whose magnitudes these are; `None` for powers of two and float32.
+    /// The float whose numbers or magnitudes these are; `None` for powers of two and float32.
     pub const fn float(self) -> Option<ElementFormat> {
         match self.0 {
             Kind::Float(float) => Some(float),
@@ -125,12 +140,22 @@ impl ScaleFormat {
         }
     }
 
-    /// Bits of a scale's code, which has no sign.
+    /// Bits of a scale's code, which has no sign but in the signed formats of P3109.
     pub const fn bits(self) -> u32 {
         match self.0 {
             Kind::Exponent(bits) => bits as u32,
-            Kind::Float(float) => float.bits() - 1,
+            Kind::Float(float) => float.bits() - !self.is_signed() as u32,
             Kind::Float32 => 32,
+        }
+    }
+
+    /// The code of NaN, the scale of a block that becomes NaN; of float32 the pattern.
+    pub const fn nan_code(self) -> u32 {
+        match self.0 {
+            Kind::Exponent(_) => 255,
+            Kind::Float(float) if self.is_signed() => float.sign_bit(),
+            Kind::Float(float) => float.sign_bit() - 1,
+            Kind::Float32 => bits::NAN,
         }
     }
 
@@ -201,7 +226,13 @@ impl FromStr for ScaleFormat {
             return Ok(Self::of_p3109(text.parse()?)?);
         }
         if text.starts_with("float(") {
-            return Self::of_magnitudes(text.parse()?).ok_or_else(unknown);
+            let float: ElementFormat = text.parse()?;
+            return Self::of_magnitudes(float).ok_or_else(|| ParseFormatError::FieldValue {
+                format: "scale float",
+                field: "specials",
+                value: float.special_codes().unwrap_or_default().to_string(),
+                allowed: "nan, nan_inf or ieee: the scale of a block that becomes NaN".to_string(),
+            });
         }
         let bits = text
             .strip_prefix('e')
@@ -219,10 +250,16 @@ impl fmt::Display for ScaleFormat {
         }
         match self.0 {
             Kind::Exponent(bits) => f.pad(&format!("e{bits}m0")),
-            Kind::Float(float) => match float.to_p3109(true) {
-                Some(format) => f.pad(&format.to_string()),
-                None => f.pad(&float.parameters()),
-            },
+            Kind::Float(float) => {
+                let codes = match self.is_signed() {
+                    true => float,
+                    false => float.magnitudes(),
+                };
+                match codes.to_p3109() {
+                    Some(format) => f.pad(&format.to_string()),
+                    None => f.pad(&float.parameters()),
+                }
+            }
             Kind::Float32 => f.pad("float32"),
         }
     }

@@ -180,7 +180,7 @@ impl BlockFormat {
         if self.four_over_six && !is_nvfp4 {
             return refused(
                 "four_over_six",
-                "false, but with element fp4_e2m1 and scale ue4m3",
+                "false; true is for element fp4_e2m1 with scale ue4m3",
             );
         }
         if self.square && self.block_size == 0 {
@@ -191,7 +191,7 @@ impl BlockFormat {
         if self.eden && (!has_eden || element.is_table() || self.sub_scales.is_some()) {
             return refused(
                 "eden",
-                "false, but with a tensor scale, a block_size that divides 128 and no square blocks, tables, four_over_six, sub_scales",
+                "false; true is for a tensor_scale, a block_size that divides 128, and no square, table, four_over_six or sub_scales",
             );
         }
         self.sub_scales

@@ -10,7 +10,7 @@ use crate::round::bits::{ABS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, SIGN};
 /// on. All of them are normal float32 numbers or zero; `smallest` is a normal power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct CodePlaces {
-    /// Bits of a code.
+    /// Bits of a code, with a sign.
     bits: u32,
     mantissa_bits: u32,
     /// All bits of two's complements, else 0.
@@ -25,7 +25,7 @@ pub(crate) struct CodePlaces {
 impl CodePlaces {
     /// Of an element format of at most 8 bits.
     pub(crate) const fn of_element(element: ElementFormat) -> Self {
-        let mut places = Self::new(element.mantissa_bits(), element.bits());
+        let mut places = Self::new(element.mantissa_bits(), element.sign_bit().ilog2() + 1);
         if element.is_integer() {
             places.complement = places.all();
             return places;

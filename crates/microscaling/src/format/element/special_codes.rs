@@ -35,7 +35,7 @@ crate::names::impl_by_name! {
 impl ElementFormat {
     /// The code of the largest number of a float or of fixed point.
     pub(super) const fn largest_code(self) -> u32 {
-        let all = (1 << (self.bits() - 1)) - 1;
+        let all = self.sign_bit() - 1;
         let special = match self.special_codes() {
             None | Some(SpecialCodes::None | SpecialCodes::Fnuz) => 0,
             Some(SpecialCodes::Nan | SpecialCodes::Extended) => 1,
@@ -57,7 +57,7 @@ impl ElementFormat {
 
     /// A code of NaN, of IEEE's NaNs the quiet one without a sign; `None` where no code is NaN.
     pub const fn nan_code(self) -> Option<u32> {
-        let sign = 1 << (self.bits() - 1);
+        let sign = self.sign_bit();
         match self.special_codes() {
             Some(SpecialCodes::Ieee) if self.mantissa_bits == 0 => None,
             Some(SpecialCodes::Ieee) => {

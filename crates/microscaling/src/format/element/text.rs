@@ -129,7 +129,7 @@ impl ElementFormat {
             Kind::Float {
                 exponent_bits,
                 specials,
-            } => match self.to_p3109(false) {
+            } => match self.to_p3109() {
                 Some(format) => format.to_string(),
                 None => alloc::format!(
                     "float(exponent_bits={exponent_bits},mantissa_bits={mantissa_bits},bias={},specials={specials})",

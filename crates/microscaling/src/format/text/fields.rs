@@ -5,8 +5,8 @@ mod switches;
 use super::one_of;
 use super::parameters::Parameters;
 use crate::format::{
-    BlockFormat, ElementFormat, Headroom, OuterScale, ParseFormatError, ScaleFormat, ScaleMode,
-    SharedExpMethod, Shifts, SubScales, Subnormals,
+    BlockFormat, ElementFormat, FormatError, Headroom, OuterScale, ParseFormatError, ScaleFormat,
+    ScaleMode, SharedExpMethod, Shifts, SubScales, Subnormals,
 };
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -382,6 +382,27 @@ impl Family {
             field: field.name,
             value: value.to_string(),
             allowed,
+        }
+    }
+
+    /// An error of a format, with the value of a parameter that has no effect.
+    pub(super) fn with_value(&self, format: &BlockFormat, error: FormatError) -> ParseFormatError {
+        let FormatError::WithoutEffect { field, kind } = error else {
+            return error.into();
+        };
+        let Some(field) = self.fields.iter().find(|own| own.name == field) else {
+            return error.into();
+        };
+        let [value, usual] = [format, &self.base].map(field.get);
+        let usual = match usual.is_empty() {
+            true => "no value".to_string(),
+            false => format!("`{usual}`"),
+        };
+        ParseFormatError::FieldValue {
+            format: self.name,
+            field: field.name,
+            value,
+            allowed: format!("{usual} beside {kind}"),
         }
     }
 

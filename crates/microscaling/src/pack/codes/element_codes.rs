@@ -48,7 +48,7 @@ impl ElementCodes {
 
     /// The codes of numbers of an element format without tables.
     pub fn of_element(element: ElementFormat) -> Self {
-        let sign = 1 << (element.bits() - 1);
+        let sign = element.sign_bit();
         let integer = element.is_integer();
         let number = |code: &u32| element.decode(*code).is_finite();
         // From above: an element may have millions of numbers, and few codes for none.

@@ -1,6 +1,6 @@
 //! Scales of blocks from their codes.
 
-use crate::format::BlockFormat;
+use crate::format::{BlockFormat, NonFinite};
 use crate::pack::plan::scale_bytes;
 use crate::quantize::rules::FloatScaleRule;
 use crate::round::bits::pow2;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 impl BlockFormat {
     /// The scales of blocks by their codes, which are the bytes of [`Packed::scales`](crate::Packed::scales): 256 numbers, with NaN or
-    /// Inf for a code that has no number. A bit that names the block's table does not change the scale. `None` if a scale takes more
+    /// Inf for a code that has no number. The Inf of `bfp16ebs8` stands for 2^128, the scale of a block with NaN or Inf. A bit that names the block's table does not change the scale. `None` if a scale takes more
     /// than a byte, or if the byte also has shifts or sub-scales, or the format an outer scale.
     ///
     /// ```
@@ -34,6 +34,8 @@ pub(crate) struct ScaleCodes {
     bytes: usize,
     /// `None`: E8M0.
     float: Option<FloatScaleRule>,
+    /// The number of 255 in E8M0.
+    top: f32,
 }
 
 impl ScaleCodes {
@@ -47,6 +49,10 @@ impl ScaleCodes {
         Some(Self {
             bytes: scale_bytes(format),
             float,
+            top: match format.non_finite {
+                NonFinite::TopExponent => f32::INFINITY,
+                _ => f32::NAN,
+            },
         })
     }
 
@@ -63,7 +69,7 @@ impl ScaleCodes {
             .fold(0, |code, byte| code << 8 | u64::from(*byte));
         match &self.float {
             Some(rule) => f32::from_bits(rule.scale.decode(rule.split(code).0)),
-            None if code == 0xff => f32::NAN,
+            None if code == 0xff => self.top,
             None => f32::from_bits(pow2(code as i32 - 127)),
         }
     }

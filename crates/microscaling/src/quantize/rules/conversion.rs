@@ -14,10 +14,12 @@ use crate::round::{RoundingRule, round_magnitude};
 pub(crate) struct ConversionRule {
     conversion: ElementConversion,
     mantissa_bits: i32,
-    /// The result beyond the largest number: the pattern of Inf or NaN, or 0 for the largest number itself.
-    beyond: u32,
-    /// The result for an Inf that is an element.
-    infinity: u32,
+    /// The result beyond the largest number, and below the smallest one: the pattern of Inf or NaN, or 0 for this number itself.
+    beyond: [u32; 2],
+    /// The results for +Inf and −Inf that are elements.
+    infinity: [u32; 2],
+    /// Whether there is no number below 0.
+    is_unsigned: bool,
 }
 
 impl ConversionRule {
@@ -25,27 +27,32 @@ impl ConversionRule {
     pub(super) fn of(format: &BlockFormat) -> Option<Self> {
         let conversion = format.conversion;
         let has_infinity = format.element.infinity_code().is_some();
-        let beyond = match conversion.overflow {
+        let is_unsigned = format.element.is_unsigned();
+        let beyond = |negative: bool| match conversion.overflow {
             ElementOverflow::Saturate
             | ElementOverflow::Propagate
             | ElementOverflow::Renormalize => 0,
+            ElementOverflow::Infinity if is_unsigned && negative => NAN,
             ElementOverflow::Infinity if has_infinity => INFINITY,
+            // As in P3109, which has such formats alone.
+            ElementOverflow::Infinity if is_unsigned => 0,
             ElementOverflow::Infinity | ElementOverflow::Nan => NAN,
         };
-        let infinity = match conversion.overflow {
-            ElementOverflow::Propagate if has_infinity => INFINITY,
+        let infinity = |negative: bool| match conversion.overflow {
+            ElementOverflow::Propagate if has_infinity && !(is_unsigned && negative) => INFINITY,
             ElementOverflow::Propagate
             | ElementOverflow::Saturate
             | ElementOverflow::Infinity
             | ElementOverflow::Nan
-            | ElementOverflow::Renormalize => beyond,
+            | ElementOverflow::Renormalize => beyond(negative),
         };
         let has_special = format.non_finite == NonFinite::Elements;
-        (has_special || !conversion.is_of_library()).then(|| Self {
+        (has_special || is_unsigned || !conversion.is_of_library()).then(|| Self {
             conversion,
             mantissa_bits: format.element.mantissa_bits() as i32,
-            beyond,
-            infinity,
+            beyond: [false, true].map(beyond),
+            infinity: [false, true].map(infinity),
+            is_unsigned,
         })
     }
 
@@ -70,14 +77,24 @@ impl ConversionRule {
             let is_subnormal = magnitude.is_below(W::from(ONE).scale(emin));
             magnitude = W::select(is_subnormal, 0.into(), magnitude);
         }
-        let mut limited = magnitude.smaller(max);
-        if self.beyond > 0 {
-            let mut overflows = max.is_below(magnitude) & !max.equals(0.into());
+        // Without a sign, 0 is next to all numbers below.
+        let (sign, limit) = match self.is_unsigned {
+            true => (0.into(), W::select(negative, 0.into(), max)),
+            false => (sign, max),
+        };
+        let mut limited = magnitude.smaller(limit);
+        let [above, below] = self.beyond;
+        if above > 0 || below > 0 {
+            let beyond = W::select(negative, below.into(), above.into());
+            let is_limit = max.equals(0.into()) | beyond.equals(0.into());
+            let mut overflows = limit.is_below(magnitude) & !is_limit;
             let by_direction = self.conversion.overflow == ElementOverflow::Infinity;
             if !by_direction {
                 // NaN in any direction.
             } else if let Some(rounding) = self.conversion.own_rounding() {
-                if rounding.stays_finite(false) {
+                // P3109 has this exception.
+                let is_exception = self.is_unsigned && rounding == ElementRounding::ToOdd;
+                if rounding.stays_finite(false) || is_exception {
                     overflows = overflows & negative;
                 }
                 if rounding.stays_finite(true) {
@@ -86,7 +103,7 @@ impl ConversionRule {
             } else if R::TRUNCATES {
                 overflows = overflows & !overflows;
             }
-            limited = W::select(overflows, self.beyond.into(), limited);
+            limited = W::select(overflows, beyond, limited);
         }
         let signed = sign | limited;
         let signed = W::select(W::from(INFINITY).is_below(limited), NAN.into(), signed);
@@ -96,8 +113,10 @@ impl ConversionRule {
     /// The element for an Inf or NaN, given the largest number.
     #[inline(always)]
     pub(super) fn special(self, sign: u32, abs: u32, max: u32) -> u32 {
-        match (abs > INFINITY, self.infinity) {
+        let negative = sign != 0;
+        match (abs > INFINITY, self.infinity[usize::from(negative)]) {
             (true, _) | (false, NAN) => NAN,
+            (false, 0) if negative && self.is_unsigned => 0,
             (false, 0) => sign | max,
             (false, infinity) => sign | infinity,
         }
@@ -145,18 +164,16 @@ impl ConversionRule {
             None | Some(ElementRounding::Stochastic(_)) if !R::USES_DRAWS => {
                 round_magnitude::<R, W>(abs, bits, emin, draw)
             }
-            None | Some(ElementRounding::Stochastic(StochasticVariant::A)) => {
-                round_magnitude::<Stochastic, W>(abs, bits, emin, random(random_bits))
-            }
-            Some(ElementRounding::Stochastic(StochasticVariant::B)) => {
-                let half = 1 << (31 - random_bits);
-                let draw = random(random_bits) | half.into();
-                round_magnitude::<Stochastic, W>(abs, bits, emin, draw)
-            }
-            Some(ElementRounding::Stochastic(StochasticVariant::C)) => {
-                // The fraction has N bits after this.
+            None => round_magnitude::<Stochastic, W>(abs, bits, emin, random(random_bits)),
+            // The fraction has N bits after a rounding of its own.
+            Some(ElementRounding::Stochastic(variant)) => {
                 let finer = bits + random_bits as i32;
-                let abs = round_magnitude::<Even, W>(abs, finer, emin, draw);
+                let abs = match variant {
+                    // Half a unit more than the random number is a fraction that is rounded half up.
+                    StochasticVariant::B => round_magnitude::<Nearest, W>(abs, finer, emin, draw),
+                    StochasticVariant::C => round_magnitude::<Even, W>(abs, finer, emin, draw),
+                    StochasticVariant::A => abs,
+                };
                 round_magnitude::<Stochastic, W>(abs, bits, emin, random(random_bits))
             }
         }

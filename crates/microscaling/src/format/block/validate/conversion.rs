@@ -1,7 +1,8 @@
 //! Which switches of hardware a format can have.
 
 use crate::format::{
-    BlockFormat, ElementConversion, ElementOverflow, FormatError, NonFinite, ScaleMode,
+    BlockFormat, ElementConversion, ElementOverflow, ElementRounding, FormatError, NonFinite,
+    ScaleMode,
 };
 
 fn refused(
@@ -21,20 +22,7 @@ impl BlockFormat {
     pub(super) fn validate_conversion(&self) -> Result<(), FormatError> {
         let conversion = self.conversion;
         if self.non_finite == NonFinite::TopExponent {
-            return match conversion {
-                ElementConversion {
-                    rounding,
-                    random_bits: ElementConversion::MOST_RANDOM_BITS,
-                    overflow: ElementOverflow::Renormalize,
-                    flush_outputs: false,
-                    negative_zero: false,
-                } if rounding.is_some_and(|own| !own.is_stochastic()) => Ok(()),
-                _ => refused(
-                    "conversion",
-                    "another one",
-                    "a rounding that is not stochastic, overflow renormalize and no −0 beside non_finite TopExponent",
-                ),
-            };
+            return self.validate_npu();
         }
         if conversion.overflow == ElementOverflow::Renormalize {
             return refused(
@@ -47,17 +35,62 @@ impl BlockFormat {
         self.validate_switches()
     }
 
+    /// The switches of `bfp16ebs8`.
+    fn validate_npu(&self) -> Result<(), FormatError> {
+        let ElementConversion {
+            rounding,
+            random_bits,
+            overflow,
+            flush_outputs,
+            negative_zero,
+        } = self.conversion;
+        let Some(_) = rounding.filter(|own| !own.is_stochastic()) else {
+            return refused(
+                "rounding",
+                rounding.map_or("that of the caller", ElementRounding::name),
+                "a mode of bfp16ebs8: one without random numbers",
+            );
+        };
+        if overflow != ElementOverflow::Renormalize {
+            return refused("overflow", overflow.name(), "renormalize in bfp16ebs8");
+        }
+        let kind = "bfp16ebs8";
+        for (field, is_usual) in [
+            (
+                "random_bits",
+                random_bits == ElementConversion::MOST_RANDOM_BITS,
+            ),
+            ("flush_outputs", !flush_outputs),
+            ("negative_zero", !negative_zero),
+        ] {
+            if !is_usual {
+                return Err(FormatError::WithoutEffect { field, kind });
+            }
+        }
+        Ok(())
+    }
+
     /// The other fields beside the switches.
     fn validate_neighbours(&self) -> Result<(), FormatError> {
         let has_elements = self.non_finite == NonFinite::Elements;
         let is_plain = !self.element.is_table() && !self.four_over_six && !self.eden;
-        let of_library = self.conversion.is_of_library() && !has_elements;
-        if !of_library && (!is_plain || self.has_fixed_steps()) {
-            return refused(
-                "conversion",
-                "not the library's",
-                "the library's beside tables, four_over_six, eden, microexponents and block floating point",
-            );
+        if !is_plain || self.has_fixed_steps() {
+            let kind = "tables, four_over_six, eden, microexponents and block floating point, which have no switches of hardware";
+            let field = match has_elements {
+                true => Some("non_finite"),
+                false => self.conversion.first_switch(),
+            };
+            if let Some(field) = field {
+                return Err(FormatError::WithoutEffect { field, kind });
+            }
+            if let (true, Some(got)) = (self.element.is_unsigned(), self.element.to_p3109()) {
+                let allowed = "a signed format beside four_over_six and eden";
+                return Err(FormatError::P3109 {
+                    role: "element",
+                    got,
+                    allowed,
+                });
+            }
         }
         let is_alone = !self.tensor_scale && self.outer.is_none() && self.sub_scales.is_none();
         if self.scale_mode == ScaleMode::MaxAbsFinite && !(is_plain && is_alone) {
@@ -90,7 +123,7 @@ impl BlockFormat {
             return refused(
                 "overflow",
                 conversion.overflow.name(),
-                "saturate, as the elements have no such code, or the block is NaN beforehand",
+                "saturate; infinity or nan, if elements have a code for them; propagate, with non_finite=elements",
             );
         }
         if conversion.flush_outputs && (element.is_integer() || element.mantissa_bits() == 0) {
@@ -100,14 +133,14 @@ impl BlockFormat {
                 "false, as the elements have no subnormal numbers",
             );
         }
-        match (conversion.most_random_bits(), conversion.random_bits) {
-            (None, ElementConversion::MOST_RANDOM_BITS) => Ok(()),
-            (None, _) => Err(FormatError::WithoutEffect {
+        match (conversion.draws(), conversion.random_bits) {
+            (false, ElementConversion::MOST_RANDOM_BITS) => Ok(()),
+            (false, _) => Err(FormatError::WithoutEffect {
                 field: "random_bits",
                 kind: "a rounding that draws no random numbers",
             }),
-            (Some(most), got) => {
-                let allowed = (1, most as usize);
+            (true, got) => {
+                let allowed = (1, ElementConversion::MOST_RANDOM_BITS as usize);
                 FormatError::check("block format", "random_bits", got as usize, allowed)
             }
         }

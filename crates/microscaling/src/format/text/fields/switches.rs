@@ -28,10 +28,6 @@ pub(super) const ROUNDING: Field = Field {
     set: |format, text| {
         let rounding = text.parse().map_err(|_| Refusal::Value)?;
         format.conversion.rounding = Some(rounding);
-        // As many random bits as the variant has, unless they are given.
-        if let Some(most) = format.conversion.most_random_bits() {
-            format.conversion.random_bits = most;
-        }
         Ok(())
     },
 };

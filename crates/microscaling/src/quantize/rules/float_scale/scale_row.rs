@@ -2,7 +2,7 @@
 
 use crate::format::element::places::CodePlaces;
 use crate::format::{BlockFormat, ElementFormat, ScaleFormat, ScaleMode};
-use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, NAN};
+use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY};
 use crate::round::mode::{Even, Stochastic};
 use crate::round::round_magnitude;
 use crate::round::words::Word;
@@ -61,10 +61,7 @@ impl ScaleRow {
             smallest_normal,
             places: scale.float().map(CodePlaces::of_element),
             exact,
-            nan_code: match scale {
-                ScaleFormat::FLOAT32 => NAN,
-                _ => (1 << scale.bits()) - 1,
-            },
+            nan_code: scale.nan_code(),
             bits: scale.bits(),
         }
     }
