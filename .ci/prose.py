@@ -28,13 +28,12 @@ PASSIVE = re.compile(
 )
 
 
-def paragraphs(path, text, unread=()):
-    """(line number, text) of each paragraph that a reader reads. Files below the folders `unread` leave out their `//` comments."""
+def paragraphs(path, text):
+    """(line number, text) of each paragraph that a reader reads."""
     rust, fence, part, began, kind = path.endswith(".rs"), None, [], 0, None
     for number, line in [*enumerate(text.splitlines(), 1), (0, "")]:
         if rust:
             comment = re.match(r"\s*//([/!]?)(?!/) ?(.*)", line)
-            comment = None if comment and not comment[1] and path.startswith(tuple(unread)) else comment
             # A comment of another kind begins another paragraph.
             line, before, kind = comment[2] if comment else "", kind, comment and comment[1]
             if kind != before and part:
@@ -91,7 +90,7 @@ def check(files, rules):
     """(file, line, what it breaks, what instead, the sentence) for each broken rule, and the exceptions that no sentence needs."""
     exceptions, used, wrong = rules.get("exception", []), set(), []
     for path, text in files.items():
-        for line, paragraph in [*paragraphs(path, text, rules["unread"]), *errors(path, text)]:
+        for line, paragraph in [*paragraphs(path, text), *errors(path, text)]:
             for sentence in sentences(paragraph):
                 faults = list(broken(sentence, rules))
                 named = [i for i, e in enumerate(exceptions) if e["file"] == path and e["text"] in sentence] if faults else []
@@ -102,7 +101,6 @@ def check(files, rules):
 
 def test():
     rules = tomllib.loads((ROOT / ".ci/prose.toml").read_text(encoding="utf-8")) | {
-        "unread": ["c"],
         "exception": [{"file": "a.md", "text": "kept on purpose", "why": ""}, {"file": "a.md", "text": "nowhere", "why": ""}]
     }
     page = """# What is a heading?
@@ -134,7 +132,7 @@ What is code?
     )]
 /// Such specs are good. `x` is no `f32`.
 """
-    wrong, unused = check({"a.md": page, "b.rs": source, "c.rs": "// What it is.\n"}, rules)
+    wrong, unused = check({"a.md": page, "b.rs": source}, rules)
     found = [(path, line, fault) for path, line, fault, _, _ in wrong]
     expected = [
         ("a.md", 2, "starts with “It”"),

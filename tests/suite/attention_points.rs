@@ -1,5 +1,5 @@
-//! Attention with formats of its own, point by point: against a model that is written out here and rounds at the same points by
-//! `microscaling`, against float64 where no point has a format, and against the figures of the schemes.
+//! Attention whose points have formats. A model that is written out here rounds at the same points by `microscaling`. Where no point
+//! has a format, float64 is the reference. Schemes of the literature are compared with their figures.
 
 use burn::backend::NdArray;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
@@ -198,7 +198,7 @@ fn in_sums_of_16([a, b]: [Four; 2]) -> Four {
     )
 }
 
-/// A product that a matrix unit sums up, as a matrix product of its own is: both operands have the format.
+/// A product that a matrix unit sums up, as in a matrix product: both operands have the format.
 fn product(unit: Option<Accumulation>, point: Option<PointFormat>, [a, b]: [Four; 2]) -> Four {
     let Some(unit) = unit else {
         return a.matmul(b);
@@ -569,7 +569,7 @@ fn every_point_is_rounded_where_the_model_rounds() {
     }
 }
 
-/// Each field alone, beside formats that it needs, changes the result as the model says, and the result is another one.
+/// Each field alone, beside formats that it needs, changes the result, and as the model says.
 #[test]
 fn each_field_alone_has_its_effect() {
     let case = Case {
@@ -736,7 +736,7 @@ fn in_float64(case: &Case) -> Vec<Vec<f64>> {
     results
 }
 
-/// Tiles and smoothing, too, leave attention what it is.
+/// Tiles and smoothing alone change nothing.
 #[test]
 fn without_formats_it_is_attention() {
     for seed in 0..40 {
@@ -777,7 +777,7 @@ fn an_empty_batch_gives_nothing() {
     }
 }
 
-/// The backward pass in float32 is that of float attention, whatever the formats are.
+/// The backward pass in float32 has the gradients of float attention, with all formats.
 #[test]
 fn a_backward_pass_that_is_not_quantized_reads_unrounded_operands() {
     let specs: AttentionSpecs = "sageattention3".parse().expect("it is a scheme");
@@ -791,7 +791,7 @@ fn a_backward_pass_that_is_not_quantized_reads_unrounded_operands() {
     assert_ne!(got[0], expected[0]);
 }
 
-/// Without the field, attention is what it was; with it, other ops are.
+/// Without the field, attention has its old bits. With the field, other ops have theirs.
 #[test]
 fn other_ops_do_not_read_the_field() {
     let device = |attention| {
@@ -1099,7 +1099,7 @@ fn figures_of_the_schemes() {
     let mut wrong = Vec::new();
     let mut check = |head: &Head, specs: String, times: f64, expected: f64| {
         let got = head.error(&format!("attention({specs})"), times);
-        // The figures are those of other draws, of which the largest channel mean and the rows with one large score differ most.
+        // The figures come from other draws, of which the largest channel mean and the rows with one large score differ most.
         if (got / expected).ln().abs() > 0.4 {
             wrong.push(format!(
                 "{specs}, logits times {times}: {got:.3e}, not {expected:.3e}"

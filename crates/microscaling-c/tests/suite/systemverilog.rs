@@ -252,7 +252,7 @@ fn formats_of_p3109_in_simulators_equal_the_library() {
     }
 }
 
-/// What a synthesizer makes of the models: gates, in Icarus. A block of two elements has all of a block's logic.
+/// Gates that a synthesizer makes of the models, in Icarus. A block of two elements has all of a block's logic.
 #[test]
 #[ignore = "takes minutes"]
 fn gates_equal_the_library() {

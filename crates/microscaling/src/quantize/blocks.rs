@@ -36,7 +36,7 @@ impl<R: ElementRule> Job<R> {
         let mut tile = Tile::new();
         let mut rest = data;
         while !rest.is_empty() {
-            // Contiguous blocks are worked on together, where none is shorter than others all that there are.
+            // Contiguous blocks are worked on together, where none is shorter than others all of them.
             let rows = match layout.inner {
                 1 if layout.axis.is_multiple_of(layout.block) => rest.len(),
                 1 => (layout.axis - at).min(rest.len()),

@@ -121,7 +121,7 @@ fn square_formats() -> impl Strategy<Value = BlockFormat> {
         select(ElementFormat::NAMED.to_vec()),
         prop_oneof![Just(16_usize), Just(32), 2..=70_usize],
         1..=8_u32,
-        // Those of the largest magnitude, by which the blocks here are rounded.
+        // The modes that read the largest magnitude, by which the blocks here are rounded.
         select(ScaleMode::POWERS.to_vec()).prop_filter("amax", |mode| *mode != ScaleMode::Rms),
     );
     let mx = mx.prop_map(

@@ -181,7 +181,7 @@ pub(crate) fn layout(
         return Ok(line(axis));
     }
     let [first, second] = square_axes(axis);
-    // Of an axis of length 1 a block is a line.
+    // Along an axis of length 1 a block is a line.
     if shape[first] == 1 {
         return Ok(line(second));
     }

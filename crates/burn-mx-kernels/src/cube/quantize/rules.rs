@@ -204,7 +204,7 @@ pub(in crate::cube) fn scale(amax: u32, grid: Grid, #[comptime] format: Format) 
     let scale = if comptime!(!format.has_exponent()) {
         first
     } else if comptime!(format.has_fixed_steps()) {
-        // As the rules take it: a block of subnormals has the exponent below that of the smallest normal number.
+        // As the rules take it: a block of subnormals has the exponent below the smallest normal number's.
         bits::scale(ONE.runtime(), (amax >> 23) as i32 - 127)
     } else {
         let exponent = first as i32 - comptime!(format.element.emin());

@@ -50,7 +50,7 @@ pub(in crate::cube) fn largest<R: CubeRuntime>(
     let elements = tensor.shape().num_elements();
     let units = elements.div_ceil(LOOKED_AT).min(LOOKING);
     let (cubes, cube) = launch::units(&tensor.client, units);
-    // SAFETY: what is read lies inside of the tensor, by its view; what is written is one word.
+    // SAFETY: the view keeps reads inside of the tensor; one word is written.
     unsafe {
         largest_kernel::launch_unchecked(
             &tensor.client,

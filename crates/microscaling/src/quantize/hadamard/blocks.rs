@@ -181,8 +181,8 @@ fn transform_contiguous<const N: usize, const M: usize>(run: &mut [f32], factors
     for (x, (y, factor)) in x.iter_mut().zip(run.iter().zip(factors)) {
         *x = y * factor;
     }
-    // Each step takes neighbours and moves the lowest bit of an index to the top, so that the next one
-    // has the next distance for neighbours, and in the end all are where they were.
+    // Each step takes neighbours and moves the lowest bit of an index to the top. So the next step has the next distance for
+    // neighbours. After the last step each element has its old index.
     for step in 0..M.ilog2() {
         let mut y = [0.0; M];
         let (low, high) = y.split_at_mut(M / 2);

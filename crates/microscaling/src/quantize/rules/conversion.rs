@@ -165,7 +165,7 @@ impl ConversionRule {
                 round_magnitude::<R, W>(abs, bits, emin, draw)
             }
             None => round_magnitude::<Stochastic, W>(abs, bits, emin, random(random_bits)),
-            // The fraction has N bits after a rounding of its own.
+            // The fraction is rounded to N bits first.
             Some(ElementRounding::Stochastic(variant)) => {
                 let finer = bits + random_bits as i32;
                 let abs = match variant {

@@ -471,7 +471,7 @@ impl<W: Word> FloatScaleRule<W> {
                 false => inverse,
             },
         };
-        // Also in units of the tensor scale, whatever is too large with it is NaN.
+        // A scale that is too large with the tensor scale is NaN, also in units of the tensor scale.
         if EXACT { pair.or_nan(both) } else { pair }
     }
 

@@ -58,7 +58,7 @@ impl StepElement {
         let Steps { emin, max } = steps;
         let abs = x & ABS.into();
         let special = !abs.is_below(INFINITY.into());
-        // Of a block that becomes NaN, and of what stays as it is, nothing that is computed counts.
+        // The result does not count in a block that becomes NaN, nor for an element that passes unchanged.
         let mut counted = W::select(special, 0.into(), abs);
         if self.flush_below > 0 {
             counted = W::select(abs.is_below(self.flush_below.into()), 0.into(), counted);

@@ -113,7 +113,7 @@ impl MxRule {
     #[inline(always)]
     pub(super) fn grid<W: Word>(&self, amax: W, choice: W) -> Steps<W> {
         let (scale, nan) = self.scale([amax, choice]);
-        // Of a scale that is too large no number is computed.
+        // No number is computed with a scale that is too large.
         let scale = W::Int::select(nan, 0.into(), scale);
         let Steps { emin, mut max } = self.grid_of(scale);
         if self.flush_below > 0 {
@@ -154,7 +154,7 @@ impl MxRule {
     /// [`ordinary_pair`](Self::ordinary_pair) from a root mean square.
     #[inline(always)]
     pub(super) fn ordinary_pair_of_mean(&self, choice: u32) -> ScalePair {
-        // That of a block of zeros is too small, and that of no other.
+        // Only the scale of a block of zeros is too small.
         let lowest = (-self.largest_exponent).max(NORMAL.start() - self.row.emin.min(0));
         ScalePair::of_power(bits::pow2((choice as i32 - EXPONENT_OFFSET).max(lowest)))
     }
@@ -216,15 +216,15 @@ impl Ordinary {
             _ => (1.0, row.emax),
         };
         let addend = power.map_or(0, |power| power.addend);
-        // emin of a block is row.emin + scale, and scale at least exponent − row.emax; of a root mean square, which is at
-        // least 2^−15 of the largest magnitude, it is 17 less at most.
+        // emin of a block is row.emin + scale. The scale is at least exponent − row.emax. A root mean square is at least 2^−15 of the
+        // largest magnitude, so its scale is 17 less at most.
         let mean = i32::from(power.is_none());
         // Nor is a scale itself very small or very large, wherever the element's own exponents are.
         let lowest = NORMAL.start() - row.emin.min(0) + row.emax + 32 * mean;
         // Below this no scale is larger than 2^E, in any mode.
         let highest = (NORMAL.end() + 1).min(NORMAL.end() + row.emax);
         let highest = highest.min(largest_exponent + row.emax);
-        // Headroom makes one exponent more of it.
+        // Headroom adds one exponent.
         let highest = highest - i32::from(!format.headroom.is_none());
         // Nor are the element's own numbers very large.
         let highest = if row.emax > *NORMAL.end() {
@@ -239,7 +239,7 @@ impl Ordinary {
             factor,
             addend,
             emax: (emax as u32) << MANTISSA_BITS,
-            // Of an element with a very small emin no block is ordinary.
+            // No block is ordinary whose element has a very small emin.
             limit: bits::pow2((-largest_exponent).max(NORMAL.start() - row.emin.min(0))),
         }
     }

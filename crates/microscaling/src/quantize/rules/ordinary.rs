@@ -66,7 +66,7 @@ impl BlockRule {
         let least = self.ordinary().start;
         let pairs = scales.iter_mut().zip(inverses);
         let pairs = pairs.zip(maxima.iter().zip(refinements));
-        // By value: loops without branches need what they look at in registers.
+        // By value: loops without branches need their operands in registers.
         match self {
             Self::Mx(rule) if rule.is_rms() => {
                 let rule = *rule;

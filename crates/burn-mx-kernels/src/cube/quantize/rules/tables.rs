@@ -47,7 +47,7 @@ struct TableSide(Vec<(u32, u32)>);
 impl TableSide {
     fn of(numbers: &[f32], sign: u32) -> Self {
         let patterns = || numbers.iter().map(|number| number.to_bits()).zip(0..);
-        // −0 may have a code of its own.
+        // −0 may have its own code.
         let zero = patterns().find(|(pattern, _)| *pattern == sign);
         let zero = zero.or_else(|| patterns().find(|(pattern, _)| *pattern == 0));
         let others = patterns().filter(|(pattern, _)| pattern & ABS > 0 && pattern & SIGN == sign);

@@ -18,7 +18,7 @@ pub(crate) fn lanes<const B: usize>(of_blocks: &[u32; TOGETHER], block: usize) -
 /// The largest magnitude of a block.
 #[inline(always)]
 pub fn largest_of_block<const B: usize>(block: &[f32; B]) -> u32 {
-    // Hidden, lest blocks become lanes, each element a load of its own.
+    // Hidden, lest blocks become lanes, with one load for each element.
     black_box(if B < LANES {
         largest::<8>(block.as_chunks().0)
     } else {

@@ -34,7 +34,7 @@ pub(super) struct Windows<'a, R, const B: usize, const S: usize> {
 impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B, S> {
     #[inline(always)]
     fn run(mut self) {
-        // By value: loops without branches need what they look at in registers.
+        // By value: loops without branches need their operands in registers.
         let (job, level) = (*self.job, self.level);
         let rule = &job.rule;
         let looks_twice = rule.looks_twice();
@@ -42,7 +42,7 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             Some(_) => Way::Units,
             None => Way::Ordinary,
         };
-        // The grid of each element, word by word, where it is needed.
+        // The grid of each element, word by word, if the rule reads the grid there.
         let mut of_elements = [[0; LONGEST]; 2];
         let mut of_elements = of_elements
             .each_mut()

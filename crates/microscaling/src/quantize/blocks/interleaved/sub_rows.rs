@@ -52,7 +52,7 @@ impl<R: ElementRule> Kernel for SubRows<'_, R> {
             columns,
             ahead,
         } = self;
-        // By value: loops without branches need what they look at in registers.
+        // By value: loops without branches need their operands in registers.
         let job = *job;
         let sub_rows = job.rule.sub_block();
         let first_rows = job.rule.first_sub_block().unwrap_or(sub_rows);
@@ -131,7 +131,7 @@ fn largest(rows: &[f32], inner: usize, columns: &Range<usize>, maxima: &mut [u32
     let maxima = &mut maxima[..columns.len()];
     for (i, rows) in rows.chunks(2 * inner).enumerate() {
         let row = &rows[columns.clone()];
-        // Of a last row without a second one, that row again.
+        // A last row without a second one is its own second.
         let next = &rows[rows.len() - inner..][columns.clone()];
         let both = row.iter().zip(next);
         if i == 0 {

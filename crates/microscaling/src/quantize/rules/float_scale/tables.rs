@@ -118,7 +118,7 @@ impl FloatScaleRule {
         maxima: &[u32; WINDOW],
         blocks: &[[f32; B]],
     ) -> ([usize; WINDOW], [[u32; WINDOW]; 2]) {
-        // By value: loops without branches need what they look at in registers.
+        // By value: loops without branches need their operands in registers.
         let (rule, least) = (*self, self.ordinary_range_of_few().start);
         let with_tensor_scale = rule.with_results_in_float32();
         let mut chosen = [0; WINDOW];
