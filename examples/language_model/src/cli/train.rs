@@ -88,6 +88,17 @@ impl Train {
         Ok(formats)
     }
 
+    fn settings(&self, window: Option<usize>) -> Training {
+        Training {
+            batch: self.model.batch,
+            steps: self.steps,
+            learning_rate: self.lr,
+            interval: self.interval,
+            seed: self.model.seed,
+            window,
+        }
+    }
+
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.check()?;
         let formats = self.formats()?;
@@ -114,14 +125,7 @@ impl Train {
             own_files::check(file).map_err(|error| format!("--out: {error}"))?;
         }
         let window = self.model.window(config.context);
-        let settings = Training {
-            batch: self.model.batch,
-            steps: self.steps,
-            learning_rate: self.lr,
-            interval: self.interval,
-            seed: self.model.seed,
-            window: (window < config.context).then_some(window),
-        };
+        let settings = self.settings((window < config.context).then_some(window));
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
         table.set_header([
@@ -157,13 +161,7 @@ impl Train {
             let all = data.validation.in_order([48, window], &device);
             let score = Score::of(f64::from(held_out(&model.valid(), all)), data.validation);
             let speed = (self.steps * tokens) as f64 / curve.time.as_secs_f64();
-            table.add_row([
-                format.name.clone(),
-                format!("{:.4}", score.loss),
-                format!("{:.4}", score.perplexity),
-                format!("{:.4}", score.bits_per_character),
-                format!("{speed:.0}"),
-            ]);
+            table.add_row(row(&format.name, &score, speed));
             curves.push((format.name.clone(), curve));
         }
         println!("{table}");
@@ -185,6 +183,19 @@ impl Train {
         );
         Ok(())
     }
+}
+
+/// The row of a run, with the speed in tokens a second.
+fn row(name: &str, score: &Score, speed: f64) -> [String; 5] {
+    let figures = [score.loss, score.perplexity, score.bits_per_character];
+    let [loss, perplexity, bits] = figures.map(|figure| format!("{figure:.4}"));
+    [
+        name.to_owned(),
+        loss,
+        perplexity,
+        bits,
+        format!("{speed:.0}"),
+    ]
 }
 
 /// The table of the optimizers' states.

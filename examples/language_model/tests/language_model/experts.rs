@@ -54,7 +54,7 @@ fn routers_stay_in_float32_unless_a_recipe_names_them() {
 fn experts_without_tokens_compute_nothing() {
     type B = MxAutodiff<Flex>;
     let folder = Folder::open(fixture("mixtral")).unwrap();
-    let device = MxDevice::new(Default::default(), &MxSpecs::mxfp4()).unwrap();
+    let device = MxDevice::new(Default::default(), MxSpecs::mxfp4()).unwrap();
     let model = folder.load::<B>(&device).unwrap();
     let tokens = Tensor::<B, 2, Int>::from_data([[7, 3]], &device);
     // The first token alone passes the layers; the second one is its target.
