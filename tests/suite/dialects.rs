@@ -52,7 +52,7 @@ fn served(
     values
 }
 
-const CASES: [(&str, &str); 7] = [
+const CASES: [(&str, &str); 8] = [
     ("modelopt", "mxfp4"),
     ("modelopt", "nvfp4(tensor_scale=true)"),
     ("compressed-tensors", "mxfp8_e4m3"),
@@ -60,6 +60,7 @@ const CASES: [(&str, &str); 7] = [
     ("quark", "mxfp6_e2m3"),
     ("ggml", "mxfp4"),
     ("ocp", "mxfp4"),
+    ("triton-kernels", "mxfp4"),
 ];
 
 /// The output of a linear layer is the product of the values that the tool serves; gradients do not change.

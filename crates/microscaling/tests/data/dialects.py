@@ -3,6 +3,7 @@
 Each tool is called as it is published; nothing here rounds. With Python 3.11:
 
     pip install torch==2.15.0 torchao==0.18.0 compressed-tensors==0.20.0 nvidia-modelopt==0.47.0 gguf==0.19.0 safetensors
+    pip install "triton_kernels @ git+https://github.com/triton-lang/triton@018a674f#subdirectory=python/triton_kernels"
     python dialects.py dialects.safetensors
 
 The file's metadata have one key, `cases`: a JSON list of `{"dialect", "format", "input", "id"}`. Tensor `in/<input>` is the weight,
@@ -28,6 +29,7 @@ from safetensors.torch import save_file
 from torchao.prototype.mx_formats.config import ScaleCalculationMode
 from torchao.prototype.mx_formats.mx_tensor import to_mx
 from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
+from triton_kernels.numerics_details.mxfp import downcast_to_mxfp_torch
 
 tensors, cases = {}, []
 
@@ -129,10 +131,18 @@ def ggml(mx):
     case("ggml", "mxfp4", "mx", torch.from_numpy(blocks[:, :1].copy()), torch.from_numpy(blocks[:, 1:].copy()))
 
 
+def triton_kernels(mx, tiny, **_):
+    for name, dtype in [("mxfp4", torch.uint8), ("mxfp8_e4m3", torch.float8_e4m3fn), ("mxfp8_e5m2", torch.float8_e5m2)]:
+        for source, weight in [("mx", mx), ("tiny", tiny)]:
+            elements, scales = downcast_to_mxfp_torch(weight, dtype, axis=-1)
+            case("triton-kernels", name, source, scales, elements)
+
+
 weights = inputs()
 tensors.update({f"in/{name}": weight for name, weight in weights.items()})
 torchao(**weights)
 compressed_tensors(**weights)
 modelopt(**weights)
 ggml(weights["mx"])
+triton_kernels(**weights)
 save_file(tensors, sys.argv[1], {"cases": json.dumps(cases)})

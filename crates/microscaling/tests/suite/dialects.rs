@@ -32,7 +32,7 @@ fn bytes_of_the_tools() {
     let golden = Golden::open("dialects.safetensors");
     let tensors = golden.tensors();
     let cases: Vec<Case> = golden.cases();
-    assert_eq!(cases.len(), 15);
+    assert_eq!(cases.len(), 21);
     for case in cases {
         let (weight, shape) = floats(&tensors, &format!("in/{}", case.input));
         let own = case.dialect.encode(case.format, &weight, &shape).unwrap();
@@ -123,7 +123,15 @@ fn transposed(data: &[f32], columns: usize) -> Vec<f32> {
 /// Tensors that [`Dialect::encode`] refuses, and training meets.
 #[test]
 fn values_where_a_tool_has_no_bytes() {
-    for dialect in ["torchao", "quark", "compressed-tensors", "modelopt", "ggml"] {
+    let dialects = [
+        "torchao",
+        "quark",
+        "compressed-tensors",
+        "modelopt",
+        "ggml",
+        "triton-kernels",
+    ];
+    for dialect in dialects {
         let dialect: Dialect = dialect.parse().unwrap();
         for name in dialect.formats() {
             let format: BlockFormat = name.parse().unwrap();

@@ -31,10 +31,15 @@ use thiserror::Error;
 /// | `compressed-tensors` | MXFP4, MXFP8 E4M3, NVFP4 | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0 |
 /// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
 /// | `ggml` | MXFP4 | floor(log2(amax)) − 2 | toward zero | 0 |
+/// | `triton-kernels` | MXFP4, MXFP8 | ceil(log2(amax / max)), −126 at least | even | keep their sign |
 ///
 /// Two of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
 /// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. `ggml` has its
 /// own NVFP4 in llama.cpp, but not in the package `gguf`; this crate does not have it.
+///
+/// `triton-kernels` is the quantizer with which transformers and vLLM make MXFP4 of gpt-oss' experts and of their inputs:
+/// `downcast_to_mxfp_torch` with the default `ROUND_UP`, at Triton's commit 018a674f. The kernel of earlier versions rounded numbers just above
+/// 2^−2 of the scale, up to 3 steps of float32, to 0.
 ///
 /// NVFP4's scale c of a block, an E4M3 number, with the largest magnitudes a of the block and A of the tensor, each operation
 /// rounded to float32:
@@ -59,6 +64,8 @@ pub enum Dialect {
     ModelOpt,
     /// `ggml`: llama.cpp.
     Ggml,
+    /// `triton-kernels`: Triton's kernels for gpt-oss.
+    TritonKernels,
 }
 
 impl_by_name! {
@@ -70,6 +77,7 @@ impl_by_name! {
     CompressedTensors: "compressed-tensors",
     ModelOpt: "modelopt",
     Ggml: "ggml",
+    TritonKernels: "triton-kernels",
 }
 
 impl Dialect {
@@ -97,6 +105,7 @@ impl Dialect {
                 &["mxfp8_e4m3", "mxfp4", "nvfp4(tensor_scale=true)"]
             }
             Self::Ggml => &["mxfp4"],
+            Self::TritonKernels => &["mxfp8_e5m2", "mxfp8_e4m3", "mxfp4"],
         }
     }
 
@@ -218,7 +227,9 @@ impl Dialect {
         match (format.has_exponent(), self) {
             (true, Self::Ocp) | (false, Self::Torchao) => Some(Rounder::NearestEven),
             (true, Self::Microxcaling) => Some(Rounder::NearestAway),
-            _ => None,
+            (_, Self::Ocp | Self::Microxcaling | Self::Torchao) => None,
+            (_, Self::Quark | Self::CompressedTensors | Self::ModelOpt) => None,
+            (_, Self::Ggml | Self::TritonKernels) => None,
         }
     }
 
@@ -226,7 +237,11 @@ impl Dialect {
     fn nvfp4(self) -> Nvfp4Encoding {
         match self {
             Self::ModelOpt => Nvfp4Encoding::ModelOpt,
-            _ => Nvfp4Encoding::CompressedTensors,
+            Self::CompressedTensors => Nvfp4Encoding::CompressedTensors,
+            Self::Torchao => unreachable!("its NVFP4 is ours"),
+            Self::Ocp | Self::Microxcaling | Self::Quark | Self::Ggml | Self::TritonKernels => {
+                unreachable!("they have no NVFP4")
+            }
         }
     }
 
@@ -256,6 +271,7 @@ impl Dialect {
                 Signs::NoNegativeZero,
             ),
             Self::Quark => of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept),
+            Self::TritonKernels => of(ScaleRule::RoundUp, Ties::Even, Signs::Kept),
             Self::Ocp | Self::Microxcaling => unreachable!("their MX is ours"),
         }
     }

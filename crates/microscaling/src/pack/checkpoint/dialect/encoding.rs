@@ -3,7 +3,7 @@
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::pack::codes::bitstream::Writer;
 use crate::quantize::largest::largest;
-use crate::round::bits::{self, ABS, BIAS, IMPLICIT, ONE};
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, MANTISSA_BITS, ONE};
 use alloc::{vec, vec::Vec};
 
 /// The rounding of a number halfway between two.
@@ -103,6 +103,8 @@ pub(super) enum ScaleRule {
     CeilLog2,
     /// floor(log2(amax)) − emax, in float32.
     FloorLog2,
+    /// ceil(log2(amax / max)) of the float32 quotient; −126 for a subnormal quotient.
+    RoundUp,
 }
 
 impl ScaleRule {
@@ -136,6 +138,11 @@ impl ScaleRule {
                     exponent + i32::from(rounds_to(exponent + 1, rest, false))
                 });
                 floor - element.emax()
+            }
+            Self::RoundUp => {
+                let quotient = bits::quotient(amax, element.max().to_bits());
+                // Any bit of the mantissa carries into the exponent.
+                ((quotient + (IMPLICIT - 1)) >> MANTISSA_BITS) as i32 - BIAS
             }
         };
         exponent.max(-BIAS)
