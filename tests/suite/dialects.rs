@@ -52,7 +52,7 @@ fn served(
     values
 }
 
-const CASES: [(&str, &str); 8] = [
+const CASES: [(&str, &str); 9] = [
     ("modelopt", "mxfp4"),
     ("modelopt", "nvfp4(tensor_scale=true)"),
     ("compressed-tensors", "mxfp8_e4m3"),
@@ -60,6 +60,7 @@ const CASES: [(&str, &str); 8] = [
     ("quark", "mxfp6_e2m3"),
     ("ggml", "mxfp4"),
     ("ocp", "mxfp4"),
+    ("transformer-engine", "nvfp4(tensor_scale=true)"),
     ("triton-kernels", "mxfp4"),
 ];
 

@@ -83,8 +83,8 @@ def pack(
     """The bytes of `x` in a block format: codes of elements and scales of blocks.
 
     With a `dialect`, `x` is a weight `[..., in]`, blocks lie along the last axis, and the bytes are this tool's: `"ocp"`,
-    `"microxcaling"`, `"torchao"`, `"quark"`, `"compressed-tensors"`, `"modelopt"`, `"ggml"` or `"triton-kernels"`. A
-    dialect fixes the rounding. Without a dialect the values are `quantize`'s, and `rounding` defaults to `"even"`.
+    `"microxcaling"`, `"torchao"`, `"quark"`, `"compressed-tensors"`, `"modelopt"`, `"ggml"`,
+    `"transformer-engine"` or `"triton-kernels"`. A dialect fixes the rounding. Without a dialect the values are `quantize`'s, and `rounding` defaults to `"even"`.
 
     >>> packed = pack(np.array([[1.0, 2.4, -5.1, 7.9]]), "mxfp4")
     >>> packed.scales, packed.elements

@@ -4,7 +4,8 @@ Each tool is called as it is published; nothing here rounds. With Python 3.11:
 
     pip install torch==2.15.0 torchao==0.18.0 compressed-tensors==0.20.0 nvidia-modelopt==0.47.0 gguf==0.19.0 safetensors
     pip install "triton_kernels @ git+https://github.com/triton-lang/triton@018a674f#subdirectory=python/triton_kernels"
-    python dialects.py dialects.safetensors
+    git clone https://github.com/NVIDIA/TransformerEngine && git -C TransformerEngine checkout d0067d0d
+    PYTHONPATH=TransformerEngine/transformer_engine/pytorch/custom_recipes python dialects.py dialects.safetensors
 
 The file's metadata have one key, `cases`: a JSON list of `{"dialect", "format", "input", "id"}`. Tensor `in/<input>` is the weight,
 float32 [out, in]; `<id>/scales` and `<id>/elements` are u8, two elements a byte with the even one in the low nibble, and
@@ -13,6 +14,9 @@ float32 [out, in]; `<id>/scales` and `<id>/elements` are u8, two elements a byte
 
 import json
 import sys
+import types
+import typing
+from unittest import mock
 
 import gguf
 import numpy as np
@@ -30,6 +34,13 @@ from torchao.prototype.mx_formats.config import ScaleCalculationMode
 from torchao.prototype.mx_formats.mx_tensor import to_mx
 from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
 from triton_kernels.numerics_details.mxfp import downcast_to_mxfp_torch
+
+# TransformerEngine's tests compare its kernels with `reference_nvfp4.py`. The file's imports need a GPU, its quantizer does not.
+sys.modules["transformer_engine"] = sys.modules["transformer_engine.pytorch"] = mock.MagicMock()
+sys.modules["transformer_engine.pytorch.custom_recipes"] = mock.MagicMock()
+sys.modules["transformer_engine.pytorch.quantized_tensor"] = types.SimpleNamespace(QuantizedTensorStorage=object, Quantizer=object)
+with mock.patch.multiple(typing, Union=mock.MagicMock(), Optional=mock.MagicMock()):
+    from reference_nvfp4 import NVFP4QuantizerRef
 
 tensors, cases = {}, []
 
@@ -131,6 +142,17 @@ def ggml(mx):
     case("ggml", "mxfp4", "mx", torch.from_numpy(blocks[:, :1].copy()), torch.from_numpy(blocks[:, 1:].copy()))
 
 
+def transformer_engine(**weights):
+    for source, weight in weights.items():
+        amax = weight.abs().max()
+        elements, scales = NVFP4QuantizerRef._quantize_blockwise_reference(
+            weight, amax, tile_len_x=16, tile_len_y=1, pow_2_scales=False, eps=0.0
+        )
+        # As the kernel that dequantizes multiplies.
+        scale = amax * torch.tensor(1.0 / (6.0 * 448.0))
+        case("transformer-engine", "nvfp4(tensor_scale=true)", source, scales, elements, scale)
+
+
 def triton_kernels(mx, tiny, **_):
     for name, dtype in [("mxfp4", torch.uint8), ("mxfp8_e4m3", torch.float8_e4m3fn), ("mxfp8_e5m2", torch.float8_e5m2)]:
         for source, weight in [("mx", mx), ("tiny", tiny)]:
@@ -144,5 +166,6 @@ torchao(**weights)
 compressed_tensors(**weights)
 modelopt(**weights)
 ggml(weights["mx"])
+transformer_engine(**weights)
 triton_kernels(**weights)
 save_file(tensors, sys.argv[1], {"cases": json.dumps(cases)})

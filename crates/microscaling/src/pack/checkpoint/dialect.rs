@@ -31,6 +31,7 @@ use thiserror::Error;
 /// | `compressed-tensors` | MXFP4, MXFP8 E4M3, NVFP4 | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0 |
 /// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
 /// | `ggml` | MXFP4 | floor(log2(amax)) − 2 | toward zero | 0 |
+/// | `transformer-engine` | NVFP4 | see below | even | −0 becomes 0 |
 /// | `triton-kernels` | MXFP4, MXFP8 | ceil(log2(amax / max)), −126 at least | even | keep their sign |
 ///
 /// Two of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
@@ -46,6 +47,10 @@ use thiserror::Error;
 /// * `torchao`: [`BlockFormat::nvfp4`](crate::BlockFormat::nvfp4);
 /// * `compressed-tensors`: g = 2688 · (1 / A), or 1 if this is Inf. c is the scale of g · (a / 6), with 2^−3 in place
 ///   of 0, and elements are x / (c / g);
+/// * `transformer-engine`: e = 2688 / A, c is the scale of a · (e · (1 / 6)), which may be 0, and elements are
+///   x · (1 / (c · (1 / e))). Numbers beyond float32 become the largest one. The tensor scale is A · (1 / 2688), as in TransformerEngine's kernel
+///   that dequantizes. The source is the reference of its tests, `reference_nvfp4.py` at commit d0067d0d, without four over
+///   six; no GPU ran the kernels;
 /// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0; elements are x / (c · t).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -64,6 +69,8 @@ pub enum Dialect {
     ModelOpt,
     /// `ggml`: llama.cpp.
     Ggml,
+    /// `transformer-engine`: NVIDIA's TransformerEngine.
+    TransformerEngine,
     /// `triton-kernels`: Triton's kernels for gpt-oss.
     TritonKernels,
 }
@@ -77,6 +84,7 @@ impl_by_name! {
     CompressedTensors: "compressed-tensors",
     ModelOpt: "modelopt",
     Ggml: "ggml",
+    TransformerEngine: "transformer-engine",
     TritonKernels: "triton-kernels",
 }
 
@@ -105,6 +113,7 @@ impl Dialect {
                 &["mxfp8_e4m3", "mxfp4", "nvfp4(tensor_scale=true)"]
             }
             Self::Ggml => &["mxfp4"],
+            Self::TransformerEngine => &["nvfp4(tensor_scale=true)"],
             Self::TritonKernels => &["mxfp8_e5m2", "mxfp8_e4m3", "mxfp4"],
         }
     }
@@ -229,7 +238,7 @@ impl Dialect {
             (true, Self::Microxcaling) => Some(Rounder::NearestAway),
             (_, Self::Ocp | Self::Microxcaling | Self::Torchao) => None,
             (_, Self::Quark | Self::CompressedTensors | Self::ModelOpt) => None,
-            (_, Self::Ggml | Self::TritonKernels) => None,
+            (_, Self::Ggml | Self::TransformerEngine | Self::TritonKernels) => None,
         }
     }
 
@@ -238,6 +247,7 @@ impl Dialect {
         match self {
             Self::ModelOpt => Nvfp4Encoding::ModelOpt,
             Self::CompressedTensors => Nvfp4Encoding::CompressedTensors,
+            Self::TransformerEngine => Nvfp4Encoding::TransformerEngine,
             Self::Torchao => unreachable!("its NVFP4 is ours"),
             Self::Ocp | Self::Microxcaling | Self::Quark | Self::Ggml | Self::TritonKernels => {
                 unreachable!("they have no NVFP4")
@@ -273,6 +283,7 @@ impl Dialect {
             Self::Quark => of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept),
             Self::TritonKernels => of(ScaleRule::RoundUp, Ties::Even, Signs::Kept),
             Self::Ocp | Self::Microxcaling => unreachable!("their MX is ours"),
+            Self::TransformerEngine => unreachable!("it has no MX"),
         }
     }
 }
@@ -318,7 +329,7 @@ pub enum DialectError {
     /// The tool makes NaN of a tensor of zeros, and of one whose largest magnitude is so small that its scale becomes zero.
     #[error(
         "dialect {dialect}: the tensor scale, the largest magnitude over 2688, is zero, expected a positive number: the tool \
-         makes NaN of such tensors"
+         makes NaN or zeros of such tensors"
     )]
     Zeros {
         /// The dialect.

@@ -244,6 +244,7 @@ fn power_of_two(exponent: i32) -> f64 {
 pub(super) enum Nvfp4Encoding {
     CompressedTensors,
     ModelOpt,
+    TransformerEngine,
 }
 
 /// The bytes of a tensor of NVFP4.
@@ -257,21 +258,43 @@ pub(super) struct Nvfp4Blocks {
 /// 448 · 6 and 6 as patterns.
 const BOTH_MAX: u32 = 2688.0_f32.to_bits();
 const ELEMENT_MAX: u32 = 6.0_f32.to_bits();
+/// Their reciprocals in float32.
+const INVERSE_BOTH_MAX: u32 = (1.0 / 2688.0_f32).to_bits();
+const INVERSE_ELEMENT_MAX: u32 = (1.0 / 6.0_f32).to_bits();
+/// The largest finite pattern.
+const LARGEST: u32 = bits::INFINITY - 1;
 
 /// The scale of a tensor of NVFP4.
 #[derive(Clone, Copy)]
 pub(super) struct Nvfp4Tensor {
     /// The scale as a factor, as a pattern.
     of_tensor: u32,
-    /// The divisor that compressed-tensors has in its place.
-    divisor: Option<u32>,
+    encoding: TensorEncoding,
+}
+
+/// The other number that a tool takes of a tensor, as a pattern.
+#[derive(Clone, Copy)]
+enum TensorEncoding {
+    /// The divisor that compressed-tensors stores in the factor's place.
+    Divisor(u32),
+    /// None.
+    ModelOpt,
+    /// The factor that brings TransformerEngine's blocks to the range of their scales.
+    Encode(u32),
 }
 
 impl Nvfp4Encoding {
     /// The scale of a tensor whose largest magnitude has this pattern; `None` if the tool makes NaN of the tensor.
     pub(super) fn tensor(self, amax: u32) -> Option<Nvfp4Tensor> {
-        let (of_tensor, divisor) = match self {
-            Self::ModelOpt => (bits::quotient(amax, BOTH_MAX), None),
+        let (of_tensor, encoding) = match self {
+            Self::ModelOpt => (bits::quotient(amax, BOTH_MAX), TensorEncoding::ModelOpt),
+            // Zeros have no scale that matters.
+            Self::TransformerEngine if amax == 0 => (ONE, TensorEncoding::Encode(ONE)),
+            Self::TransformerEngine => {
+                let encode = bits::quotient(BOTH_MAX, amax).min(LARGEST);
+                let of_tensor = bits::product(amax, INVERSE_BOTH_MAX);
+                (of_tensor, TensorEncoding::Encode(encode))
+            }
             Self::CompressedTensors => {
                 let divisor = bits::product(BOTH_MAX, bits::quotient(ONE, amax.max(IMPLICIT)));
                 let divisor = if divisor >= bits::INFINITY {
@@ -279,10 +302,14 @@ impl Nvfp4Encoding {
                 } else {
                     divisor
                 };
-                (bits::quotient(ONE, divisor), Some(divisor))
+                let of_tensor = bits::quotient(ONE, divisor);
+                (of_tensor, TensorEncoding::Divisor(divisor))
             }
         };
-        (of_tensor != 0).then_some(Nvfp4Tensor { of_tensor, divisor })
+        (of_tensor != 0).then_some(Nvfp4Tensor {
+            of_tensor,
+            encoding,
+        })
     }
 }
 
@@ -303,7 +330,10 @@ impl Nvfp4Tensor {
             scales,
             elements,
             tensor_scale: f32::from_bits(self.of_tensor),
-            divisor: self.divisor.map(f32::from_bits),
+            divisor: match self.encoding {
+                TensorEncoding::Divisor(divisor) => Some(f32::from_bits(divisor)),
+                TensorEncoding::ModelOpt | TensorEncoding::Encode(_) => None,
+            },
         }
     }
 
@@ -327,33 +357,62 @@ impl Nvfp4Tensor {
     ) -> (u32, u32, [u32; NVFP4_BLOCK]) {
         let Nvfp4Numbers { fp4, e4m3 } = numbers;
         let amax = largest(block);
-        let code = match self.divisor {
-            Some(divisor) => {
-                let scale = bits::product(divisor, bits::quotient(amax, ELEMENT_MAX));
-                match e4m3.magnitude(bits::widen(scale), Ties::Even) {
+        let code = self.scale_code(e4m3, amax);
+        let scale = (e4m3.number(code) as f32).to_bits();
+        let unit = match self.encoding {
+            TensorEncoding::Divisor(divisor) => bits::quotient(scale, divisor),
+            TensorEncoding::ModelOpt | TensorEncoding::Encode(_) => {
+                bits::product(scale, self.of_tensor)
+            }
+        };
+        let factor = self.factor(scale);
+        let codes = block.map(|x| {
+            let abs = x.to_bits() & ABS;
+            let scaled = match factor {
+                Some(factor) => bits::product(abs, factor),
+                None => bits::quotient(abs, unit),
+            };
+            let scaled = bits::widen(scaled.min(LARGEST));
+            fp4.code(x.to_bits(), scaled, Ties::Even, Signs::OfNumbers)
+        });
+        (code, unit, codes)
+    }
+}
+
+impl Nvfp4Tensor {
+    /// The code of the scale of a block with this largest magnitude.
+    fn scale_code(self, e4m3: &Elements, amax: u32) -> u32 {
+        let code = |scale| e4m3.magnitude(bits::widen(scale), Ties::Even);
+        match self.encoding {
+            TensorEncoding::Divisor(divisor) => {
+                match code(bits::product(divisor, bits::quotient(amax, ELEMENT_MAX))) {
                     // 2^−3.
                     0 => 0x20,
                     code => code,
                 }
             }
-            None => {
+            TensorEncoding::ModelOpt => {
                 let scale = bits::quotient(amax, bits::product(ELEMENT_MAX, self.of_tensor));
-                let scale = if scale == 0 { ONE } else { scale };
                 // From 2^−9 on.
-                e4m3.magnitude(bits::widen(scale), Ties::Even).max(1)
+                code(if scale == 0 { ONE } else { scale }).max(1)
             }
+            TensorEncoding::Encode(encode) => {
+                let factor = bits::product(encode, INVERSE_ELEMENT_MAX);
+                code(bits::product(amax, factor).min(LARGEST))
+            }
+        }
+    }
+
+    /// The factor of the elements of a block with this scale, of the tool that multiplies by one.
+    fn factor(self, scale: u32) -> Option<u32> {
+        let TensorEncoding::Encode(encode) = self.encoding else {
+            return None;
         };
-        let scale = (e4m3.number(code) as f32).to_bits();
-        let unit = match self.divisor {
-            Some(divisor) => bits::quotient(scale, divisor),
-            None => bits::product(scale, self.of_tensor),
-        };
-        let codes = block.map(|x| {
-            let quotient = bits::quotient(x.to_bits() & ABS, unit);
-            let scaled = bits::widen(quotient.min(bits::INFINITY - 1));
-            fp4.code(x.to_bits(), scaled, Ties::Even, Signs::OfNumbers)
-        });
-        (code, unit, codes)
+        let unit = bits::product(scale, bits::quotient(ONE, encode));
+        Some(match unit {
+            0 => LARGEST,
+            unit => bits::quotient(ONE, unit).min(LARGEST),
+        })
     }
 }
 
