@@ -47,11 +47,11 @@ use thiserror::Error;
 /// * `torchao`: [`BlockFormat::nvfp4`](crate::BlockFormat::nvfp4);
 /// * `compressed-tensors`: g = 2688 · (1 / A), or 1 if this is Inf. c is the scale of g · (a / 6), with 2^−3 in place
 ///   of 0, and elements are x / (c / g);
+/// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0. Elements are x / (c · t);
 /// * `transformer-engine`: e = 2688 / A, c is the scale of a · (e · (1 / 6)), which may be 0, and elements are
 ///   x · (1 / (c · (1 / e))). Numbers beyond float32 become the largest one. The tensor scale is A · (1 / 2688), as in TransformerEngine's kernel
 ///   that dequantizes. The source is the reference of its tests, `reference_nvfp4.py` at commit d0067d0d, without four over
-///   six; no GPU ran the kernels;
-/// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0; elements are x / (c · t).
+///   six. No GPU ran the kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
