@@ -24,7 +24,7 @@ use table::Tables;
 /// Elements of a block saturate: a value beyond [`max`](Self::max) becomes ±max. No element becomes NaN or Inf, even if
 /// the format has codes for them. The scale marks a block that holds a NaN or an Inf.
 ///
-/// The text form (`FromStr`, `Display`, serde) is a [name](Self::NAMES), or `float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none)`, `fixed(bits=5,fraction_bits=3)`, `table(-1 -0.5 0 0.5 1)`,
+/// The text form (`FromStr`, `Display`, serde) is a [name](Self::NAMES), or `float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none)`, `fixed(bits=7,fraction_bits=5)`, `table(-1 -0.5 0 0.5 1)`,
 /// `table(0 1 2 -1/0 1 3 -1)` (two tables), `table(nf4)`. Two parameters are optional: the bias (2^(exponent bits − 1) − 1, or 1 for a single exponent bit) and the specials (none).
 ///
 /// ```

@@ -43,6 +43,8 @@ fn constants() {
         ("fp4_e1m2", 4, 1, 2, 0, 1.75, two(-2)),
         ("fp3_e2m0", 3, 2, 0, 2, 4.0, 1.0),
         ("int6", 6, 0, 4, 0, 1.9375, two(-4)),
+        ("int5", 5, 0, 3, 0, 1.875, two(-3)),
+        ("int3", 3, 0, 1, 0, 1.5, two(-1)),
     ];
     let rows = rows
         .map(|(name, a, b, c, d, e, f)| (name.parse::<ElementFormat>().unwrap(), a, b, c, d, e, f));

@@ -117,8 +117,8 @@ fn blocks() {
             "block(element=float(exponent_bits=3,mantissa_bits=4,bias=3,specials=none),scale=float(exponent_bits=6,mantissa_bits=2,bias=40,specials=nan),block_size=0,headroom=4/3)",
         ),
         (
-            "block(element=fixed(bits=5,fraction_bits=3),scale=float32,block_size=128,square=true)",
-            "block(element=fixed(bits=5,fraction_bits=3),scale=float32,block_size=128,square=true)",
+            "block(element=fixed(bits=7,fraction_bits=5),scale=float32,block_size=128,square=true)",
+            "block(element=fixed(bits=7,fraction_bits=5),scale=float32,block_size=128,square=true)",
         ),
         ("block(element=e4m3,scale=e8m0)", "mxfp8_e4m3"),
         ("block(element=fp4,scale=ue5m3,block_size=16)", "amdfp4"),
@@ -157,7 +157,7 @@ fn blocks() {
             "block(scale=ue5m3)",
             "block: element is missing, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, int4, int2, \
              float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, fp5_e2m2, \
-             fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…), binary8p4se (P3109)",
+             fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, int5, int3, float(…), fixed(…), table(…), binary8p4se (P3109)",
         ),
         (
             "block(element=e2m1,scale=e9m0)",
@@ -437,7 +437,7 @@ fn errors() {
         error("mx(block_size=32)"),
         "mx: element is missing, expected one of fp8_e5m2, fp8_e4m3, fp6_e3m2, fp6_e2m3, fp4_e2m1, int8, \
          int4, int2, float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, \
-         fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, float(…), fixed(…), table(…), binary8p4se (P3109)"
+         fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, int5, int3, float(…), fixed(…), table(…), binary8p4se (P3109)"
     );
     assert_eq!(
         error("mx(element=int8,scale_mode=up)"),

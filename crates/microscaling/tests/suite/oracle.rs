@@ -44,6 +44,8 @@ pub(crate) fn magnitudes(element: ElementFormat) -> Vec<f64> {
         "fp4_e2m1" => vec![0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
         "int8" => fixed(127, 1.0 / 64.0),
         "int6" => fixed(31, 1.0 / 16.0),
+        "int5" => fixed(15, 1.0 / 8.0),
+        "int3" => fixed(3, 1.0 / 2.0),
         "int4" => fixed(7, 0.25),
         "int2" => fixed(1, 1.0),
         "float16" => (0..0x7c00)

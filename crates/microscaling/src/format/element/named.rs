@@ -56,7 +56,7 @@ impl ElementFormat {
     /// The named formats: name, alias if there is one, format. The formats of OCP MX v1.0 come first. `int4`, `int2`,
     /// `float16` and `bfloat16` are additions of the reference emulation library.
     #[rustfmt::skip] // one row per format
-    pub(super) const ROWS: [(&'static str, &'static str, Self); 21] = {
+    pub(super) const ROWS: [(&'static str, &'static str, Self); 23] = {
         use SpecialCodes::{Fnuz, Ieee, None};
         [
             ("fp8_e5m2", "e5m2", Self::FP8_E5M2),
@@ -80,6 +80,8 @@ impl ElementFormat {
             ("fp4_e1m2", "e1m2", Self::E1M2),
             ("fp3_e2m0", "e2m0", Self::of_float(2, 0, 1, None)),
             ("int6", "", Self::of_fixed(6, 4)),
+            ("int5", "", Self::of_fixed(5, 3)),
+            ("int3", "", Self::of_fixed(3, 1)),
         ]
     };
 
