@@ -10,3 +10,4 @@ mod numbers;
 mod p3109;
 mod simulators;
 mod systemverilog;
+mod vectors;

@@ -1,6 +1,6 @@
 //! Simulators run the SystemVerilog, and the tests compare the results with the library. Verilator's lint and Yosys read the source.
 
-use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX};
+use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX, NPU, P3109, SWITCHES};
 use crate::cases::{BlockCase, block_cases, full};
 use crate::compiled::accepts;
 use crate::numbers::{bfloat16, midpoints, patterns};
@@ -201,6 +201,20 @@ fn icarus_equals_the_library() {
     check_p3109("binary8p4se", 200, &[Tool::Icarus, Tool::Gates], true);
 }
 
+/// A small part of the tests below: switches of hardware, XDNA2 and P3109.
+#[test]
+fn switches_in_icarus_equal_the_library() {
+    for text in [
+        "mx(element=fp8_e5m2,block_size=2,rounding=down,overflow=infinity,flush_outputs=true)",
+        "mx(element=fp8_e4m3,block_size=2,rounding=stochastic-c,random_bits=3,overflow=nan)",
+        "block(element=fp6_e2m3,scale=ue4m3,block_size=2,rounding=odd,flush_outputs=true)",
+        "block(element=binary6p3ue,scale=binary8p3se,block_size=2,non_finite=elements,overflow=infinity)",
+        "bfp16ebs8(block_size=2)",
+    ] {
+        check_block(text, 40, &[Tool::Icarus], true);
+    }
+}
+
 /// Icarus for every format; Verilator, and C by DPI in Verilator, for some, as a model compiles for seconds.
 fn tools(number: usize, some: usize) -> &'static [Tool] {
     const ALL: [Tool; 3] = [Tool::Icarus, Tool::Verilator, Tool::Dpi];
@@ -215,6 +229,7 @@ fn tools(number: usize, some: usize) -> &'static [Tool] {
 #[ignore = "takes minutes"]
 fn blocks_in_simulators_equal_the_library() {
     let formats = MX.iter().chain(&FIXED_STEPS).chain(&FLOAT_SCALES);
+    let formats = formats.chain(&SWITCHES).chain(&NPU).chain(&P3109);
     let with_length = formats.filter(|text| !text.contains("block_size=0"));
     for (i, text) in with_length.enumerate() {
         println!("{text}");

@@ -345,7 +345,7 @@ impl BlockModel {
         };
         let reciprocal = 1.0 / scale;
         let divides = self.format.scale_mode == ScaleMode::MaxAbsFinite;
-        if scale == 0.0 {
+        if scale == 0.0 && !x.is_nan() {
             return Some(InputType::Float32.number(0.0_f32.copysign(x).to_bits()));
         }
         let scaled = if reciprocal.is_finite() && !divides {
