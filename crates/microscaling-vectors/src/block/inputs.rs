@@ -2,7 +2,7 @@
 
 use super::model::BlockModel;
 use crate::choice::Dice;
-use crate::element::format::CodePlan;
+use crate::element::format::{CodeFormat, CodePlan};
 use crate::element::input::ExactInput;
 use crate::element::modes::ElementRounding;
 use microscaling::NonFinite;
@@ -228,7 +228,13 @@ impl BlockMaker<'_> {
             self.ties_of_single_elements(plan);
         }
         let Some(plan) = self.model.element.filter(|_| self.length > 1) else {
-            return self.found_ties();
+            let (size, format) = (self.model.format.scale_block_size(), self.model.format);
+            return match CodeFormat::Element(format.element).plan() {
+                Ok(plan) if size == 1 && (format.tensor_scale || format.outer.is_some()) => {
+                    self.ties_beside_a_shared_scale(plan);
+                }
+                _ => self.found_ties(),
+            };
         };
         let value = |code: u64| {
             let (significand, exponent) = plan.number(code);
@@ -277,6 +283,54 @@ impl BlockMaker<'_> {
         let step = (found.len() / OF_TIES).max(1);
         for tie in found.into_iter().step_by(step) {
             self.push(vec![tie]);
+        }
+    }
+
+    /// [`ties`](Self::ties) of blocks of one element whose tensor, or part of an axis, has a scale, too. An element of the largest
+    /// magnitude makes the shared scale a power of two, if there is no headroom.
+    fn ties_beside_a_shared_scale(&mut self, plan: CodePlan) {
+        let format = self.model.format;
+        let Some(scale) = format.scale.float() else {
+            return;
+        };
+        let value = |code: u64| {
+            let (significand, exponent) = plan.number(code);
+            significand as f64 * 2.0_f64.powi(exponent)
+        };
+        let largest = f64::from(format.tensor_max());
+        let shared = f64::from(format.headroom.value());
+        // Under the smallest scale elements have any code. Under others they are near the largest number.
+        let smallest = (0..plan.largest).map(|code| (f64::from(format.scale_min()), code));
+        let codes = 1_u32 << scale.bits().min(9).saturating_sub(1);
+        let near = plan.largest.saturating_sub(8)..plan.largest;
+        let others = (1..codes).map(|code| f64::from(scale.decode(code)));
+        let others = others.filter(|scale| scale.is_finite());
+        let others = others.flat_map(|scale| near.clone().map(move |code| (scale, code)));
+        let is_tie = |tie: f64| {
+            let x = [largest, tie].map(|x| self.model.input.to_f32(self.pattern(x)));
+            let of = |rounding| {
+                let packed = self.model.packed(&format, &x, rounding);
+                packed.map_or(Vec::new(), |packed| packed.elements().to_vec())
+            };
+            of(ElementRounding::TiesToEven) != of(ElementRounding::TiesToAway)
+        };
+        let all = smallest.chain(others);
+        let all = all.map(|(scale, code)| (value(code) + value(code + 1)) / 2.0 * scale * shared);
+        let found: Vec<f64> = all.filter(|tie| *tie > 0.0 && is_tie(*tie)).collect();
+        if found.is_empty() {
+            return;
+        }
+        let mut next = 0;
+        for round in 0..OF_FOUND_TIES {
+            let power = 2.0_f64.powi(round as i32 % 9 - 4);
+            let mut block = vec![self.pattern(largest * power)];
+            while block.len() < self.length {
+                // Prime to most lengths, so that all ties come up.
+                next = (next + 61) % found.len();
+                let tie = found[next] * power * self.dice.sign();
+                block.push(self.pattern(tie));
+            }
+            self.push(block);
         }
     }
 

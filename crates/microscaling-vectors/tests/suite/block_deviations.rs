@@ -4,7 +4,9 @@ use crate::deviations::{E4M3, E5M2, assert_named};
 use crate::devices::{Converter, Nearest};
 use crate::report;
 use microscaling::BlockFormat;
-use microscaling_vectors::{BlockSet, CheckReport, ElementRule, InputType};
+use microscaling_vectors::{
+    BlockSet, CheckReport, ElementRounding, ElementRule, InputType, VectorSet,
+};
 
 /// The report on a device that quantizes MX blocks of float32. `scale` gives the exponent of the scale from the largest magnitude.
 fn quantized(
@@ -179,4 +181,35 @@ fn a_float_scale_that_is_rounded_up_is_named() {
         outputs
     });
     assert_named(&report, &["scale rounded up"]);
+}
+
+/// Blocks of one element whose tensor, or part of an axis, has a scale, too: the vectors have ties.
+#[test]
+fn ties_of_single_elements_beside_a_shared_scale_are_named() {
+    for text in [
+        "nvfp4(tensor_scale=true,block_size=1)",
+        "block(element=fp8_e4m3,scale=ue5m3,block_size=1,tensor_scale=true)",
+        "block(element=int4,scale=ue4m3,block_size=1,tensor_scale=true,headroom=3/4)",
+        "block(element=e2m1,scale=ue4m3,block_size=1,outer_size=16)",
+    ] {
+        let format: BlockFormat = text.parse().unwrap();
+        let of = |rounding| {
+            let rule = ElementRule {
+                rounding,
+                ..ElementRule::default()
+            };
+            BlockSet::new(format, InputType::Float32, rule, true, 0, None).unwrap()
+        };
+        let (set, device) = (
+            of(ElementRounding::TiesToEven),
+            of(ElementRounding::TiesToAway),
+        );
+        let report = report(&set, |inputs, _| {
+            let mut outputs = Vec::new();
+            device.outputs(inputs, &[], &mut outputs);
+            outputs
+        });
+        assert_named(&report, &["ties away"]);
+        assert!(report.differ >= 16, "{text}: {report:#?}");
+    }
 }

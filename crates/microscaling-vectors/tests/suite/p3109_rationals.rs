@@ -273,7 +273,7 @@ impl Words {
         }
     }
 
-    /// A number of the format, or half-way between two, or next to one of both; any float64 or float32; a special one.
+    /// A number of the format, or half-way between two, or next to one of both. Some are any float64 or float32, or special.
     fn number(&mut self, model: Model) -> f64 {
         let sign = self.word() & 1 << 63;
         let x = match self.below(8) {
@@ -304,7 +304,7 @@ fn projection(mode: Mode) -> Projection {
     }
 }
 
-/// Compares so many numbers with each format.
+/// Compares this number of conversions to each format.
 fn check_projections(of_each: u64) -> u64 {
     let mut compared = 0;
     for (seed, model) in Model::all().enumerate() {
