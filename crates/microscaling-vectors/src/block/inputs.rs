@@ -227,7 +227,9 @@ impl BlockMaker<'_> {
         ) {
             self.ties_of_single_elements(plan);
         }
-        let Some(plan) = self.model.element.filter(|_| self.length > 1) else {
+        let (format, length) = (self.model.format, self.length);
+        let is_alone = length > 1 && !format.tensor_scale && format.shifts.is_none();
+        let Some(plan) = self.model.element.filter(|_| is_alone) else {
             let (size, format) = (self.model.format.scale_block_size(), self.model.format);
             return match CodeFormat::Element(format.element).plan() {
                 Ok(plan) if size == 1 && (format.tensor_scale || format.outer.is_some()) => {

@@ -7,8 +7,8 @@ use crate::element::modes::ElementRounding;
 use crate::element::rule::ElementRule;
 use crate::error::VectorsError;
 use microscaling::{
-    BlockFormat, ElementConversion, PackError, Packed, QuantizeError, Rounder, ScaleMode,
-    Subnormals,
+    BlockFormat, ElementConversion, NonFinite, PackError, Packed, QuantizeError, Rounder,
+    ScaleMode, SharedExpMethod, Shifts, Subnormals,
 };
 
 /// A change of scales by a neighbouring rule.
@@ -61,10 +61,13 @@ impl BlockModel {
         format
             .validate()
             .map_err(|error| PackError::from(QuantizeError::from(error)))?;
-        let is_modelled = format.is_element_times_scale()
-            && !format.has_fixed_steps()
-            && !format.tensor_scale
-            && !format.eden;
+        let is_shared = format.shared_exp_method == SharedExpMethod::Max;
+        let has_parts = format.sub_scales.is_some() || format.outer.is_some();
+        // A square of a tensor's blocks has rows of several blocks.
+        let has_squares = format.square && format.tensor_scale;
+        let is_modelled = is_shared
+            && !(has_parts || has_squares || format.eden)
+            && format.non_finite != NonFinite::TopExponent;
         let plan = CodeFormat::Element(format.element)
             .plan()
             .ok()
@@ -200,17 +203,29 @@ impl BlockModel {
             return Ok(Self::codes(packed));
         }
         let mut scales = packed.scales().to_vec();
-        let amax = numbers.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
-        self.change_scale(&mut scales, amax, rule.scale);
-        let is_flushed =
-            self.format.subnormals == Subnormals::FlushBlocks && amax < f32::MIN_POSITIVE;
+        let tensor_scale = packed.tensor_scale();
+        let size = match self.format.tensor_scale && self.format.block_size > 0 {
+            true => self.format.block_size,
+            false => x.len(),
+        };
+        let record = scales.len() / x.len().div_ceil(size);
+        let largest = |block: &[f32]| block.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
+        for (block, scales) in numbers.chunks(size).zip(scales.chunks_mut(record)) {
+            self.change_scale(scales, (largest(block), tensor_scale), rule.scale);
+        }
+        let is_flushed = match self.format.subnormals {
+            Subnormals::FlushBlocks => largest(&numbers) < f32::MIN_POSITIVE,
+            _ => false,
+        };
+        let has_shifts = self.format.shifts.is_some();
         let element = |i: usize| {
-            let x = if is_flushed {
+            let x = if is_flushed || has_shifts && x[i].is_subnormal() {
                 0.0_f32.copysign(x[i])
             } else {
                 x[i]
             };
-            let scaled = self.scaled(x, &scales);
+            let block = &scales[i / size * record..][..record];
+            let scaled = self.scaled((x, i % size), block, tensor_scale);
             scaled.map_or(0, |scaled| {
                 rule.element
                     .convert(plan, scaled, random.get(i).copied().unwrap_or(0) as u32)
@@ -220,7 +235,7 @@ impl BlockModel {
             self.format,
             packed.shape(),
             packed.axis(),
-            None,
+            tensor_scale,
             scales.clone(),
             packed.elements().to_vec(),
         )?;
@@ -236,9 +251,24 @@ impl BlockModel {
         }
     }
 
+    /// Bytes of a scale's code at the beginning of a block's record.
+    fn scale_bytes(&self) -> usize {
+        self.format.scale.bits().div_ceil(8) as usize
+    }
+
+    /// The shift of an element of a block.
+    fn shift(&self, record: &[u8], i: usize) -> i32 {
+        let Some(Shifts { block_size, bits }) = self.format.shifts else {
+            return 0;
+        };
+        let first = i / block_size * bits as usize;
+        let bit = |k: usize| i32::from(record[1 + (first + k) / 8] >> ((first + k) % 8) & 1);
+        (0..bits as usize).map(|k| bit(k) << k).sum()
+    }
+
     /// The code of the block's scale; `None` for NaN.
-    fn scale_code(&self, scales: &[u8]) -> Option<u32> {
-        let code = scales
+    fn scale_code(&self, record: &[u8]) -> Option<u32> {
+        let code = record[..self.scale_bytes()]
             .iter()
             .rev()
             .fold(0_u32, |code, byte| code << 8 | u32::from(*byte));
@@ -250,10 +280,17 @@ impl BlockModel {
         (!is_nan).then_some(code)
     }
 
-    fn change_scale(&self, scales: &mut [u8], amax: f32, change: ScaleChange) {
-        let Some(code) = self.scale_code(scales) else {
+    /// Changes the scale of a block with this largest magnitude, in a tensor with this scale.
+    fn change_scale(
+        &self,
+        record: &mut [u8],
+        (amax, tensor_scale): (f32, Option<f32>),
+        change: ScaleChange,
+    ) {
+        let Some(code) = self.scale_code(record) else {
             return;
         };
+        let scales = &mut record[..self.scale_bytes()];
         let is_power = amax > 0.0 && {
             let (significand, _) = microscaling::internal::bits::parts(amax.to_bits());
             significand.is_power_of_two()
@@ -277,13 +314,14 @@ impl BlockModel {
                     && amax > 0.0
                     && amax < normal
                 {
-                    scales.copy_from_slice(of_normal.scales());
+                    scales.copy_from_slice(&of_normal.scales()[..scales.len()]);
                 }
                 return;
             }
             ScaleChange::Rounded(rounding) => match &self.scale {
                 Some(plan) if amax > 0.0 => {
-                    let wanted = amax / self.format.largest_unit() * self.format.headroom.value();
+                    let in_units = amax / self.format.largest_unit() / tensor_scale.unwrap_or(1.0);
+                    let wanted = in_units * self.format.headroom.value();
                     let lowest = self.format.scale_min();
                     let rule = ElementRule {
                         rounding,
@@ -319,11 +357,16 @@ impl BlockModel {
         code.saturating_add_signed(by)
     }
 
-    /// An element in units of the scale; `None` in a block that is NaN.
-    fn scaled(&self, x: f32, scales: &[u8]) -> Option<ExactInput> {
-        let code = self.scale_code(scales)?;
+    /// An element, given its place in the block, in units of the scale; `None` in a block that is NaN.
+    fn scaled(
+        &self,
+        (x, i): (f32, usize),
+        record: &[u8],
+        tensor_scale: Option<f32>,
+    ) -> Option<ExactInput> {
+        let code = self.scale_code(record)?;
         if self.format.has_exponent() {
-            let scale = code as i32 - 127;
+            let scale = code as i32 - 127 - self.shift(record, i);
             return Some(match InputType::Float32.number(x.to_bits()) {
                 ExactInput::Finite {
                     negative,
@@ -343,8 +386,11 @@ impl BlockModel {
             Some(float) => float.decode(code),
             None => f32::from_bits(code),
         };
-        let reciprocal = 1.0 / scale;
-        let divides = self.format.scale_mode == ScaleMode::MaxAbsFinite;
+        let tensor_reciprocal = 1.0 / tensor_scale.unwrap_or(1.0);
+        let reciprocal = tensor_reciprocal / scale;
+        let scale = tensor_scale.unwrap_or(1.0) * scale;
+        let divides =
+            self.format.scale_mode == ScaleMode::MaxAbsFinite || !tensor_reciprocal.is_finite();
         if scale == 0.0 && !x.is_nan() {
             return Some(InputType::Float32.number(0.0_f32.copysign(x).to_bits()));
         }

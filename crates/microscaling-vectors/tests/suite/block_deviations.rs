@@ -213,3 +213,69 @@ fn ties_of_single_elements_beside_a_shared_scale_are_named() {
         assert!(report.differ >= 16, "{text}: {report:#?}");
     }
 }
+
+/// Formats with a tensor scale, shifts or block floating point.
+const WITH_PARTS: [&str; 8] = [
+    "nvfp4(tensor_scale=true)",
+    "nvfp4(tensor_scale=true,four_over_six=true)",
+    "block(element=fp8_e4m3,scale=ue5m3,block_size=8,tensor_scale=true,headroom=3/4)",
+    "nvint4",
+    "mx9",
+    "mx4",
+    "bfp16",
+    "microexponent(bit_width=13,block_size=32,sub_block_size=5,shift_bits=3)",
+];
+
+fn outputs_of(set: &BlockSet, inputs: &[u64], neighbours: &[usize]) -> Vec<u64> {
+    let mut outputs = Vec::new();
+    set.outputs(inputs, neighbours, &mut outputs);
+    outputs
+}
+
+/// The model of neighbouring rules has the library's results: stochastic rounding with the random word 0 cuts off.
+#[test]
+fn the_model_of_formats_with_parts_is_the_library_s() {
+    for text in WITH_PARTS {
+        let format: BlockFormat = text.parse().unwrap();
+        let of = |name: &str| {
+            let rule = ElementRule {
+                rounding: name.parse().unwrap(),
+                ..ElementRule::default()
+            };
+            BlockSet::new(format, InputType::Float32, rule, true, 3, None).unwrap()
+        };
+        let (library, model) = (of("floor"), of("stochastic"));
+        for (inputs, expected) in crate::cases(&library) {
+            let mut words = inputs.clone();
+            words.extend(std::iter::repeat_n(0, inputs.len() - 1));
+            let got = outputs_of(&model, &words, &[]);
+            assert_eq!(got, expected, "{text}: {inputs:x?}");
+        }
+    }
+}
+
+/// Other scales and other conversions of such formats.
+#[test]
+fn deviations_of_formats_with_parts_are_named() {
+    for text in WITH_PARTS {
+        let format: BlockFormat = text.parse().unwrap();
+        let of = |rounding| {
+            let rule = ElementRule {
+                rounding,
+                ..ElementRule::default()
+            };
+            BlockSet::new(format, InputType::Float32, rule, true, 0, Some(500)).unwrap()
+        };
+        let set = of(ElementRounding::TiesToEven);
+        let device = of(ElementRounding::ToOdd);
+        let odd = report(&set, |inputs, _| outputs_of(&device, inputs, &[]));
+        assert_named(&odd, &["rounding to odd"]);
+        let names = ["scale code one too large", "scale code one too small"];
+        for name in names {
+            let rule = set.neighbours().iter().position(|rule| rule.name == name);
+            let rule = rule.unwrap_or_else(|| panic!("{text}: {name}"));
+            let shifted = report(&set, |inputs, _| outputs_of(&set, inputs, &[rule]));
+            assert_named(&shifted, &[name]);
+        }
+    }
+}
