@@ -3,6 +3,7 @@
 mod blocks;
 mod cases;
 mod compiled;
+mod converter;
 mod dots;
 mod elements;
 mod errors;
