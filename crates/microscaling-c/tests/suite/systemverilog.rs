@@ -2,10 +2,14 @@
 
 use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX, NPU, P3109, SWITCHES};
 use crate::cases::{BlockCase, block_cases, full};
+use crate::compiled::mode_number;
 use crate::numbers::{bfloat16, midpoints, patterns};
 use crate::simulators::{Bench, Tool};
+use crate::vectors::number;
 use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
-use microscaling::{BlockFormat, ElementFormat, RandomStream, Rounding};
+use microscaling::{
+    BlockFormat, ElementConversion, ElementFormat, ElementRounding, RandomStream, Rounding,
+};
 use microscaling_c::{Reference, Subject};
 use microscaling_product::{Accumulation, AccumulatorOperand, Axis, OperandKind};
 use std::fmt::Write;
@@ -67,9 +71,22 @@ fn check_element(text: &str, count: usize, tools: &[Tool], lint: bool) {
         .collect();
     let mut cases = Vec::new();
     for (i, x) in inputs.into_iter().enumerate() {
-        for (mode, rounding) in Rounding::ALL.into_iter().enumerate() {
-            let draw = stream.draw((4 * i + mode) as u64);
-            let format = BlockFormat::mx(element, 1);
+        for mode in 0..12 {
+            let draw = stream.draw((12 * i + mode as usize) as u64);
+            // The library has the first four modes as a choice of the caller, and the others as a part of the format.
+            let caller = Rounding::ALL
+                .into_iter()
+                .find(|own| mode_number(*own) == mode);
+            let mut fixed = ElementRounding::FIXED.into_iter();
+            let own = fixed.find(|own| number(*own) == mode);
+            let format = BlockFormat {
+                conversion: ElementConversion {
+                    rounding: own.filter(|_| caller.is_none()),
+                    ..ElementConversion::LIBRARY
+                },
+                ..BlockFormat::mx(element, 1)
+            };
+            let rounding = caller.unwrap_or(Rounding::NearestEven);
             let value = format
                 .round_scaled(f32::from_bits(x), 1.0, 1.0, rounding, draw)
                 .to_bits();
@@ -78,7 +95,7 @@ fn check_element(text: &str, count: usize, tools: &[Tool], lint: bool) {
             } else {
                 value
             };
-            cases.push(([x, crate::compiled::mode_number(rounding), draw], value));
+            cases.push(([x, mode, draw], value));
         }
     }
     let mut lines = String::new();
@@ -277,6 +294,8 @@ fn gates_equal_the_library() {
         "mx(element=fp4_e2m1,block_size=2)",
         "mx(element=fp8_e4m3,block_size=2,scale_mode=ceil)",
         "bfp(bit_width=13,block_size=2)",
+        "bfp16ebs8(block_size=2)",
+        "mx(element=fp8_e5m2,block_size=2,rounding=down,overflow=infinity,flush_outputs=true)",
     ] {
         println!("{text}");
         check_block(text, 60, gates, false);

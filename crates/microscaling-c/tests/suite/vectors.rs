@@ -7,7 +7,7 @@ use microscaling_c::{Reference, Subject};
 use microscaling_vectors::{BlockSet, CodeFormat, ElementRule, ElementSet, InputType, VectorSet};
 
 /// The number of a mode in a header.
-fn number(rounding: ElementRounding) -> u32 {
+pub(crate) fn number(rounding: ElementRounding) -> u32 {
     match rounding {
         ElementRounding::TiesToAway => 0,
         ElementRounding::TiesToEven => 1,
