@@ -207,6 +207,10 @@ impl BlockModel {
             };
             let block = &scales[i / size * record..][..record];
             let scaled = self.scaled((x, i % size), block, tensor_scale);
+            let scaled = match self.format.non_finite {
+                NonFinite::Elements => Some(scaled.unwrap_or(ExactInput::Nan)),
+                _ => scaled,
+            };
             scaled.map_or(0, |scaled| {
                 rule.element
                     .convert(plan, scaled, random.get(i).copied().unwrap_or(0) as u32)

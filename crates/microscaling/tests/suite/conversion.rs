@@ -319,7 +319,7 @@ fn max_abs_finite() {
     let tiny = [1e-30, -1e-30, 0.0, f32::INFINITY];
     assert_eq!(of(format, tiny), (0, vec![0; 4]));
     assert_eq!(of(keeps, tiny), (0, vec![0; 4]));
-    assert_eq!(of(format, [f32::NAN; 4]).0, 0xff);
+    assert_eq!(of(format, [f32::NAN; 4]), (0xff, vec![0x80; 4]));
 }
 
 /// The elements of blocks equal the codes that the report's own operation has, with every kind of element and scale.
@@ -372,7 +372,8 @@ fn blocks_of_p3109_are_those_of_the_report() {
                 for (i, special) in special.into_iter().cycle().take(60).enumerate() {
                     x[8 * i + i % 8] = special;
                 }
-                // The scale 0, beside which an Inf is 0.
+                // NaN alone; the scale 0, beside which an Inf is 0.
+                x[8 * 57..8 * 58].fill(f32::NAN);
                 x[8 * 58..].fill(-0.0);
                 x[8 * 58..][..2].copy_from_slice(&[f32::NEG_INFINITY, f32::NAN]);
                 x[8 * 59 + 3] = f32::INFINITY;

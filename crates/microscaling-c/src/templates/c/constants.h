@@ -24,7 +24,7 @@ typedef enum {
 /* Elements: {{ element_text }} */
 #define MX_ELEMENT_BITS {{ bits }}
 #define MX_ELEMENT_MASK 0x{{ mask }}u       /* all bits of a code */
-#define MX_ELEMENT_SIGN 0x{{ sign }}u       /* its sign bit */
+#define MX_ELEMENT_SIGN 0x{{ sign }}u       /* {% if unsigned %}above all bits of a code: there is no sign{% else %}its sign bit{% endif %} */
 #define MX_MANTISSA_BITS {{ mantissa_bits }}
 #define MX_EMIN ({{ emin }})               /* exponent of the smallest normal number{% if fixed %}; fixed point has no smaller exponent{% endif %} */
 #define MX_EMAX {{ emax }}                  /* exponent of the largest number */

@@ -23,7 +23,7 @@ static inline uint32_t mx_block_scale(const uint32_t x[], uint32_t n{{ t }})
  * factor is Inf, x {% if tensor_scale %}/ (tensor_scale * c){% else %}/ c{% endif %}{% endif %}. Larger elements: see mx_element_code. Zero keeps its sign where codes have a -0.{% if flush_inputs %}
  * Subnormal float32 numbers count as zeros.{% endif %}{% if own_rounding %}
  * The mode of the elements is MX_OWN_ROUNDING, for any `rounding`.{% endif %}
- * {% if special_elements %}NaN and Inf are elements, but Inf is 0 beside the scale 0. A block of NaN alone{% else %}A block with a NaN or Inf{% endif %}{% if tensor_scale %}, or whose tensor_scale * c is Inf,{% endif %} has the scale MX_NAN_SCALE, and zeros for codes.{% if square %}
+ * {% if special_elements %}NaN and Inf are elements, but Inf is 0 beside the scale 0. A block of NaN alone{% else %}A block with a NaN or Inf{% endif %}{% if tensor_scale %}, or whose tensor_scale * c is Inf,{% endif %} has the scale MX_NAN_SCALE, and {% if special_elements %}NaN{% else %}zeros{% endif %} for codes.{% if square %}
  * Blocks are squares of MX_BLOCK_SIZE * MX_BLOCK_SIZE elements, in any order.{% endif %} */
 static inline uint32_t mx_quantize_block(const uint32_t x[], uint32_t n{{ t }}, mx_rounding rounding,
                                          const uint32_t draws[], uint32_t codes[])
@@ -45,7 +45,7 @@ static inline uint32_t mx_quantize_block(const uint32_t x[], uint32_t n{{ t }}, 
         uint32_t draw = rounding == MX_STOCHASTIC ? draws[i] : 0;
         uint32_t magnitude = x[i] & ~MX_SIGN;
         if (code == MX_NAN_SCALE) {
-            codes[i] = 0;
+            codes[i] = {% if special_elements %}MX_NAN_CODE{% else %}0{% endif %};
             continue;
         }
 {% if special_elements %}        if (magnitude > MX_INFINITY || (magnitude == MX_INFINITY && scale != 0)) {

@@ -85,7 +85,7 @@
   endfunction
 
   // The code of an element in a block with this divisor and factor. Larger elements: see element_code; zero keeps its sign where codes
-  // have a -0.{% if special_elements %} NaN and Inf are elements, but Inf is 0 beside the scale 0.{% endif %} In a block that is NaN the code is 0.
+  // have a -0.{% if special_elements %} NaN and Inf are elements, but Inf is 0 beside the scale 0. In a block that is NaN the code is NaN.{% else %} In a block that is NaN the code is 0.{% endif %}
   function automatic logic [ELEMENT_BITS-1:0] encode_scaled(input logic [31:0] x, input logic [SCALE_BITS-1:0] scale,
                                                             input logic [31:0] divisor, input logic [31:0] factor,
                                                             input logic [3:0] rounding, input logic [31:0] draw);
@@ -94,7 +94,7 @@
       magnitude = {1'b0, x[30:0]};
       unit = (factor >= INFINITY) ? quotient(magnitude, divisor) : product(magnitude, factor);
       if (divisor == 32'd0{% if flush_inputs %} || magnitude < SMALLEST_NORMAL{% endif %}) unit = 32'd0;
-      if (scale == NAN_SCALE) encode_scaled = {{ bits }}'d0;
+      if (scale == NAN_SCALE) encode_scaled = {% if special_elements %}NAN_CODE{% else %}{{ bits }}'d0{% endif %};
 {% if special_elements %}      else if (magnitude > INFINITY || (magnitude == INFINITY && divisor != 32'd0)) encode_scaled = special_code(x);
 {% endif %}      else encode_scaled = element_code(unit, x[31], 0, LARGEST_CODE, rounding, draw);
     end

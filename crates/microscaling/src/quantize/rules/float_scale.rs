@@ -87,7 +87,7 @@ pub struct FloatScaleRule<W: Word = u32> {
     /// Whether elements are divided by their scale, so that nothing is rounded twice.
     divides: bool,
     /// Whether NaN and Inf are elements, and do not count for the scale.
-    pub(super) special_elements: bool,
+    pub(crate) special_elements: bool,
     /// The numbers of elements that are none of [`element`](Self::element), of which only the largest one matters then.
     pub(crate) tables: Option<Tables>,
 }
