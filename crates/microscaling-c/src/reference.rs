@@ -4,6 +4,7 @@ use crate::error::ReferenceError;
 use crate::subject::Subject;
 use crate::template::{Values, rendered};
 use crate::{elements, p3109, scales, sums};
+use microscaling::ElementConversion;
 use microscaling_product::{Accumulation, Accumulator};
 
 /// A format as a model in C.
@@ -39,8 +40,10 @@ impl Reference {
         match subject {
             Subject::Block(format) => scales::set(&mut values, &format)?,
             Subject::Element(element) => {
-                elements::set(&mut values, element, &element.to_string())?;
+                let conversion = ElementConversion::LIBRARY;
+                elements::set(&mut values, element, &conversion, &element.to_string())?;
                 values.set("tensor_scale", false);
+                values.set("flush_inputs", false);
             }
             Subject::P3109(format) => p3109::set(&mut values, format),
         }

@@ -4,17 +4,14 @@ use crate::elements::{self, specials_name};
 use crate::error::ReferenceError;
 use crate::reference::Reference;
 use crate::template::Values;
-use microscaling::{
-    BlockFormat, ElementConversion, ElementFormat, ElementOverflow, NonFinite, ScaleFormat,
-    ScaleMode, SpecialCodes, Subnormals,
-};
+use microscaling::{BlockFormat, ElementOverflow, NonFinite, ScaleFormat, ScaleMode, Subnormals};
 
 /// Sets what templates say of blocks.
 pub(crate) fn set(values: &mut Values, format: &BlockFormat) -> Result<(), ReferenceError> {
     format.validate()?;
     let text = format.to_string();
     check(format, &text)?;
-    elements::set(values, format.element, &text)?;
+    elements::set(values, format.element, &format.conversion, &text)?;
     values.set("block_text", text);
     values.set("block_size", format.group_size());
     values.set("square", format.square);
@@ -26,6 +23,13 @@ pub(crate) fn set(values: &mut Values, format: &BlockFormat) -> Result<(), Refer
     values.set("headroom_text", format.headroom.to_string());
     values.set("fixed_steps", format.has_fixed_steps());
     values.set("keeps_special", format.non_finite == NonFinite::Kept);
+    values.set("special_elements", format.non_finite == NonFinite::Elements);
+    let renormalizes = format.conversion.overflow == ElementOverflow::Renormalize;
+    values.set("renormalizes", renormalizes);
+    values.set(
+        "flush_inputs",
+        format.subnormals == Subnormals::FlushElements,
+    );
     values.set("flush_blocks", format.subnormals == Subnormals::FlushBlocks);
     values.set("tensor_scale", format.tensor_scale);
     values.set("shifts", format.shifts.is_some());
@@ -64,7 +68,6 @@ fn check(format: &BlockFormat, text: &str) -> Result<(), ReferenceError> {
         format.sub_scales.map(|sub_scales| sub_scales.to_string()),
         "none",
     )?;
-    check_conversion(format, part)?;
     part("eden", format.eden.then(|| "true".into()), "false")?;
     part(
         "four_over_six",
@@ -76,72 +79,6 @@ fn check(format: &BlockFormat, text: &str) -> Result<(), ReferenceError> {
         "block_size",
         long.then(|| format.block_size.to_string()),
         "at most 65536, or 0 for the whole axis",
-    )
-}
-
-/// That no number is converted in a way that the templates do not have.
-fn check_conversion(
-    format: &BlockFormat,
-    part: impl Fn(&'static str, Option<String>, &'static str) -> Result<(), ReferenceError>,
-) -> Result<(), ReferenceError> {
-    let ElementConversion {
-        rounding,
-        random_bits,
-        overflow,
-        flush_outputs,
-        negative_zero,
-    } = format.conversion;
-    let specials = format.scale.float().and_then(ElementFormat::special_codes);
-    let is_of_p3109 = specials == Some(SpecialCodes::NanInf)
-        || format.scale.is_signed()
-        || format.scale.emin() < -127
-        || (!format.has_exponent() && format.scale.emin() < -126);
-    let non_finite = match format.non_finite {
-        NonFinite::OfBlock | NonFinite::Kept => None,
-        NonFinite::TopExponent => Some("those of bfp16ebs8"),
-        _ => Some("elements"),
-    };
-    let flush_inputs = format.subnormals == Subnormals::FlushElements && format.shifts.is_none();
-    let is_max = format.scale_mode == ScaleMode::MaxAbsFinite;
-    part(
-        "non_finite",
-        non_finite.map(str::to_owned),
-        "NaN and Inf of MX, NVFP4 or bfp",
-    )?;
-    part(
-        "rounding",
-        rounding.map(|own| own.to_string()),
-        "no rounding of the format's own",
-    )?;
-    part(
-        "random_bits",
-        (random_bits != 31).then(|| random_bits.to_string()),
-        "31",
-    )?;
-    let overflow = (overflow != ElementOverflow::Saturate).then(|| overflow.to_string());
-    part("overflow", overflow, "saturate")?;
-    part(
-        "flush_inputs",
-        flush_inputs.then(|| "true".to_owned()),
-        "false",
-    )?;
-    part(
-        "flush_outputs",
-        flush_outputs.then(|| "true".to_owned()),
-        "false",
-    )?;
-    part(
-        "negative_zero",
-        (!negative_zero).then(|| "false".to_owned()),
-        "true",
-    )?;
-    let mode = is_max.then(|| format.scale_mode.to_string());
-    part("scale_mode", mode, "floor, ceil, even, rceil or rms")?;
-    let scale = is_of_p3109.then(|| format.scale.to_string());
-    part(
-        "scale",
-        scale,
-        "a scale without a sign and without Inf, whose smallest normal number is at least 2^-126",
     )
 }
 
@@ -202,6 +139,13 @@ fn set_float(values: &mut Values, format: &BlockFormat) {
     values.set("tensor_max_text", format.tensor_max().to_string());
     values.set("float32_scale", scale == ScaleFormat::FLOAT32);
     values.set("scale_mantissa_bits", scale.mantissa_bits());
+    values.set("scale_signed", scale.is_signed());
+    let magnitude_bits = scale.bits() - u32::from(scale.is_signed());
+    values.set("scale_magnitude_bits", magnitude_bits);
+    // The scale is the largest magnitude itself, and may be 0.
+    let is_largest = format.scale_mode == ScaleMode::MaxAbsFinite;
+    values.set("divides", is_largest);
+    values.set("scale_of_zero", is_largest);
     values.set("scale_emin", scale.emin());
     values.set("scale_type_emin", scale.emin());
     let float = scale.float();
@@ -213,12 +157,9 @@ fn set_float(values: &mut Values, format: &BlockFormat) {
         let sign = 1 << (float.bits() - 1);
         values.hex("scale_infinity", elements::largest_code(float, sign) + 1);
     }
-    let nan = match float {
-        None => f32::NAN.to_bits(),
-        Some(_) => (1 << scale.bits()) - 1,
-    };
-    values.hex("nan_scale", nan);
-    values.hex("least_scale", format.scale_min().to_bits());
+    values.hex("nan_scale", scale.nan_code());
+    let least = if is_largest { 0.0 } else { format.scale_min() };
+    values.hex("least_scale", least.to_bits());
     values.hex("most_scale", scale.max().to_bits());
     values.hex("largest_unit", format.largest_unit().to_bits());
     values.hex("headroom_value", format.headroom.value().to_bits());

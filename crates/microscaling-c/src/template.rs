@@ -34,6 +34,7 @@ templates! {
     "c/power_scale.h",
     "c/power_block.h",
     "c/fixed_block.h",
+    "c/top_block.h",
     "c/float_scale.h",
     "c/float_block.h",
     "c/sums.h",

@@ -4,6 +4,8 @@ mod inputs;
 mod layout;
 mod model;
 mod neighbours;
+mod scale_change;
 mod set;
+mod ties;
 
 pub use set::BlockSet;

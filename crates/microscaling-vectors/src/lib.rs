@@ -25,4 +25,4 @@ pub use layout::{BusField, BusLayout, Direction};
 pub use set::{NeighbouringRule, VectorSet};
 
 /// The version of the sets: a set of one name has the same bytes in every release with this version.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;

@@ -4,6 +4,7 @@ mod block;
 mod datasheet;
 pub(crate) mod element;
 mod error;
+mod field_value;
 mod float;
 pub(crate) mod text;
 
@@ -17,4 +18,5 @@ pub use block::special::{NonFinite, Subnormals};
 pub use block::sub_scales::{Shifts, SubScales};
 pub use element::{ElementFormat, SpecialCodes};
 pub use error::{FormatError, ParseFormatError};
+pub use field_value::FieldValue;
 pub use float::FloatFormat;

@@ -14,9 +14,9 @@ mod round;
 mod statistics;
 
 pub use format::{
-    BlockFormat, ElementConversion, ElementFormat, ElementOverflow, ElementRounding, FloatFormat,
-    FormatError, Headroom, NonFinite, OuterScale, ParseFormatError, ScaleFormat, ScaleMode,
-    SharedExpMethod, Shifts, SpecialCodes, SubScales, Subnormals,
+    BlockFormat, ElementConversion, ElementFormat, ElementOverflow, ElementRounding, FieldValue,
+    FloatFormat, FormatError, Headroom, NonFinite, OuterScale, ParseFormatError, ScaleFormat,
+    ScaleMode, SharedExpMethod, Shifts, SpecialCodes, SubScales, Subnormals,
 };
 pub use names::NameError;
 #[cfg(feature = "safetensors")]

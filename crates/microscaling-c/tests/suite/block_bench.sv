@@ -13,11 +13,11 @@ module bench;
   logic [ELEMENT_BITS*BLOCK_SIZE-1:0] codes;
   logic [SCALE_BITS-1:0] scale;
   logic [31:0] tensor_scale;
-  logic [1:0] rounding;
+  logic [3:0] rounding;
   // What is read; a simulator may not see that $fscanf changes a signal.
   logic [32*BLOCK_SIZE-1:0] read_x, read_draws;
   logic [31:0] read_tensor_scale;
-  logic [1:0] read_rounding;
+  logic [3:0] read_rounding;
   integer in, out, got, i;
 `ifdef SHIFTS
   logic [SHIFT_BITS*SUB_BLOCKS-1:0] shifts;
@@ -56,7 +56,7 @@ module bench;
 `ifdef TENSOR
           tensor_scale,
 `endif
-          {30'd0, rounding}, draws,
+          {28'd0, rounding}, draws,
 `ifdef SHIFTS
           wide_shifts,
 `endif

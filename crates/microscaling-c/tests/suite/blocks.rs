@@ -142,6 +142,95 @@ pub(crate) const FLOAT_SCALES: [&str; 18] = [
     "block(element=fp8_e5m2,scale=float(exponent_bits=8,mantissa_bits=0,bias=127,specials=ieee),block_size=9)",
 ];
 
+/// Every rounding mode, overflow, flushed inputs and outputs, no -0, few random bits; NaN and Inf as elements.
+pub(crate) const SWITCHES: [&str; 26] = [
+    "mx(element=fp8_e4m3,rounding=even,overflow=nan)",
+    "mx(element=fp8_e4m3,rounding=nearest,overflow=infinity,block_size=4)",
+    "mx(element=fp8_e4m3,rounding=ties-to-zero,flush_outputs=true)",
+    "mx(element=fp6_e2m3,rounding=ties-to-odd,negative_zero=false)",
+    "mx(element=fp8_e5m2,rounding=ties-up,overflow=infinity)",
+    "mx(element=fp8_e5m2,rounding=ties-down,overflow=nan,flush_inputs=true)",
+    "mx(element=fp8_e5m2,rounding=away,overflow=infinity,block_size=8)",
+    "mx(element=fp8_e5m2,rounding=up,overflow=infinity)",
+    "mx(element=fp8_e4m3,rounding=down,overflow=infinity)",
+    "mx(element=fp8_e5m2,rounding=floor,overflow=infinity)",
+    "mx(element=fp4_e2m1,rounding=odd,flush_outputs=true)",
+    "mx(element=int8,rounding=odd)",
+    "mx(element=bfloat16,rounding=away,block_size=5)",
+    "mx(element=float(exponent_bits=4,mantissa_bits=0,bias=7,specials=none),block_size=8,rounding=ties-to-odd)",
+    "mx(element=float(exponent_bits=4,mantissa_bits=0,bias=7,specials=none),block_size=8,rounding=odd)",
+    "mx(element=fp8_e4m3,random_bits=3)",
+    "mx(element=fp8_e4m3,rounding=stochastic-b,random_bits=5)",
+    "mx(element=fp8_e4m3,rounding=stochastic-c,random_bits=1)",
+    "mx(element=fp4_e2m1,rounding=stochastic-c,random_bits=31)",
+    "mx(element=fp4_e2m1,scale_mode=rms,flush_inputs=true)",
+    "block(element=fp6_e2m3,scale=ue4m3,block_size=16,rounding=odd,flush_outputs=true)",
+    "block(element=fp8_e5m2,scale=ue5m3,block_size=16,rounding=up,overflow=infinity,negative_zero=false)",
+    "block(element=e2m1,scale=ue4m3,block_size=16,tensor_scale=true,rounding=ties-to-odd,flush_inputs=true)",
+    "block(element=fp8_e4m3,scale=bfloat16,block_size=8,random_bits=4,rounding=stochastic-b,overflow=nan)",
+    "block(element=fp8_e4m3,scale=ue5m3,block_size=8,non_finite=elements,overflow=propagate)",
+    "block(element=fp8_e5m2,scale=ue5m3,block_size=8,non_finite=elements,overflow=infinity,scale_mode=max_abs_finite)",
+];
+
+/// The rounding modes of XDNA2's blocks, and other sizes.
+pub(crate) const NPU: [&str; 12] = [
+    "bfp16ebs8",
+    "bfp16ebs8(rounding=even)",
+    "bfp16ebs8(rounding=nearest)",
+    "bfp16ebs8(rounding=ties-to-zero)",
+    "bfp16ebs8(rounding=ties-to-odd)",
+    "bfp16ebs8(rounding=ties-up)",
+    "bfp16ebs8(rounding=ties-down)",
+    "bfp16ebs8(rounding=floor)",
+    "bfp16ebs8(rounding=away,block_size=2)",
+    "bfp16ebs8(rounding=up,bit_width=12)",
+    "bfp16ebs8(rounding=odd,bit_width=24,block_size=3)",
+    "bfp16ebs8(rounding=down,bit_width=11,block_size=1)",
+];
+
+/// Elements and scales of P3109, and their special codes in other floats.
+pub(crate) const P3109: [&str; 18] = [
+    "mx(element=binary8p4se,block_size=8,overflow=infinity)",
+    "mx(element=binary8p3uf,block_size=8,overflow=infinity,rounding=odd)",
+    "mx(element=binary8p3ue,block_size=8,overflow=infinity,rounding=odd)",
+    "mx(element=binary8p3ue,block_size=8,overflow=infinity,rounding=up)",
+    "mx(element=binary8p4ue,block_size=8,overflow=nan)",
+    "mx(element=binary8p4uf,block_size=8)",
+    "mx(element=binary6p3sf,scale_mode=rceil)",
+    "mx(element=binary16p8se,block_size=4)",
+    "mx(element=float(exponent_bits=4,mantissa_bits=3,bias=7,specials=extended),scale_mode=even)",
+    "mx(element=float(exponent_bits=4,mantissa_bits=3,bias=7,specials=nan_inf),overflow=infinity)",
+    "block(element=binary8p4se,scale=binary8p1uf,block_size=32)",
+    "block(element=binary8p4se,scale=binary8p4ue,scale_mode=max_abs_finite,non_finite=elements)",
+    "block(element=binary6p3ue,scale=binary8p3se,block_size=8,non_finite=elements,overflow=propagate,rounding=up)",
+    "block(element=binary8p4sf,scale=binary8p1se,block_size=8)",
+    "block(element=binary8p3se,scale=binary8p1ue,block_size=8,scale_mode=max_abs_finite)",
+    "block(element=binary5p2uf,scale=binary7p2ue,block_size=8)",
+    "block(element=binary8p4se,scale=binary15p8uf,block_size=8)",
+    "block(element=binary8p5ue,scale=binary16p8sf,block_size=8,subnormal_scales=false)",
+];
+
+#[test]
+fn switches_of_hardware_equal_the_library() {
+    if has_compiler() {
+        SWITCHES.iter().for_each(|text| check(text, 400));
+    }
+}
+
+#[test]
+fn blocks_of_xdna2_equal_the_library() {
+    if has_compiler() {
+        NPU.iter().for_each(|text| check(text, 400));
+    }
+}
+
+#[test]
+fn blocks_of_p3109_equal_the_library() {
+    if has_compiler() {
+        P3109.iter().for_each(|text| check(text, 400));
+    }
+}
+
 #[test]
 fn mx_blocks_equal_the_library() {
     if has_compiler() {

@@ -1,7 +1,7 @@
 //! Dot products under accumulators.
 
 use crate::compiled::{Compiled, has_compiler};
-use microscaling::{BlockFormat, RandomStream, ScaleFormat};
+use microscaling::{BlockFormat, NonFinite, RandomStream, ScaleFormat};
 use microscaling_c::{Reference, Subject};
 use microscaling_product::{Accumulation, AccumulatorOperand, Axis, OperandKind};
 
@@ -45,6 +45,7 @@ impl Operands {
         match format.scale.float() {
             Some(float) => float.decode(code),
             None if format.scale == ScaleFormat::FLOAT32 => f32::from_bits(code),
+            None if code == 255 && format.non_finite == NonFinite::TopExponent => f32::INFINITY,
             None if code == 255 => f32::NAN,
             None if code == 0 => f32::from_bits(1 << 22),
             None => f32::from_bits(code << 23),
@@ -256,7 +257,32 @@ fn check_rows(format: &str, accumulator: &str, rows: &[Row]) -> u64 {
 }
 
 /// Formats of two operands, and the accumulators that sum their products.
-const PAIRS: [(&str, &str); 29] = [
+const PAIRS: [(&str, &str); 36] = [
+    ("bfp16ebs8", "xdna2"),
+    (
+        "mx(element=binary8p4sf,block_size=4)",
+        "accumulator(order=fma)",
+    ),
+    (
+        "mx(element=binary8p4se,block_size=8,overflow=infinity)",
+        "accumulator(order=joint,terms=16,fraction_bits=14,output=f32_rz)",
+    ),
+    (
+        "mx(element=binary8p3uf,block_size=8)",
+        "accumulator(order=exact,terms=4)",
+    ),
+    (
+        "block(element=binary8p4se,scale=binary8p1uf,block_size=32)",
+        "accumulator(order=joint,terms=32,fraction_bits=25,output=f32_rz,promote_every=32,scale_at=promotion)",
+    ),
+    (
+        "block(element=binary6p3ue,scale=binary8p3se,block_size=8)",
+        "accumulator(order=exact,terms=8)",
+    ),
+    (
+        "block(element=binary8p4se,scale=binary16p8sf,block_size=8)",
+        "accumulator(order=pairs,terms=4)",
+    ),
     ("mxfp8_e4m3", "hopper"),
     ("mxfp8_e4m3", "hopper_promote128"),
     ("mxfp8_e5m2", "hopper(promote_every=32,scale_at=promotion)"),

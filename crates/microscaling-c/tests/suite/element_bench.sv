@@ -5,10 +5,10 @@ module bench;
   import model_dpi_pkg::*;
 `endif
   logic [31:0] x, draw, value;
-  logic [1:0] rounding;
+  logic [3:0] rounding;
   // What is read; a simulator may not see that $fscanf changes a signal.
   logic [31:0] read_x, read_draw;
-  logic [1:0] read_rounding;
+  logic [3:0] read_rounding;
   logic [ELEMENT_BITS-1:0] code;
   integer in, out, got;
 
@@ -25,8 +25,8 @@ module bench;
       draw = read_draw;
       #1;
 `ifdef DPI
-      $fwrite(out, "%h %h\n", model_dpi_encode_element(x, {30'd0, rounding}, draw),
-              model_dpi_decode_element(model_dpi_encode_element(x, {30'd0, rounding}, draw)));
+      $fwrite(out, "%h %h\n", model_dpi_encode_element(x, {28'd0, rounding}, draw),
+              model_dpi_decode_element(model_dpi_encode_element(x, {28'd0, rounding}, draw)));
 `else
       $fwrite(out, "%h %h\n", code, value);
 `endif

@@ -3,6 +3,7 @@
 mod blocks;
 mod cases;
 mod compiled;
+mod converter;
 mod dots;
 mod elements;
 mod errors;
@@ -10,3 +11,4 @@ mod numbers;
 mod p3109;
 mod simulators;
 mod systemverilog;
+mod vectors;

@@ -1,19 +1,18 @@
 //! Simulators run the SystemVerilog, and the tests compare the results with the library. Verilator's lint and Yosys read the source.
 
-use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX};
+use crate::blocks::{FIXED_STEPS, FLOAT_SCALES, MX, NPU, P3109, SWITCHES};
 use crate::cases::{BlockCase, block_cases, full};
-use crate::compiled::accepts;
+use crate::compiled::mode_number;
 use crate::numbers::{bfloat16, midpoints, patterns};
-use crate::simulators::{Bench, Tool, has};
+use crate::simulators::{Bench, Tool};
+use crate::vectors::number;
 use microscaling::p3109::{P3109Format, P3109Rounding, Projection, Saturation};
-use microscaling::{BlockFormat, ElementFormat, RandomStream, Rounding};
+use microscaling::{
+    BlockFormat, ElementConversion, ElementFormat, ElementRounding, RandomStream, Rounding,
+};
 use microscaling_c::{Reference, Subject};
 use microscaling_product::{Accumulation, AccumulatorOperand, Axis, OperandKind};
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-use tempfile::TempDir;
 
 /// A vector with element 0 in its lowest bits.
 fn vector(words: &[u32], length: usize) -> String {
@@ -72,9 +71,22 @@ fn check_element(text: &str, count: usize, tools: &[Tool], lint: bool) {
         .collect();
     let mut cases = Vec::new();
     for (i, x) in inputs.into_iter().enumerate() {
-        for (mode, rounding) in Rounding::ALL.into_iter().enumerate() {
-            let draw = stream.draw((4 * i + mode) as u64);
-            let format = BlockFormat::mx(element, 1);
+        for mode in 0..12 {
+            let draw = stream.draw((12 * i + mode as usize) as u64);
+            // The library has the first four modes as a choice of the caller, and the others as a part of the format.
+            let caller = Rounding::ALL
+                .into_iter()
+                .find(|own| mode_number(*own) == mode);
+            let mut fixed = ElementRounding::FIXED.into_iter();
+            let own = fixed.find(|own| number(*own) == mode);
+            let format = BlockFormat {
+                conversion: ElementConversion {
+                    rounding: own.filter(|_| caller.is_none()),
+                    ..ElementConversion::LIBRARY
+                },
+                ..BlockFormat::mx(element, 1)
+            };
+            let rounding = caller.unwrap_or(Rounding::NearestEven);
             let value = format
                 .round_scaled(f32::from_bits(x), 1.0, 1.0, rounding, draw)
                 .to_bits();
@@ -83,7 +95,7 @@ fn check_element(text: &str, count: usize, tools: &[Tool], lint: bool) {
             } else {
                 value
             };
-            cases.push(([x, crate::compiled::mode_number(rounding), draw], value));
+            cases.push(([x, mode, draw], value));
         }
     }
     let mut lines = String::new();
@@ -201,6 +213,20 @@ fn icarus_equals_the_library() {
     check_p3109("binary8p4se", 200, &[Tool::Icarus, Tool::Gates], true);
 }
 
+/// A small part of the tests below: switches of hardware, XDNA2 and P3109.
+#[test]
+fn switches_in_icarus_equal_the_library() {
+    for text in [
+        "mx(element=fp8_e5m2,block_size=2,rounding=down,overflow=infinity,flush_outputs=true)",
+        "mx(element=fp8_e4m3,block_size=2,rounding=stochastic-c,random_bits=3,overflow=nan)",
+        "block(element=fp6_e2m3,scale=ue4m3,block_size=2,rounding=odd,flush_outputs=true)",
+        "block(element=binary6p3ue,scale=binary8p3se,block_size=2,non_finite=elements,overflow=infinity)",
+        "bfp16ebs8(block_size=2)",
+    ] {
+        check_block(text, 40, &[Tool::Icarus], true);
+    }
+}
+
 /// Icarus for every format; Verilator, and C by DPI in Verilator, for some, as a model compiles for seconds.
 fn tools(number: usize, some: usize) -> &'static [Tool] {
     const ALL: [Tool; 3] = [Tool::Icarus, Tool::Verilator, Tool::Dpi];
@@ -215,6 +241,7 @@ fn tools(number: usize, some: usize) -> &'static [Tool] {
 #[ignore = "takes minutes"]
 fn blocks_in_simulators_equal_the_library() {
     let formats = MX.iter().chain(&FIXED_STEPS).chain(&FLOAT_SCALES);
+    let formats = formats.chain(&SWITCHES).chain(&NPU).chain(&P3109);
     let with_length = formats.filter(|text| !text.contains("block_size=0"));
     for (i, text) in with_length.enumerate() {
         println!("{text}");
@@ -267,6 +294,8 @@ fn gates_equal_the_library() {
         "mx(element=fp4_e2m1,block_size=2)",
         "mx(element=fp8_e4m3,block_size=2,scale_mode=ceil)",
         "bfp(bit_width=13,block_size=2)",
+        "bfp16ebs8(block_size=2)",
+        "mx(element=fp8_e5m2,block_size=2,rounding=down,overflow=infinity,flush_outputs=true)",
     ] {
         println!("{text}");
         check_block(text, 60, gates, false);
@@ -318,63 +347,6 @@ fn dots_by_dpi_equal_the_library() {
         let rule = accumulation.of(kind, kind).unwrap();
         let expected = rule.dot(&operand(0), 0, &operand(1), 0, 1.0).unwrap();
         assert_eq!(got, expected.to_bits(), "{length} elements");
-    }
-}
-
-/// The hand-written converter from FP8 to MXFP4 equals the generated models, but with each of its faults.
-#[test]
-fn the_converter_s_faults_are_found() {
-    if !Tool::Icarus.is_installed() {
-        return;
-    }
-    let folder = TempDir::new().unwrap();
-    for (name, format) in [("fp8", "fp8_e4m3"), ("mxfp4", "mxfp4")] {
-        let reference = Reference::new(format.parse().unwrap()).unwrap();
-        let text = reference.with_prefix(name).unwrap().systemverilog();
-        fs::write(folder.path().join(format!("{name}.sv")), text.unwrap()).unwrap();
-    }
-    let converter = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/converter");
-    let sources = ["fp4_of_fp8.sv", "converter.sv", "testbench.sv"];
-    let sources = sources.map(|name| converter.join(name));
-    for fault in [
-        "NONE",
-        "FAULT_SUBNORMAL_SCALE",
-        "FAULT_TIES_AWAY",
-        "FAULT_NEGATIVE_ZERO",
-    ] {
-        let mut icarus = Command::new("iverilog");
-        icarus.current_dir(&folder);
-        icarus.args(["-g2012", "-s", "testbench", "-o", "simulation"]);
-        icarus
-            .arg(format!("-D{fault}"))
-            .args(["fp8.sv", "mxfp4.sv"])
-            .args(&sources);
-        accepts(&mut icarus);
-        let output = Command::new("vvp")
-            .current_dir(&folder)
-            .arg("simulation")
-            .output();
-        let said = String::from_utf8(output.unwrap().stdout).unwrap();
-        let found = said.lines().last().unwrap_or_default();
-        let found = found.split(' ').next().unwrap().parse::<u32>().unwrap();
-        assert_eq!(found > 0, fault != "NONE", "{fault}: {said}");
-    }
-    if has("verilator", "--version") {
-        let mut lint = Command::new("verilator");
-        lint.args(["--lint-only", "-Wall", "--top-module", "converter"]);
-        accepts(lint.args(&sources[..2]));
-    }
-    if has("yosys", "-V") {
-        let [element, block, _] = sources.map(|path| path.display().to_string());
-        // A circuit for one element, and the block without its elements' gates.
-        for script in [
-            format!("read_verilog -sv {element}; synth -noabc -top fp4_of_fp8; check -assert"),
-            format!(
-                "read_verilog -sv {element} {block}; hierarchy -check -top converter; proc; check -assert"
-            ),
-        ] {
-            accepts(Command::new("yosys").args(["-q", "-p", &script]));
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::model::BlockModel;
 use crate::choice::Dice;
-use crate::element::format::CodePlan;
 use crate::element::input::ExactInput;
 use crate::element::modes::ElementRounding;
 use microscaling::NonFinite;
@@ -13,12 +12,6 @@ const LISTED_SCALE_BITS: u32 = 8;
 const SOME_SCALES: u32 = 64;
 /// Blocks of each random distribution.
 const OF_EACH_DISTRIBUTION: usize = 24;
-/// Blocks that are full of ties.
-const OF_TIES: usize = 64;
-/// Such blocks of formats that the library alone knows: a search finds each tie.
-const OF_FOUND_TIES: usize = 16;
-/// Elements of such a block that become ties.
-const FOUND_TIES: usize = 8;
 
 /// A block, in patterns.
 #[derive(Debug, Clone)]
@@ -53,17 +46,17 @@ impl BlockMaker<'_> {
         (must, self.blocks)
     }
 
-    fn push(&mut self, patterns: Vec<u32>) {
+    pub(super) fn push(&mut self, patterns: Vec<u32>) {
         let count = patterns.len();
         self.blocks.push(CandidateBlock { count, patterns });
     }
 
-    fn infinity(&self) -> u32 {
+    pub(super) fn infinity(&self) -> u32 {
         self.model.input.infinity()
     }
 
     /// The pattern next to a number, toward zero.
-    fn pattern(&self, x: f64) -> u32 {
+    pub(super) fn pattern(&self, x: f64) -> u32 {
         let bits = x.abs().to_bits();
         let (field, mantissa) = ((bits >> 52) as i32, bits & ((1 << 52) - 1));
         let abs = match field {
@@ -218,119 +211,8 @@ impl BlockMaker<'_> {
         self.split((middle, record, high, high_record), found);
     }
 
-    /// Elements half-way between two codes, under a scale that the largest code of the first element fixes.
-    fn ties(&mut self) {
-        if let (Some(plan), 1, false) = (
-            self.model.element,
-            self.length,
-            self.model.format.has_exponent(),
-        ) {
-            self.ties_of_single_elements(plan);
-        }
-        let Some(plan) = self.model.element.filter(|_| self.length > 1) else {
-            return self.found_ties();
-        };
-        let value = |code: u64| {
-            let (significand, exponent) = plan.number(code);
-            significand as f64 * 2.0_f64.powi(exponent)
-        };
-        for round in 0..OF_TIES {
-            let scale = 2.0_f64.powi(round as i32 % 9 - 4);
-            let mut block = vec![self.pattern(value(plan.largest) * scale)];
-            while block.len() < self.length {
-                let code = self.dice.below(plan.largest as usize) as u64;
-                let tie = (value(code) + value(code + 1)) / 2.0 * scale * self.dice.sign();
-                block.push(self.pattern(tie));
-            }
-            self.push(block);
-        }
-        // The better one of two scales may be the other one.
-        if self.model.format.four_over_six {
-            self.found_ties();
-        }
-    }
-
-    /// [`ties`](Self::ties) of blocks of one element, whose scale is a float: its numbers are near the largest one.
-    fn ties_of_single_elements(&mut self, plan: CodePlan) {
-        let value = |code: u64| {
-            let (significand, exponent) = plan.number(code);
-            significand as f64 * 2.0_f64.powi(exponent)
-        };
-        let Some(scale) = self.model.format.scale.float() else {
-            return;
-        };
-        let codes = 1_u32 << scale.bits().min(9).saturating_sub(1);
-        let mut found = Vec::new();
-        for scale in (1..codes).map(|code| f64::from(scale.decode(code))) {
-            for code in plan.largest.saturating_sub(8)..plan.largest {
-                let tie = self.pattern((value(code) + value(code + 1)) / 2.0 * scale);
-                let x = [self.model.input.to_f32(tie)];
-                let of = |rounding| {
-                    let packed = self.model.packed(&self.model.format, &x, rounding);
-                    packed.map_or(Vec::new(), |packed| packed.elements().to_vec())
-                };
-                if of(ElementRounding::TiesToEven) != of(ElementRounding::TiesToAway) {
-                    found.push(tie);
-                }
-            }
-        }
-        let step = (found.len() / OF_TIES).max(1);
-        for tie in found.into_iter().step_by(step) {
-            self.push(vec![tie]);
-        }
-    }
-
-    /// [`ties`](Self::ties) of formats that the library alone knows: some elements of random blocks become ties.
-    fn found_ties(&mut self) {
-        let sign = self.model.input.sign();
-        for _ in 0..OF_FOUND_TIES {
-            let mut block = self.random(0);
-            let largest = block.iter().map(|pattern| pattern & !sign).max();
-            let most = match self.length {
-                1 => self.infinity() - 1,
-                _ => largest.unwrap_or(0),
-            };
-            let step = (self.length / FOUND_TIES).max(1);
-            for at in (self.dice.below(step)..self.length).step_by(step) {
-                if let Some(tie) = self.tie_at(&block, at, most) {
-                    block[at] = tie | block[at] & sign;
-                }
-            }
-            self.push(block);
-        }
-    }
-
-    /// The magnitude half-way between the number that an element becomes and the next one, which a search up to the magnitude `most`
-    /// finds.
-    fn tie_at(&self, block: &[u32], at: usize, most: u32) -> Option<u32> {
-        let numbers = block
-            .iter()
-            .map(|pattern| self.model.input.to_f32(*pattern));
-        let numbers: Vec<f32> = numbers.collect();
-        let value = |abs: u32| {
-            let mut numbers = numbers.clone();
-            numbers[at] = self.model.input.to_f32(abs);
-            let even = ElementRounding::TiesToEven;
-            let packed = self.model.packed(&self.model.format, &numbers, even);
-            packed.map_or(f32::NAN, |packed| packed.decode()[at])
-        };
-        let (mut low, mut high) = (block[at] & !self.model.input.sign(), most);
-        let first = value(low);
-        if value(high) <= first {
-            return None;
-        }
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            match value(middle) <= first {
-                true => low = middle,
-                false => high = middle,
-            }
-        }
-        Some(self.pattern((f64::from(first) + f64::from(value(high))) / 2.0))
-    }
-
     /// A block of numbers of a distribution.
-    fn random(&mut self, distribution: usize) -> Vec<u32> {
+    pub(super) fn random(&mut self, distribution: usize) -> Vec<u32> {
         let scale = 2.0_f64.powi(self.dice.below(17) as i32 - 8);
         let one = |maker: &mut Self| {
             let dice = &mut maker.dice;

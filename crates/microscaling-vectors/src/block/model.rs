@@ -1,35 +1,16 @@
 //! A block step by step: the scale, then each element. The library gives the scale of a format, and all outputs of the set's own rule
 //! where the library has the rounding mode.
 
+use super::scale_change::ScaleChange;
 use crate::element::format::{CodeFormat, CodePlan};
 use crate::element::input::{ExactInput, InputType};
 use crate::element::modes::ElementRounding;
 use crate::element::rule::ElementRule;
 use crate::error::VectorsError;
 use microscaling::{
-    BlockFormat, ElementConversion, PackError, Packed, QuantizeError, Rounder, ScaleMode,
-    Subnormals,
+    BlockFormat, ElementConversion, NonFinite, PackError, Packed, QuantizeError, Rounder,
+    ScaleMode, SharedExpMethod, Subnormals,
 };
-
-/// A change of scales by a neighbouring rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScaleChange {
-    None,
-    /// Another rule of OCP MX or its kin.
-    Mode(ScaleMode),
-    /// One code more where the largest magnitude is a power of two.
-    OneMoreAtPowers,
-    /// One code more where the largest magnitude lies between powers of two.
-    OneMoreBetweenPowers,
-    /// One code more, or less.
-    Shifted(i32),
-    /// A float's scale is not rounded half to even, but in this way.
-    Rounded(ElementRounding),
-    /// A block of subnormal inputs has the scale of the smallest normal input.
-    SubnormalsAsNormal,
-    /// NaN and Inf do not count for the scale.
-    NanIgnored,
-}
 
 /// The rule of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,10 +42,13 @@ impl BlockModel {
         format
             .validate()
             .map_err(|error| PackError::from(QuantizeError::from(error)))?;
-        let is_modelled = format.is_element_times_scale()
-            && !format.has_fixed_steps()
-            && !format.tensor_scale
-            && !format.eden;
+        let is_shared = format.shared_exp_method == SharedExpMethod::Max;
+        let has_parts = format.sub_scales.is_some() || format.outer.is_some();
+        // A square of a tensor's blocks has rows of several blocks.
+        let has_squares = format.square && format.tensor_scale;
+        let is_modelled = is_shared
+            && !(has_parts || has_squares || format.eden)
+            && format.non_finite != NonFinite::TopExponent;
         let plan = CodeFormat::Element(format.element)
             .plan()
             .ok()
@@ -200,17 +184,33 @@ impl BlockModel {
             return Ok(Self::codes(packed));
         }
         let mut scales = packed.scales().to_vec();
-        let amax = numbers.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
-        self.change_scale(&mut scales, amax, rule.scale);
-        let is_flushed =
-            self.format.subnormals == Subnormals::FlushBlocks && amax < f32::MIN_POSITIVE;
+        let tensor_scale = packed.tensor_scale();
+        let size = match self.format.tensor_scale && self.format.block_size > 0 {
+            true => self.format.block_size,
+            false => x.len(),
+        };
+        let record = scales.len() / x.len().div_ceil(size);
+        let largest = |block: &[f32]| block.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
+        for (block, scales) in numbers.chunks(size).zip(scales.chunks_mut(record)) {
+            self.change_scale(scales, (largest(block), tensor_scale), rule.scale);
+        }
+        let is_flushed = match self.format.subnormals {
+            Subnormals::FlushBlocks => largest(&numbers) < f32::MIN_POSITIVE,
+            _ => false,
+        };
+        let has_shifts = self.format.shifts.is_some();
         let element = |i: usize| {
-            let x = if is_flushed {
+            let x = if is_flushed || has_shifts && x[i].is_subnormal() {
                 0.0_f32.copysign(x[i])
             } else {
                 x[i]
             };
-            let scaled = self.scaled(x, &scales);
+            let block = &scales[i / size * record..][..record];
+            let scaled = self.scaled((x, i % size), block, tensor_scale);
+            let scaled = match self.format.non_finite {
+                NonFinite::Elements => Some(scaled.unwrap_or(ExactInput::Nan)),
+                _ => scaled,
+            };
             scaled.map_or(0, |scaled| {
                 rule.element
                     .convert(plan, scaled, random.get(i).copied().unwrap_or(0) as u32)
@@ -220,7 +220,7 @@ impl BlockModel {
             self.format,
             packed.shape(),
             packed.axis(),
-            None,
+            tensor_scale,
             scales.clone(),
             packed.elements().to_vec(),
         )?;
@@ -236,94 +236,16 @@ impl BlockModel {
         }
     }
 
-    /// The code of the block's scale; `None` for NaN.
-    fn scale_code(&self, scales: &[u8]) -> Option<u32> {
-        let code = scales
-            .iter()
-            .rev()
-            .fold(0_u32, |code, byte| code << 8 | u32::from(*byte));
-        let is_nan = match (self.format.scale.float(), self.format.has_exponent()) {
-            (Some(float), _) => !float.decode(code).is_finite(),
-            (None, true) => code == 255,
-            (None, false) => !f32::from_bits(code).is_finite(),
-        };
-        (!is_nan).then_some(code)
-    }
-
-    fn change_scale(&self, scales: &mut [u8], amax: f32, change: ScaleChange) {
-        let Some(code) = self.scale_code(scales) else {
-            return;
-        };
-        let is_power = amax > 0.0 && {
-            let (significand, _) = microscaling::internal::bits::parts(amax.to_bits());
-            significand.is_power_of_two()
-        };
-        let code = match change {
-            ScaleChange::OneMoreAtPowers if is_power => self.shifted(code, amax, 1),
-            ScaleChange::OneMoreBetweenPowers if !is_power && amax > 0.0 => {
-                self.shifted(code, amax, 1)
-            }
-            ScaleChange::Shifted(by) if amax > 0.0 => self.shifted(code, amax, by),
-            ScaleChange::SubnormalsAsNormal => {
-                let normal = self.input.to_f32(1 << self.input.mantissa_bits());
-                let length = if self.format.square {
-                    self.format.block_size
-                } else {
-                    1
-                };
-                let block = vec![normal; length * length];
-                let even = ElementRounding::TiesToEven;
-                if let Ok(of_normal) = self.packed(&self.format, &block, even)
-                    && amax > 0.0
-                    && amax < normal
-                {
-                    scales.copy_from_slice(of_normal.scales());
-                }
-                return;
-            }
-            ScaleChange::Rounded(rounding) => match &self.scale {
-                Some(plan) if amax > 0.0 => {
-                    let wanted = amax / self.format.largest_unit() * self.format.headroom.value();
-                    let lowest = self.format.scale_min();
-                    let rule = ElementRule {
-                        rounding,
-                        ..ElementRule::default()
-                    };
-                    rule.convert(
-                        plan,
-                        InputType::Float32.number(wanted.max(lowest).to_bits()),
-                        0,
-                    )
-                }
-                _ => code,
-            },
-            _ => code,
-        };
-        let changed: Vec<u8> = (0..scales.len())
-            .map(|byte| (code >> (8 * byte)) as u8)
-            .collect();
-        if self.scale_code(&changed).is_some() {
-            scales.copy_from_slice(&changed);
-        }
-    }
-
-    /// A scale's code, by some codes larger. The smallest power of two stands for all smaller ones.
-    fn shifted(&self, code: u32, amax: f32, by: i32) -> u32 {
-        let lowest = 127 + self.format.scale.emin();
-        if self.format.has_exponent() && code as i32 == lowest {
-            let wanted = microscaling::internal::bits::exponent(amax.to_bits())
-                - self.format.element.emax()
-                + 127;
-            return (wanted + by).max(lowest) as u32;
-        }
-        code.saturating_add_signed(by)
-    }
-
-    /// An element in units of the scale; `None` in a block that is NaN.
-    fn scaled(&self, x: f32, scales: &[u8]) -> Option<ExactInput> {
-        let code = self.scale_code(scales)?;
+    /// An element, given its place in the block, in units of the scale; `None` in a block that is NaN.
+    fn scaled(
+        &self,
+        (x, i): (f32, usize),
+        record: &[u8],
+        tensor_scale: Option<f32>,
+    ) -> Option<ExactInput> {
+        let code = self.scale_code(record)?;
         if self.format.has_exponent() {
-            let scale = code as i32 - 127;
+            let scale = code as i32 - 127 - self.shift(record, i);
             return Some(match InputType::Float32.number(x.to_bits()) {
                 ExactInput::Finite {
                     negative,
@@ -343,9 +265,12 @@ impl BlockModel {
             Some(float) => float.decode(code),
             None => f32::from_bits(code),
         };
-        let reciprocal = 1.0 / scale;
-        let divides = self.format.scale_mode == ScaleMode::MaxAbsFinite;
-        if scale == 0.0 {
+        let tensor_reciprocal = 1.0 / tensor_scale.unwrap_or(1.0);
+        let reciprocal = tensor_reciprocal / scale;
+        let scale = tensor_scale.unwrap_or(1.0) * scale;
+        let divides =
+            self.format.scale_mode == ScaleMode::MaxAbsFinite || !tensor_reciprocal.is_finite();
+        if scale == 0.0 && !x.is_nan() {
             return Some(InputType::Float32.number(0.0_f32.copysign(x).to_bits()));
         }
         let scaled = if reciprocal.is_finite() && !divides {

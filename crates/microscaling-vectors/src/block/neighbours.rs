@@ -1,6 +1,7 @@
 //! The neighbours of a block's rule.
 
-use super::model::{BlockConversion, BlockModel, ScaleChange};
+use super::model::{BlockConversion, BlockModel};
+use super::scale_change::ScaleChange;
 use crate::element::format::CodeFormat;
 use crate::element::modes::ElementRounding;
 use crate::element::neighbouring_rules;
@@ -44,7 +45,8 @@ fn scale_changes(model: &BlockModel) -> Vec<(String, ScaleChange)> {
         "scale one too large where amax = 2^k".to_owned(),
         ScaleChange::OneMoreAtPowers,
     );
-    if model.format.has_exponent() {
+    let has_modes = model.format.has_exponent() && !model.format.has_fixed_steps();
+    if has_modes {
         if model.format.scale_mode == ScaleMode::Floor {
             add(
                 "scale rounded up to the next power of two".to_owned(),
@@ -84,10 +86,12 @@ fn scale_changes(model: &BlockModel) -> Vec<(String, ScaleChange)> {
             ScaleChange::Rounded(ElementRounding::TiesToAway),
         );
     }
-    add(
-        "scale of subnormal inputs as of the smallest normal input".to_owned(),
-        ScaleChange::SubnormalsAsNormal,
-    );
+    if !model.format.tensor_scale {
+        add(
+            "scale of subnormal inputs as of the smallest normal input".to_owned(),
+            ScaleChange::SubnormalsAsNormal,
+        );
+    }
     add(
         "scale code one too large".to_owned(),
         ScaleChange::Shifted(1),

@@ -4,7 +4,9 @@ use crate::deviations::{E4M3, E5M2, assert_named};
 use crate::devices::{Converter, Nearest};
 use crate::report;
 use microscaling::BlockFormat;
-use microscaling_vectors::{BlockSet, CheckReport, ElementRule, InputType};
+use microscaling_vectors::{
+    BlockSet, CheckReport, ElementRounding, ElementRule, InputType, VectorSet,
+};
 
 /// The report on a device that quantizes MX blocks of float32. `scale` gives the exponent of the scale from the largest magnitude.
 fn quantized(
@@ -179,4 +181,101 @@ fn a_float_scale_that_is_rounded_up_is_named() {
         outputs
     });
     assert_named(&report, &["scale rounded up"]);
+}
+
+/// Blocks of one element whose tensor, or part of an axis, has a scale, too: the vectors have ties.
+#[test]
+fn ties_of_single_elements_beside_a_shared_scale_are_named() {
+    for text in [
+        "nvfp4(tensor_scale=true,block_size=1)",
+        "block(element=fp8_e4m3,scale=ue5m3,block_size=1,tensor_scale=true)",
+        "block(element=int4,scale=ue4m3,block_size=1,tensor_scale=true,headroom=3/4)",
+        "block(element=e2m1,scale=ue4m3,block_size=1,outer_size=16)",
+    ] {
+        let format: BlockFormat = text.parse().unwrap();
+        let of = |rounding| {
+            let rule = ElementRule {
+                rounding,
+                ..ElementRule::default()
+            };
+            BlockSet::new(format, InputType::Float32, rule, true, 0, None).unwrap()
+        };
+        let (set, device) = (
+            of(ElementRounding::TiesToEven),
+            of(ElementRounding::TiesToAway),
+        );
+        let report = report(&set, |inputs, _| {
+            let mut outputs = Vec::new();
+            device.outputs(inputs, &[], &mut outputs);
+            outputs
+        });
+        assert_named(&report, &["ties away"]);
+        assert!(report.differ >= 16, "{text}: {report:#?}");
+    }
+}
+
+/// Formats with a tensor scale, shifts or block floating point.
+const WITH_PARTS: [&str; 8] = [
+    "nvfp4(tensor_scale=true)",
+    "nvfp4(tensor_scale=true,four_over_six=true)",
+    "block(element=fp8_e4m3,scale=ue5m3,block_size=8,tensor_scale=true,headroom=3/4)",
+    "nvint4",
+    "mx9",
+    "mx4",
+    "bfp16",
+    "microexponent(bit_width=13,block_size=32,sub_block_size=5,shift_bits=3)",
+];
+
+fn outputs_of(set: &BlockSet, inputs: &[u64], neighbours: &[usize]) -> Vec<u64> {
+    let mut outputs = Vec::new();
+    set.outputs(inputs, neighbours, &mut outputs);
+    outputs
+}
+
+/// The model of neighbouring rules has the library's results: stochastic rounding with the random word 0 cuts off.
+#[test]
+fn the_model_of_formats_with_parts_is_the_library_s() {
+    for text in WITH_PARTS {
+        let format: BlockFormat = text.parse().unwrap();
+        let of = |name: &str| {
+            let rule = ElementRule {
+                rounding: name.parse().unwrap(),
+                ..ElementRule::default()
+            };
+            BlockSet::new(format, InputType::Float32, rule, true, 3, None).unwrap()
+        };
+        let (library, model) = (of("floor"), of("stochastic"));
+        for (inputs, expected) in crate::cases(&library) {
+            let mut words = inputs.clone();
+            words.extend(std::iter::repeat_n(0, inputs.len() - 1));
+            let got = outputs_of(&model, &words, &[]);
+            assert_eq!(got, expected, "{text}: {inputs:x?}");
+        }
+    }
+}
+
+/// Other scales and other conversions of such formats.
+#[test]
+fn deviations_of_formats_with_parts_are_named() {
+    for text in WITH_PARTS {
+        let format: BlockFormat = text.parse().unwrap();
+        let of = |rounding| {
+            let rule = ElementRule {
+                rounding,
+                ..ElementRule::default()
+            };
+            BlockSet::new(format, InputType::Float32, rule, true, 0, Some(500)).unwrap()
+        };
+        let set = of(ElementRounding::TiesToEven);
+        let device = of(ElementRounding::ToOdd);
+        let odd = report(&set, |inputs, _| outputs_of(&device, inputs, &[]));
+        assert_named(&odd, &["rounding to odd"]);
+        let names = ["scale code one too large", "scale code one too small"];
+        for name in names {
+            let rule = set.neighbours().iter().position(|rule| rule.name == name);
+            let rule = rule.unwrap_or_else(|| panic!("{text}: {name}"));
+            let shifted = report(&set, |inputs, _| outputs_of(&set, inputs, &[rule]));
+            assert_named(&shifted, &[name]);
+        }
+    }
 }

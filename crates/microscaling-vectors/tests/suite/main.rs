@@ -6,6 +6,7 @@ mod devices;
 mod forms;
 mod golden;
 mod independent;
+mod p3109_rationals;
 mod sums;
 mod tiles;
 

@@ -1,6 +1,6 @@
 //! The errors of formats: parameters that make up none, and texts that are none.
 
-use crate::format::{ElementFormat, Headroom, OuterScale, ScaleMode, SubScales};
+use crate::format::{ElementFormat, FieldValue, Headroom, OuterScale, ScaleMode, SubScales};
 use crate::names::NameError;
 use crate::p3109::{P3109Format, ParseP3109Error};
 use alloc::format;
@@ -51,17 +51,21 @@ pub enum FormatError {
     },
     /// Elements of a table need a scale that is a float.
     #[error(
-        "{format}: element is a table, expected a float or a fixed-point number beside a scale that is a power of two"
+        "{format}: element is {got}, expected a float or a fixed-point number beside a scale that is a power of two"
     )]
     TableElement {
         /// The format.
         format: &'static str,
+        /// The given element format.
+        got: ElementFormat,
     },
     /// A table cannot have this number.
-    #[error("table: number {code} is out of place, expected {allowed}")]
+    #[error("table: number {code} is {:?}, expected {allowed}", f32::from_bits(*.got))]
     TableNumber {
         /// Its code, counted from 0.
         code: usize,
+        /// The number, as a float32 pattern.
+        got: u32,
         /// The numbers that are allowed in its place.
         allowed: &'static str,
     },
@@ -136,10 +140,14 @@ pub enum FormatError {
         got: Headroom,
     },
     /// A field that has no effect beside the others.
-    #[error("block format: {field} is set, expected its default beside {kind}")]
+    #[error("block format: {field} is {got}, expected {allowed} beside {kind}")]
     WithoutEffect {
         /// The field, for example "tensor_scale".
         field: &'static str,
+        /// The given value.
+        got: FieldValue,
+        /// The allowed values.
+        allowed: &'static str,
         /// The formats that lack the field.
         kind: &'static str,
     },

@@ -33,7 +33,7 @@ pub(crate) trait BlockCodec: Copy + Sync {
     /// magnitudes of the block and of the sub-block, or what [a second look](BlockRule::refinement) says.
     fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> Self::Scale;
 
-    /// Rounds an element. NaN blocks have zeros for codes.
+    /// Rounds an element. NaN blocks have zeros for codes, or NaN where NaN is an element.
     fn code<R: RoundingRule>(&self, scale: Self::Scale, x: f32, draw: u32) -> u32;
 
     /// Reads what sub-block number `index` has in the record of its block.

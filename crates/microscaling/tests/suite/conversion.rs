@@ -316,8 +316,10 @@ fn max_abs_finite() {
     keeps.conversion.overflow = ElementOverflow::Propagate;
     assert_eq!(of(keeps, x), (two, vec![0x40, 0xbc, 0x7f, 0x80]));
     // A scale that rounds to 0 makes every number 0; a block of NaN alone has the scale NaN.
-    assert_eq!(of(format, [1e-30, -1e-30, 0.0, f32::INFINITY]).0, 0);
-    assert_eq!(of(format, [f32::NAN; 4]).0, 0xff);
+    let tiny = [1e-30, -1e-30, 0.0, f32::INFINITY];
+    assert_eq!(of(format, tiny), (0, vec![0; 4]));
+    assert_eq!(of(keeps, tiny), (0, vec![0; 4]));
+    assert_eq!(of(format, [f32::NAN; 4]), (0xff, vec![0x80; 4]));
 }
 
 /// The elements of blocks equal the codes that the report's own operation has, with every kind of element and scale.
@@ -370,6 +372,11 @@ fn blocks_of_p3109_are_those_of_the_report() {
                 for (i, special) in special.into_iter().cycle().take(60).enumerate() {
                     x[8 * i + i % 8] = special;
                 }
+                // NaN alone; the scale 0, beside which an Inf is 0.
+                x[8 * 57..8 * 58].fill(f32::NAN);
+                x[8 * 58..].fill(-0.0);
+                x[8 * 58..][..2].copy_from_slice(&[f32::NEG_INFINITY, f32::NAN]);
+                x[8 * 59 + 3] = f32::INFINITY;
                 let packed =
                     Packed::encode(format, &x, &[x.len()], 0, Rounder::NearestEven).unwrap();
                 let codes = packed.view().codes();
@@ -405,6 +412,25 @@ fn blocks_of_p3109_are_those_of_the_report() {
         }
     }
     assert!(compared > 50_000, "{compared}");
+}
+
+/// Codes of scales whose format has its smallest normal number below float32's: the packed block is the quantized one, on both sides of
+/// float32's smallest normal number.
+#[test]
+fn scales_of_subnormal_numbers_have_codes() {
+    for scale in ["binary8p1uf", "binary9p2ue", "binary15p8uf", "binary16p8se"] {
+        let text = format!("block(element=binary8p4se,scale={scale},block_size=1)");
+        let format: BlockFormat = text.parse().unwrap();
+        for i in 0..2000 {
+            // 2^-130 to 2^-114 at a scale of an element's largest number.
+            let x = f32::from_bits((20 + i * 7919 % 2000) << 16 | i << 3);
+            let packed = Packed::encode(format, &[x], &[1], 0, Rounder::NearestEven).unwrap();
+            let mut quantized = [x];
+            let quantize = format.quantize(&mut quantized, &[1], 0, Rounder::NearestEven);
+            quantize.unwrap();
+            assert_eq!(packed.decode(), quantized, "{text}: {x:e}");
+        }
+    }
 }
 
 /// Bytes of another program may have a scale below 0.

@@ -2,8 +2,8 @@
 
 use crate::inputs::formats;
 use microscaling::{
-    BlockFormat, ElementFormat, FormatError, Headroom, ParseFormatError, Rounder, ScaleMode,
-    Shifts, SubScales,
+    BlockFormat, ElementConversion, ElementFormat, FormatError, Headroom, OuterScale,
+    ParseFormatError, Rounder, ScaleMode, SharedExpMethod, Shifts, SubScales, Subnormals,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -173,19 +173,19 @@ fn blocks() {
         ),
         (
             "block(element=table(0 1 NaN),scale=ue4m3)",
-            "table: number 2 is out of place, expected 0, or at least 2^-32 and less than 2^32, or the negative of that",
+            "table: number 2 is NaN, expected 0, or at least 2^-32 and less than 2^32, or the negative of that",
         ),
         (
             "block(element=table(0 1 -1 1),scale=ue4m3)",
-            "table: number 3 is out of place, expected another one than before",
+            "table: number 3 is 1.0, expected another one than before",
         ),
         (
             "block(element=table(2 1 -1),scale=ue4m3)",
-            "table: number 2 is out of place, expected a 0 among them",
+            "table: number 2 is -1.0, expected a 0 among them",
         ),
         (
             "block(element=table(0 0.5 -0.5),scale=ue4m3)",
-            "table: number 2 is out of place, expected a magnitude of 1 or more among them",
+            "table: number 2 is -0.5, expected a magnitude of 1 or more among them",
         ),
         (
             "block(element=table(0 1 2 3/0 1 2 3 4),scale=ue4m3)",
@@ -197,7 +197,7 @@ fn blocks() {
         ),
         (
             "block(element=table(nf4),scale=e8m0)",
-            "MX format: element is a table, expected a float or a fixed-point number beside a scale that is a power of two",
+            "MX format: element is table(nf4), expected a float or a fixed-point number beside a scale that is a power of two",
         ),
         (
             "block(element=float(exponent_bits=4,mantissa_bits=3,bias=200),scale=e8m0)",
@@ -607,6 +607,9 @@ fn fields_that_formats_lack() {
             matches!(error, FormatError::WithoutEffect { field: got, .. } if got == field),
             "{format:?}: {error}"
         );
+        let text = error.to_string();
+        let parts = [" is ", ", expected ", " beside "];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         let mut data = [1.1; 32];
         let result = format.quantize(&mut data, &[32], 0, Rounder::NearestEven);
         assert!(result.is_err());
@@ -628,4 +631,95 @@ fn fields_that_formats_lack() {
         format.to_string(),
         "mx(element=int8,block_size=32,scale_bits=4)"
     );
+}
+
+/// Formats that are built field by field: errors have the field, its value and the allowed values.
+#[test]
+fn errors_of_built_formats_name_the_value() {
+    type B = BlockFormat;
+    let mx = B::mx(ElementFormat::FP8_E4M3, 32);
+    let conversion = |set: fn(&mut ElementConversion)| {
+        let mut conversion = ElementConversion::LIBRARY;
+        set(&mut conversion);
+        conversion
+    };
+    let powers = "a scale that is a power of two";
+    let fixed = "microexponents and block floating point";
+    for (format, message) in [
+        (
+            B {
+                tensor_scale: true,
+                ..mx
+            },
+            format!("tensor_scale is true, expected false beside {powers}"),
+        ),
+        (
+            B {
+                scale_mode: ScaleMode::MaxAbsFinite,
+                ..mx
+            },
+            format!(
+                "scale_mode is max_abs_finite, expected floor, ceil, even, rceil or rms beside {powers}"
+            ),
+        ),
+        (
+            B {
+                outer: Some(OuterScale::new(64)),
+                ..mx
+            },
+            format!("outer is outer_size=64, expected none beside {powers}"),
+        ),
+        (
+            B {
+                headroom: Headroom::new(17, 16).unwrap(),
+                ..B::BFP16
+            },
+            format!("headroom is 17/16, expected 1 beside {fixed}"),
+        ),
+        (
+            B {
+                element: ElementFormat::INT8,
+                ..B::BFP16
+            },
+            format!("element is int8, expected a sign and a magnitude beside {fixed}"),
+        ),
+        (
+            B {
+                shared_exp_method: SharedExpMethod::None,
+                ..B::NVFP4
+            },
+            "shared_exp_method is none, expected max beside a scale that is a float".to_owned(),
+        ),
+        (
+            B {
+                subnormals: Subnormals::FlushBlocks,
+                ..B::NVFP4
+            },
+            "subnormals is FlushBlocks, expected Kept or FlushElements beside".to_owned(),
+        ),
+        (
+            B {
+                conversion: conversion(|own| own.random_bits = 7),
+                ..B::MX9
+            },
+            "random_bits is 7, expected 31 beside".to_owned(),
+        ),
+        (
+            B {
+                conversion: conversion(|own| own.negative_zero = false),
+                ..B::NF4
+            },
+            "negative_zero is false, expected true beside".to_owned(),
+        ),
+        (
+            B {
+                element: ElementFormat::NF4,
+                ..mx
+            },
+            "element is table(nf4), expected a float or a fixed-point number".to_owned(),
+        ),
+    ] {
+        let error = format.validate().unwrap_err().to_string();
+        assert!(error.contains(&message), "{error}, not {message}");
+    }
 }

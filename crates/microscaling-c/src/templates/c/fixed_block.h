@@ -17,7 +17,6 @@
 {% endif %}    for (i = 0; i < n; i++) {
         uint32_t draw = rounding == MX_STOCHASTIC ? draws[i] : 0;
         uint32_t magnitude = x[i] & ~MX_SIGN;
-        uint32_t code;
 {% if shifts %}        if (i % MX_SUB_BLOCK_SIZE == 0) {
             uint32_t rest = n - i < MX_SUB_BLOCK_SIZE ? n - i : MX_SUB_BLOCK_SIZE;
             shift = field - (mx_largest_magnitude(x + i, rest) >> 23);
@@ -31,14 +30,13 @@
         if (magnitude < MX_SMALLEST_NORMAL) {
             magnitude = 0;
         }
-        code = mx_magnitude_code(magnitude, (int32_t)field - 127 - (int32_t)shift, MX_MANTISSA_BITS, MX_EMIN, rounding, draw);
+        codes[i] = mx_element_code(magnitude, x[i] & MX_SIGN, (int32_t)field - 127 - (int32_t)shift, MX_LARGEST_CODE, rounding, draw);
 {% else %}        if (magnitude >= MX_INFINITY) {
             codes[i] = MX_NOT_FINITE;
             continue;
         }
-        code = mx_magnitude_code(magnitude, (int32_t)field - 127, MX_MANTISSA_BITS, MX_EMIN, rounding, draw);
-{% endif %}        codes[i] = mx_signed_code(code > MX_LARGEST_CODE ? MX_LARGEST_CODE : code, x[i] & MX_SIGN);
-    }
+        codes[i] = mx_element_code(magnitude, x[i] & MX_SIGN, (int32_t)field - 127, MX_LARGEST_CODE, rounding, draw);
+{% endif %}    }
     return field;
 }
 

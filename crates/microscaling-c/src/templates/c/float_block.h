@@ -1,5 +1,5 @@
 {% set t = ", uint32_t tensor_scale" if tensor_scale else "" %}/* The code of the scale of a block of n elements: ((largest / Q){% if tensor_scale %} / tensor_scale{% endif %}{% if headroom %} * h{% endif %}), each operation in float32, then limited and rounded half
- * to even. A NaN or Inf{% if tensor_scale %}, also of the tensor scale,{% endif %} gives MX_NAN_SCALE{% if tensor_scale %}. A tensor scale of 0 gives the smallest scale{% endif %}. */
+ * to even. {% if special_elements %}NaN and Inf do not count; a block of NaN alone{% else %}A NaN or Inf{% endif %}{% if tensor_scale %}, also of the tensor scale,{% endif %} gives MX_NAN_SCALE{% if tensor_scale %}. A tensor scale of 0 gives the smallest scale{% endif %}. */
 static inline uint32_t mx_block_scale(const uint32_t x[], uint32_t n{{ t }})
 {
     uint32_t largest = mx_largest_magnitude(x, n);
@@ -7,7 +7,8 @@ static inline uint32_t mx_block_scale(const uint32_t x[], uint32_t n{{ t }})
     if (largest >= MX_INFINITY{% if tensor_scale %} || tensor_scale >= MX_INFINITY{% endif %}) {
         return MX_NAN_SCALE;
     }
-{% if tensor_scale %}    if (tensor_scale == 0) {
+{% if flush_inputs %}    largest = largest < MX_SMALLEST_NORMAL ? 0 : largest;
+{% endif %}{% if tensor_scale %}    if (tensor_scale == 0) {
         return mx_encode_scale(MX_LEAST_SCALE);
     }
 {% endif %}    scale = mx_quotient(largest, MX_LARGEST_UNIT);
@@ -18,9 +19,11 @@ static inline uint32_t mx_block_scale(const uint32_t x[], uint32_t n{{ t }})
 
 /* Quantizes a block of n elements{% if block_size > 0 %}, at most MX_BLOCK_SIZE; the last block of a row may have fewer{% else %}, all of a row{% endif %}. Returns the code of the scale c.
 {% if tensor_scale %} * `tensor_scale` is a positive float32, as mx_tensor_scale gives. {% else %} * {% endif %}`draws` has a random word for each element, and may be null for any
- * mode but MX_STOCHASTIC. An element is x * {% if tensor_scale %}((1 / tensor_scale) / c){% else %}(1 / c){% endif %}, each operation in float32, rounded to the element's numbers; where that
- * factor is Inf, x {% if tensor_scale %}/ (tensor_scale * c){% else %}/ c{% endif %}. Larger elements saturate. Zero keeps its sign where codes have a -0.
- * A block with a NaN or Inf{% if tensor_scale %}, or whose tensor_scale * c is Inf,{% endif %} has the scale MX_NAN_SCALE, and zeros for codes.{% if square %}
+ * mode but MX_STOCHASTIC. An element is {% if divides %}x / c in float32, rounded to the element's numbers{% else %}x * {% if tensor_scale %}((1 / tensor_scale) / c){% else %}(1 / c){% endif %}, each operation in float32, rounded to the element's numbers; where that
+ * factor is Inf, x {% if tensor_scale %}/ (tensor_scale * c){% else %}/ c{% endif %}{% endif %}. Larger elements: see mx_element_code. Zero keeps its sign where codes have a -0.{% if flush_inputs %}
+ * Subnormal float32 numbers count as zeros.{% endif %}{% if own_rounding %}
+ * The mode of the elements is MX_OWN_ROUNDING, for any `rounding`.{% endif %}
+ * {% if special_elements %}NaN and Inf are elements, but Inf is 0 beside the scale 0. A block of NaN alone{% else %}A block with a NaN or Inf{% endif %}{% if tensor_scale %}, or whose tensor_scale * c is Inf,{% endif %} has the scale MX_NAN_SCALE, and {% if special_elements %}NaN{% else %}zeros{% endif %} for codes.{% if square %}
  * Blocks are squares of MX_BLOCK_SIZE * MX_BLOCK_SIZE elements, in any order.{% endif %} */
 static inline uint32_t mx_quantize_block(const uint32_t x[], uint32_t n{{ t }}, mx_rounding rounding,
                                          const uint32_t draws[], uint32_t codes[])
@@ -36,25 +39,27 @@ static inline uint32_t mx_quantize_block(const uint32_t x[], uint32_t n{{ t }}, 
             code = MX_NAN_SCALE;
         }
 {% else %}        scale = own;
-        inverse = mx_quotient(0x3f800000u, own);
+        inverse = {% if divides %}MX_INFINITY{% else %}mx_quotient(0x3f800000u, own){% endif %};
 {% endif %}    }
     for (i = 0; i < n; i++) {
         uint32_t draw = rounding == MX_STOCHASTIC ? draws[i] : 0;
         uint32_t magnitude = x[i] & ~MX_SIGN;
-        uint32_t element;
         if (code == MX_NAN_SCALE) {
-            codes[i] = 0;
+            codes[i] = {% if special_elements %}MX_NAN_CODE{% else %}0{% endif %};
             continue;
         }
-        if (scale == 0) {
+{% if special_elements %}        if (magnitude > MX_INFINITY || (magnitude == MX_INFINITY && scale != 0)) {
+            codes[i] = mx_special_code(x[i]);
+            continue;
+        }
+{% endif %}        if (scale == 0{% if flush_inputs %} || magnitude < MX_SMALLEST_NORMAL{% endif %}) {
             magnitude = 0;
         } else if (inverse >= MX_INFINITY) {
             magnitude = mx_quotient(magnitude, scale);
         } else {
             magnitude = mx_product(magnitude, inverse);
         }
-        element = mx_magnitude_code(magnitude, 0, MX_MANTISSA_BITS, MX_EMIN, rounding, draw);
-        codes[i] = mx_signed_code(element > MX_LARGEST_CODE ? MX_LARGEST_CODE : element, x[i] & MX_SIGN);
+        codes[i] = mx_element_code(magnitude, x[i] & MX_SIGN, 0, MX_LARGEST_CODE, rounding, draw);
     }
     return code;
 }

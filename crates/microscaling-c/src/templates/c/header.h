@@ -18,7 +18,8 @@
 {% if block %}{% if soft_products %}{% include "c/products.h" %}
 {% endif %}{% if scale == "float" %}{% include "c/float_scale.h" %}
 {% else %}{% include "c/power_scale.h" %}
-{% endif %}{% if shifts or fixed_steps %}{% include "c/fixed_block.h" %}
+{% endif %}{% if renormalizes %}{% include "c/top_block.h" %}
+{% elif shifts or fixed_steps %}{% include "c/fixed_block.h" %}
 {% elif scale == "float" %}{% include "c/float_block.h" %}
 {% else %}{% include "c/power_block.h" %}
 {% endif %}{% endif %}{% if accumulator %}{% include "c/sums.h" %}

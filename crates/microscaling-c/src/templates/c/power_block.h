@@ -8,7 +8,8 @@ static inline uint32_t mx_block_scale(const uint32_t x[], uint32_t n)
     if (largest >= MX_INFINITY) {
         return MX_NAN_SCALE;
     }
-    exponent = mx_scale_exponent(x, n, largest);
+{% if flush_inputs and not rms %}    largest = largest < MX_SMALLEST_NORMAL ? 0 : largest;
+{% endif %}    exponent = mx_scale_exponent(x, n, largest);
     if (exponent > MX_LARGEST_SCALE) {
         return MX_NAN_SCALE;
     }
@@ -23,7 +24,8 @@ static inline uint32_t mx_decode_scale(uint32_t code)
 
 /* Quantizes a block of n elements{% if block_size > 0 %}, at most MX_BLOCK_SIZE; the last block of a row may have fewer{% else %}, all of a row{% endif %}. Returns the code of the scale.
  * `draws` has a random word for each element, and may be null for any mode but MX_STOCHASTIC.
- * Larger elements saturate. Zero keeps its sign where codes have a -0. Subnormal float32 numbers count as they are.
+ * Larger elements: see mx_element_code. Zero keeps its sign where codes have a -0. Subnormal float32 numbers count as {% if flush_inputs %}zeros{% else %}they are{% endif %}.{% if own_rounding %}
+ * The mode of the elements is MX_OWN_ROUNDING, for any `rounding`.{% endif %}
  * A block that is NaN has the scale MX_NAN_SCALE, and zeros for codes.{% if flush_blocks %}
  * A block of float32 subnormals and zeros becomes zeros.{% endif %}{% if square %}
  * Blocks are squares of MX_BLOCK_SIZE * MX_BLOCK_SIZE elements, in any order.{% endif %} */
@@ -39,17 +41,16 @@ static inline uint32_t mx_quantize_block(const uint32_t x[], uint32_t n, mx_roun
         uint32_t top = ((uint32_t)(128 - exponent - MX_EMIN) << MX_MANTISSA_BITS) + (1u << MX_MANTISSA_BITS) - 1u;
         limit = top < limit ? top : limit;
     }
-{% if flush_blocks %}    if (mx_largest_magnitude(x, n) < MX_SMALLEST_NORMAL) {
-        limit = 0;
-    }
-{% endif %}    for (i = 0; i < n; i++) {
+    for (i = 0; i < n; i++) {
         uint32_t draw = rounding == MX_STOCHASTIC ? draws[i] : 0;
-        uint32_t code = 0;
-        if (scale != MX_NAN_SCALE) {
-            code = mx_magnitude_code(x[i] & ~MX_SIGN, exponent, MX_MANTISSA_BITS, MX_EMIN, rounding, draw);
-            code = mx_signed_code(code > limit ? limit : code, x[i] & MX_SIGN);
+        uint32_t magnitude = x[i] & ~MX_SIGN;
+{% if flush_blocks %}        if (mx_largest_magnitude(x, n) < MX_SMALLEST_NORMAL) {
+            magnitude = 0;
         }
-        codes[i] = code;
+{% elif flush_inputs %}        if (magnitude < MX_SMALLEST_NORMAL) {
+            magnitude = 0;
+        }
+{% endif %}        codes[i] = scale == MX_NAN_SCALE ? 0 : mx_element_code(magnitude, x[i] & MX_SIGN, exponent, limit, rounding, draw);
     }
     return scale;
 }

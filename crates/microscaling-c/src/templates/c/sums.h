@@ -273,9 +273,12 @@ static inline mx_number mx_factor(const mx_operands *operands, uint32_t side, ui
 static inline mx_number mx_scales(const mx_operands *operands, uint32_t i)
 {
 {% if block %}    uint32_t block = {% if block_size > 0 %}i / MX_BLOCK_SIZE{% else %}0 * i{% endif %};
-    mx_number a = mx_number_of(mx_decode_scale(operands->scales[0][block]), {{ scale_type_emin }});
+{% if renormalizes %}    /* Also 2^128, which no float32 is. */
+    mx_number a = mx_finite(0, 1, (int32_t)operands->scales[0][block] - 127, -127);
+    mx_number b = mx_finite(0, 1, (int32_t)operands->scales[1][block] - 127, -127);
+{% else %}    mx_number a = mx_number_of(mx_decode_scale(operands->scales[0][block]), {{ scale_type_emin }});
     mx_number b = mx_number_of(mx_decode_scale(operands->scales[1][block]), {{ scale_type_emin }});
-    return mx_times(&a, &b);
+{% endif %}    return mx_times(&a, &b);
 {% else %}    (void)operands;
     (void)i;
     return mx_number_of(0x3f800000u, 0);

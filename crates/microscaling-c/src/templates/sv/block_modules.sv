@@ -3,7 +3,7 @@
 module mx_quantize_block (
     input  logic [32*{{ prefix }}_pkg::BLOCK_SIZE-1:0] x,
 {% if tensor_scale %}    input  logic [31:0] tensor_scale,
-{% endif %}    input  logic [1:0] rounding,
+{% endif %}    input  logic [3:0] rounding,
     input  logic [32*{{ prefix }}_pkg::BLOCK_SIZE-1:0] draws,
     output logic [{{ prefix }}_pkg::SCALE_BITS-1:0] scale,
 {% if shifts %}    output logic [{{ prefix }}_pkg::SHIFT_BITS*{{ prefix }}_pkg::SUB_BLOCKS-1:0] shifts,

@@ -1,7 +1,7 @@
 // The code of a float32.
 module mx_encode_element (
     input  logic [31:0] x,
-    input  logic [1:0] rounding,
+    input  logic [3:0] rounding,
     input  logic [31:0] draw,
     output logic [{{ prefix }}_pkg::ELEMENT_BITS-1:0] code
 );

@@ -33,37 +33,64 @@
     end
   endfunction
 
+  // Whether a magnitude becomes the upper one of its neighbours. The code of the lower one is odd or even; the distance to it is `rest`,
+  // and to the middle between both `half`.
+  function automatic logic is_up(input logic is_odd, input logic [31:0] rest, input logic [31:0] half, input logic negative,
+                                 input logic [3:0] rounding);
+    begin
+      case (rounding)
+        NEAREST_AWAY: is_up = rest >= half;
+        NEAREST_EVEN: is_up = rest > half || (rest == half && is_odd);
+        TIES_TO_ZERO: is_up = rest > half;
+        TIES_TO_ODD: is_up = rest > half || (rest == half && !is_odd);
+        TIES_UP: is_up = rest > half || (rest == half && !negative);
+        TIES_DOWN: is_up = rest > half || (rest == half && negative);
+        AWAY_FROM_ZERO: is_up = rest != 32'd0;
+        UPWARD: is_up = rest != 32'd0 && !negative;
+        DOWNWARD: is_up = rest != 32'd0 && negative;
+        TO_ODD: is_up = rest != 32'd0 && !is_odd;
+        default: is_up = 1'b0; // TOWARD_ZERO
+      endcase
+    end
+  endfunction
+
   // significand / 2^drop, rounded to a whole number; `base` is added. `base` is even or odd as the code that the whole number belongs
   // to: a tie goes to the even code. With `drop` below 1 nothing is rounded. The significand has at most 24 bits.
   function automatic logic [31:0] round_code(input logic [31:0] significand, input int drop, input logic [31:0] base,
-                                             input logic [1:0] rounding, input logic [31:0] draw);
-    int bits, excess;
-    logic [31:0] down, rest, half, code;
-    logic up;
+                                             input logic negative, input logic [3:0] rounding, input logic [31:0] draw);
+    int bits, excess{% if fraction_rounding %}, finer, left{% endif %};
+    logic [31:0] down, rest, half, code, fine, random;
     begin
-      bits = (drop > 31) ? 31 : drop;
-      excess = drop - bits;
+      bits = (drop > 25) ? 25 : drop; // a significand is less than a half of 2^25
       down = significand >> bits;
       rest = significand - (down << bits);
       half = 32'd1 << (bits - 1);
       code = base + down;
-      up = (rounding == NEAREST_AWAY) ? rest >= half
-          : (rounding == NEAREST_EVEN) ? rest > half || (rest == half && code[0])
-          : 1'b0;
-      if (drop <= 0) round_code = base + (significand << -drop);
-      // floor(x + u), u = draw / 2^32; the fraction of x counts with at most 31 bits, and so does u.
-      else if (rounding == STOCHASTIC) begin
-        round_code = base + ((((excess > 31) ? 32'd0 : significand >> excess) + ({1'b0, draw[31:1]} >> (31 - bits))) >> bits);
+{% if fraction_rounding %}      // Of stochastic rounding: the fraction is rounded to N bits first.
+      finer = (drop - RANDOM_BITS > 25) ? 25 : drop - RANDOM_BITS;
+      left = (finer > 0) ? RANDOM_BITS : drop;
+      fine = significand >> ((finer > 0) ? finer : 0);
+      if (finer > 0) begin
+        fine = fine + {31'd0, is_up(fine[0], significand - (fine << finer), 32'd1 << (finer - 1), 1'b0, {{ fraction_rounding }})};
       end
-      else if (drop > 24) round_code = base; // less than a half
-      else round_code = code + {31'd0, up};
+      bits = (left > 31) ? 31 : left;
+      excess = left - bits;
+{% else %}      fine = significand;
+      bits = (drop > 31) ? 31 : drop;
+      excess = drop - bits;
+{% endif %}      random = {1'b0, draw[31:1]{% if random_bits != 31 %} & 31'h{{ random_mask_half }}{% endif %}} >> (31 - bits);
+      if (drop <= 0) round_code = base + (significand << -drop);
+      // floor(x + u), u = draw / 2^32; the fraction of x counts with at most {{ random_bits }} bits, and so does u.
+      else if (rounding == STOCHASTIC) round_code = base + ((((excess > 31) ? 32'd0 : fine >> excess) + random) >> bits);
+      else round_code = code + {31'd0, is_up(code[0], rest, half, negative, rounding)};
     end
   endfunction
 
-  // The code, without a sign, of magnitude / 2^scale in a float format with these mantissa bits, whose smallest normal number is
+  // The code, without a sign, of +-magnitude / 2^scale in a float format with these mantissa bits, whose smallest normal number is
   // 2^emin. The exponent field has no end here: the caller saturates. The magnitude is a float32 pattern; Inf counts as 2^128.
-  function automatic logic [31:0] magnitude_code(input logic [31:0] magnitude, input int scale, input int mantissa_bits,
-                                                 input int emin, input logic [1:0] rounding, input logic [31:0] draw);
+  function automatic logic [31:0] magnitude_code(input logic [31:0] magnitude, input logic negative, input int scale,
+                                                 input int mantissa_bits, input int emin, input logic [3:0] rounding,
+                                                 input logic [31:0] draw);
     int own, unit, exponent;
     logic [31:0] significand;
     begin
@@ -73,7 +100,7 @@
       exponent = (own < emin) ? emin : own; // subnormal
       // The leading bit counts as one in the exponent field; a subnormal number has the field 1, less this bit.
       magnitude_code = (significand == 32'd0) ? 32'd0
-          : round_code(significand, exponent - mantissa_bits - unit, (exponent - emin) << mantissa_bits, rounding, draw);
+          : round_code(significand, exponent - mantissa_bits - unit, (exponent - emin) << mantissa_bits, negative, rounding, draw);
     end
   endfunction
 

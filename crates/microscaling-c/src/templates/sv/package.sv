@@ -14,12 +14,22 @@ package {{ prefix }}_pkg;
   localparam logic [31:0] SMALLEST_NORMAL = 32'h00800000; // 2^-126 as a float32
 {% if p3109 %}{% include "sv/p3109.sv" %}
 {% else %}
-  // Rounding modes. All but the last ignore the random word `draw`.
-  localparam logic [1:0] NEAREST_AWAY = 2'd0; // the nearer number; a tie goes away from zero
-  localparam logic [1:0] NEAREST_EVEN = 2'd1; // the nearer number; a tie goes to the even code
-  localparam logic [1:0] TOWARD_ZERO = 2'd2;  // the magnitude is cut off
-  localparam logic [1:0] STOCHASTIC = 2'd3;   // floor(|x| / step + draw / 2^32)
-
+  // Rounding modes. All but STOCHASTIC ignore the random word `draw`.
+  localparam logic [3:0] NEAREST_AWAY = 4'd0;   // the nearer number; a tie goes away from zero
+  localparam logic [3:0] NEAREST_EVEN = 4'd1;   // the nearer number; a tie goes to the even code
+  localparam logic [3:0] TOWARD_ZERO = 4'd2;    // the magnitude is cut off
+  localparam logic [3:0] STOCHASTIC = 4'd3;     // floor(|x| / step + draw / 2^32)
+  localparam logic [3:0] TIES_TO_ZERO = 4'd4;   // the nearer number; a tie goes toward zero
+  localparam logic [3:0] TIES_TO_ODD = 4'd5;    // the nearer number; a tie goes to the odd code
+  localparam logic [3:0] TIES_UP = 4'd6;        // the nearer number; a tie goes toward +Inf
+  localparam logic [3:0] TIES_DOWN = 4'd7;      // the nearer number; a tie goes toward -Inf
+  localparam logic [3:0] AWAY_FROM_ZERO = 4'd8; // the next number with a larger magnitude
+  localparam logic [3:0] UPWARD = 4'd9;         // the next number toward +Inf
+  localparam logic [3:0] DOWNWARD = 4'd10;      // the next number toward -Inf
+  localparam logic [3:0] TO_ODD = 4'd11;        // an inexact number becomes the neighbour with the odd code
+{% if own_rounding %}  localparam logic [3:0] OWN_ROUNDING = {{ own_rounding }}; // of this format's elements, in place of each mode of a caller
+{% elif random_bits != 31 or fraction_rounding %}  localparam int RANDOM_BITS = {{ random_bits }}; // N: STOCHASTIC takes the upper N bits of the random word{% if fraction_rounding %}, and rounds the fraction to N bits first ({{ fraction_rounding }}){% endif %}
+{% endif %}
   // Elements: {{ element_text }}
   localparam int ELEMENT_BITS = {{ bits }};
   localparam int MANTISSA_BITS = {{ mantissa_bits }};
@@ -30,7 +40,7 @@ package {{ prefix }}_pkg;
   // Blocks: {{ block_text }}
   localparam int BLOCK_SIZE = {{ elements }};
   localparam int SCALE_BITS = {{ scale_code_bits }};
-  localparam logic [SCALE_BITS-1:0] NAN_SCALE = {{ scale_code_bits }}'h{{ nan_scale }}; // code of the scale of a block that is NaN
+  localparam logic [SCALE_BITS-1:0] NAN_SCALE = {{ scale_code_bits }}'h{{ nan_scale }}; // code of the scale {% if renormalizes %}2^128, of a block with a NaN or Inf{% else %}of a block that is NaN{% endif %}
 {% if shifts %}  localparam int SUB_BLOCK_SIZE = {{ sub_block_size }};
   localparam int SUB_BLOCKS = {{ sub_blocks }};
   localparam int SHIFT_BITS = {{ shift_bits }};

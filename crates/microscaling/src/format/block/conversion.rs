@@ -1,5 +1,6 @@
 //! Switches of hardware: how a chip converts numbers to elements where chips differ.
 
+use crate::format::FieldValue;
 use crate::names::NameError;
 use crate::p3109::StochasticVariant;
 use core::fmt;
@@ -41,17 +42,47 @@ impl ElementConversion {
         same_random && saturates && !self.flush_outputs && self.negative_zero
     }
 
-    /// The first switch that differs from the library's conversion.
-    pub(crate) fn first_switch(&self) -> Option<&'static str> {
+    /// The first switch that differs from the library's conversion, its value and the library's.
+    pub(crate) fn first_switch(&self) -> Option<(&'static str, FieldValue, &'static str)> {
+        let Self {
+            rounding,
+            random_bits,
+            overflow,
+            flush_outputs,
+            negative_zero,
+        } = *self;
+        let rounding_name = rounding.map_or("none", ElementRounding::name);
+        let is_most = random_bits == Self::MOST_RANDOM_BITS;
+        let saturates = overflow == ElementOverflow::Saturate;
         let switches = [
-            ("rounding", self.rounding.is_none()),
-            ("random_bits", self.random_bits == Self::MOST_RANDOM_BITS),
-            ("overflow", self.overflow == ElementOverflow::Saturate),
-            ("flush_outputs", !self.flush_outputs),
-            ("negative_zero", self.negative_zero),
+            (
+                "rounding",
+                rounding.is_none(),
+                FieldValue::Name(rounding_name),
+                "none",
+            ),
+            (
+                "random_bits",
+                is_most,
+                FieldValue::Number(random_bits),
+                "31",
+            ),
+            (
+                "overflow",
+                saturates,
+                FieldValue::Name(overflow.name()),
+                "saturate",
+            ),
+            (
+                "flush_outputs",
+                !flush_outputs,
+                flush_outputs.into(),
+                "false",
+            ),
+            ("negative_zero", negative_zero, negative_zero.into(), "true"),
         ];
-        let differs = switches.into_iter().find(|(_, is_usual)| !is_usual);
-        differs.map(|(field, _)| field)
+        let differs = switches.into_iter().find(|(_, is_usual, ..)| !is_usual);
+        differs.map(|(field, _, got, usual)| (field, got, usual))
     }
 
     /// The mode that replaces the caller's rounding.

@@ -4,8 +4,8 @@ mod conversion;
 
 use super::BlockFormat;
 use crate::format::{
-    ElementFormat, FormatError, NonFinite, OuterScale, ScaleFormat, ScaleMode, SharedExpMethod,
-    Shifts, SubScales, Subnormals,
+    ElementFormat, FieldValue, FormatError, NonFinite, OuterScale, ScaleFormat, ScaleMode,
+    SharedExpMethod, Shifts, SubScales, Subnormals,
 };
 use crate::round::bits;
 
@@ -48,71 +48,123 @@ impl BlockFormat {
 
     /// The fields that only some formats have are as in the formats that lack them.
     fn validate_effects(&self) -> Result<(), FormatError> {
-        let (fixed, exponent) = (self.has_fixed_steps(), self.has_exponent());
-        let kind = match (fixed, exponent) {
+        let kind = match (self.has_fixed_steps(), self.has_exponent()) {
             (true, _) => "microexponents and block floating point",
             (false, true) => "a scale that is a power of two",
             (false, false) => "a scale that is a float",
         };
-        let is_top = self.non_finite == NonFinite::TopExponent;
-        let bits = self.element.bits();
-        let is_elements = match is_top {
-            true => ElementFormat::fixed(bits, bits as i32 - 2) == Ok(self.element),
-            false => self.element == ElementFormat::sign_magnitude(bits - 1),
-        };
-        let flushed = match self.shifts.is_some() || is_top {
-            true => Subnormals::FlushElements,
-            false => Subnormals::Kept,
-        };
-        let is_mode_of_scale = match (fixed, exponent) {
-            (true, _) => self.scale_mode == ScaleMode::Floor,
-            (false, true) => self.scale_mode != ScaleMode::MaxAbsFinite,
-            (false, false) => {
-                matches!(self.scale_mode, ScaleMode::Floor | ScaleMode::MaxAbsFinite)
+        let first = self
+            .effects_of_names()
+            .or_else(|| self.effects_of_options());
+        match first {
+            Some((field, got, allowed)) => Err(FormatError::WithoutEffect {
+                field,
+                got,
+                allowed,
+                kind,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The first field with formats or names that has another value than the formats which lack the field, and the allowed values.
+    fn effects_of_names(&self) -> Option<(&'static str, FieldValue, &'static str)> {
+        let (fixed, exponent) = (self.has_fixed_steps(), self.has_exponent());
+        let name = FieldValue::Name;
+        if fixed {
+            let bits = self.element.bits();
+            let (is_usual, elements) = match self.non_finite {
+                NonFinite::TopExponent => (
+                    ElementFormat::fixed(bits, bits as i32 - 2) == Ok(self.element),
+                    "a two's complement in steps of 2^(2 - bits)",
+                ),
+                _ => (
+                    self.element == ElementFormat::sign_magnitude(bits - 1),
+                    "a sign and a magnitude",
+                ),
+            };
+            if !is_usual {
+                return Some(("element", FieldValue::Element(self.element), elements));
             }
+            if self.scale != ScaleFormat::E8M0 {
+                return Some(("scale", FieldValue::Scale(self.scale), "e8m0"));
+            }
+        }
+        let is_floor = self.scale_mode == ScaleMode::Floor;
+        let is_largest = self.scale_mode == ScaleMode::MaxAbsFinite;
+        let (is_mode, modes) = match (fixed, exponent) {
+            (true, _) => (is_floor, "floor"),
+            (false, true) => (!is_largest, "floor, ceil, even, rceil or rms"),
+            (false, false) => (is_floor || is_largest, "floor or max_abs_finite"),
         };
-        let shared = self.shared_exp_method == SharedExpMethod::Max;
-        for (field, is_usual) in [
-            ("element", !fixed || is_elements),
-            ("scale", !fixed || self.scale == ScaleFormat::E8M0),
-            ("scale_mode", is_mode_of_scale),
+        if !is_mode {
+            return Some(("scale_mode", name(self.scale_mode.name()), modes));
+        }
+        if exponent && self.non_finite == NonFinite::Elements {
+            return Some(("non_finite", name("elements"), "block"));
+        }
+        let method = self.shared_exp_method;
+        let has_methods = exponent && !fixed;
+        (!has_methods && method != SharedExpMethod::Max)
+            .then(|| ("shared_exp_method", name(method.name()), "max"))
+    }
+
+    /// The same of fields that are on or off, or absent.
+    fn effects_of_options(&self) -> Option<(&'static str, FieldValue, &'static str)> {
+        let (fixed, exponent) = (self.has_fixed_steps(), self.has_exponent());
+        let flags = [
+            ("square", fixed && self.square),
+            ("subnormal_scales", exponent && self.subnormal_scales),
+            ("four_over_six", exponent && self.four_over_six),
+            ("eden", exponent && self.eden),
+            ("tensor_scale", exponent && self.tensor_scale),
+        ];
+        if let Some((field, _)) = flags.into_iter().find(|(_, is_set)| *is_set) {
+            return Some((field, true.into(), "false"));
+        }
+        if fixed && !self.headroom.is_none() {
+            return Some(("headroom", FieldValue::Headroom(self.headroom), "1"));
+        }
+        let has_shifts = self.non_finite == NonFinite::OfBlock;
+        let parts = [
             (
-                "non_finite",
-                !exponent || self.non_finite != NonFinite::Elements,
+                "sub_scales",
+                self.sub_scales
+                    .map(FieldValue::SubScales)
+                    .filter(|_| exponent),
             ),
-            ("shared_exp_method", exponent && !fixed || shared),
-            ("square", !fixed || !self.square),
-            ("headroom", !fixed || self.headroom.is_none()),
-            ("subnormal_scales", !exponent || !self.subnormal_scales),
-            ("four_over_six", !exponent || !self.four_over_six),
-            ("eden", !exponent || !self.eden),
-            ("sub_scales", !exponent || self.sub_scales.is_none()),
-            ("tensor_scale", !exponent || !self.tensor_scale),
-            ("outer", !exponent || self.outer.is_none()),
             (
-                "subnormals",
-                match (fixed, exponent) {
-                    (false, true) => true,
-                    (false, false) => self.subnormals != Subnormals::FlushBlocks,
-                    (true, _) => self.subnormals == flushed,
-                },
+                "outer",
+                self.outer.map(FieldValue::Outer).filter(|_| exponent),
             ),
             (
                 "shifts",
-                self.shifts.is_none() || self.non_finite == NonFinite::OfBlock,
+                self.shifts.map(FieldValue::Shifts).filter(|_| !has_shifts),
             ),
-        ] {
-            if !is_usual {
-                return Err(FormatError::WithoutEffect { field, kind });
-            }
-        }
-        Ok(())
+        ];
+        let part = parts
+            .into_iter()
+            .find_map(|(field, got)| Some((field, got?, "none")));
+        let flushes = self.shifts.is_some() || self.non_finite == NonFinite::TopExponent;
+        let (is_usual, allowed) = match (fixed, exponent, self.subnormals) {
+            (false, true, _) => (true, ""),
+            (false, false, own) => (own != Subnormals::FlushBlocks, "Kept or FlushElements"),
+            (true, _, own) if flushes => (own == Subnormals::FlushElements, "FlushElements"),
+            (true, _, own) => (own == Subnormals::Kept, "Kept"),
+        };
+        let got = FieldValue::Name(match self.subnormals {
+            Subnormals::Kept => "Kept",
+            Subnormals::FlushBlocks => "FlushBlocks",
+            Subnormals::FlushElements => "FlushElements",
+        });
+        part.or_else(|| (!is_usual).then_some(("subnormals", got, allowed)))
     }
 
     fn validate_exponent(&self) -> Result<(), FormatError> {
         if self.element.is_table() {
             return Err(FormatError::TableElement {
                 format: "MX format",
+                got: self.element,
             });
         }
         if self.headroom.is_below_one() {

@@ -54,19 +54,20 @@ impl Table {
             let magnitude = pattern & ABS;
             if magnitude != 0 && (magnitude < bits::pow2(-32) || magnitude >= bits::pow2(32)) {
                 return Err(refused(
+                    numbers,
                     code,
                     "0, or at least 2^-32 and less than 2^32, or the negative of that",
                 ));
             }
             if table.code_of(pattern) < code {
-                return Err(refused(code, "another one than before"));
+                return Err(refused(numbers, code, "another one than before"));
             }
             table.numbers[code] = pattern;
             code += 1;
         }
         let zero = table.code_of(0);
         if zero == LONGEST {
-            return Err(refused(numbers.len() - 1, "a 0 among them"));
+            return Err(refused(numbers, numbers.len() - 1, "a 0 among them"));
         }
         let negative_zero = match table.code_of(bits::SIGN) {
             LONGEST => zero,
@@ -86,6 +87,7 @@ impl Table {
         }
         if table.max() < bits::ONE {
             return Err(refused(
+                numbers,
                 numbers.len() - 1,
                 "a magnitude of 1 or more among them",
             ));
@@ -216,8 +218,13 @@ fn fraction(below: u32, above: u32, abs: u32) -> u32 {
     (fraction as u32).min(2 * HALF - 1)
 }
 
-const fn refused(code: usize, allowed: &'static str) -> FormatError {
-    FormatError::TableNumber { code, allowed }
+/// The number of this code is none that the table can have.
+const fn refused(numbers: &[f32], code: usize, allowed: &'static str) -> FormatError {
+    FormatError::TableNumber {
+        code,
+        got: numbers[code].to_bits(),
+        allowed,
+    }
 }
 
 impl fmt::Debug for Table {

@@ -387,7 +387,7 @@ impl Family {
 
     /// An error of a format, with the value of a parameter that has no effect.
     pub(super) fn with_value(&self, format: &BlockFormat, error: FormatError) -> ParseFormatError {
-        let FormatError::WithoutEffect { field, kind } = error else {
+        let FormatError::WithoutEffect { field, kind, .. } = error else {
             return error.into();
         };
         let Some(field) = self.fields.iter().find(|own| own.name == field) else {

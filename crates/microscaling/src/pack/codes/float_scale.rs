@@ -130,7 +130,10 @@ impl BlockCodec for FloatScaleCodec {
         let pair = self.scaled.pair_of(grid);
         // In a block of NaN x may be NaN or Inf.
         if pair.is_nan() {
-            return 0;
+            return match self.scaled.special_elements {
+                true => self.codes.code(NAN, 0),
+                false => 0,
+            };
         }
         if let Some(tables) = self.tables {
             let table = &tables.0[grid[1] as usize];

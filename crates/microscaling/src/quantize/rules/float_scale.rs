@@ -87,7 +87,7 @@ pub struct FloatScaleRule<W: Word = u32> {
     /// Whether elements are divided by their scale, so that nothing is rounded twice.
     divides: bool,
     /// Whether NaN and Inf are elements, and do not count for the scale.
-    pub(super) special_elements: bool,
+    pub(crate) special_elements: bool,
     /// The numbers of elements that are none of [`element`](Self::element), of which only the largest one matters then.
     pub(crate) tables: Option<Tables>,
 }
@@ -266,12 +266,15 @@ impl FloatScaleRule {
     #[inline(always)]
     pub(crate) fn round_unit<R: RoundingRule>(&self, pair: ScalePair, x: u32, draw: u32) -> u32 {
         let (sign, abs) = (x & SIGN, x & ABS);
+        // Every number is 0 beside the scale 0, as in P3109.
+        let is_zero = pair.scale == 0 && abs == INFINITY;
         if let Some(rule) = self.conversion
             && abs >= INFINITY
+            && !is_zero
         {
             return rule.special(sign, abs, self.element.max);
         }
-        let abs = self.counted(abs);
+        let abs = if is_zero { 0 } else { self.counted(abs) };
         match self.conversion {
             Some(rule) => {
                 let limits = (self.element.emin, self.element.max);

@@ -1,8 +1,8 @@
 //! Which switches of hardware a format can have.
 
 use crate::format::{
-    BlockFormat, ElementConversion, ElementOverflow, ElementRounding, FormatError, NonFinite,
-    ScaleMode,
+    BlockFormat, ElementConversion, ElementOverflow, ElementRounding, FieldValue, FormatError,
+    NonFinite, ScaleMode,
 };
 
 fn refused(
@@ -55,16 +55,34 @@ impl BlockFormat {
             return refused("overflow", overflow.name(), "renormalize in bfp16ebs8");
         }
         let kind = "bfp16ebs8";
-        for (field, is_usual) in [
+        let is_most = random_bits == ElementConversion::MOST_RANDOM_BITS;
+        for (field, is_usual, got, allowed) in [
             (
                 "random_bits",
-                random_bits == ElementConversion::MOST_RANDOM_BITS,
+                is_most,
+                FieldValue::Number(random_bits),
+                "31",
             ),
-            ("flush_outputs", !flush_outputs),
-            ("negative_zero", !negative_zero),
+            (
+                "flush_outputs",
+                !flush_outputs,
+                flush_outputs.into(),
+                "false",
+            ),
+            (
+                "negative_zero",
+                !negative_zero,
+                negative_zero.into(),
+                "false",
+            ),
         ] {
             if !is_usual {
-                return Err(FormatError::WithoutEffect { field, kind });
+                return Err(FormatError::WithoutEffect {
+                    field,
+                    got,
+                    allowed,
+                    kind,
+                });
             }
         }
         Ok(())
@@ -76,12 +94,17 @@ impl BlockFormat {
         let is_plain = !self.element.is_table() && !self.four_over_six && !self.eden;
         if !is_plain || self.has_fixed_steps() {
             let kind = "tables, four_over_six, eden, microexponents and block floating point, which have no switches of hardware";
-            let field = match has_elements {
-                true => Some("non_finite"),
+            let switch = match has_elements {
+                true => Some(("non_finite", FieldValue::Name("elements"), "block")),
                 false => self.conversion.first_switch(),
             };
-            if let Some(field) = field {
-                return Err(FormatError::WithoutEffect { field, kind });
+            if let Some((field, got, allowed)) = switch {
+                return Err(FormatError::WithoutEffect {
+                    field,
+                    got,
+                    allowed,
+                    kind,
+                });
             }
             if let (true, Some(got)) = (self.element.is_unsigned(), self.element.to_p3109()) {
                 let allowed = "a signed format beside four_over_six and eden";
@@ -135,8 +158,10 @@ impl BlockFormat {
         }
         match (conversion.draws(), conversion.random_bits) {
             (false, ElementConversion::MOST_RANDOM_BITS) => Ok(()),
-            (false, _) => Err(FormatError::WithoutEffect {
+            (false, got) => Err(FormatError::WithoutEffect {
                 field: "random_bits",
+                got: FieldValue::Number(got),
+                allowed: "31",
                 kind: "a rounding that draws no random numbers",
             }),
             (true, got) => {

@@ -88,13 +88,13 @@ impl ScaleRow {
     pub(crate) fn code(&self, scale: u32) -> u32 {
         match self.places {
             _ if scale >= INFINITY => self.nan_code,
-            _ if scale < 2 * IMPLICIT && self.exact.is_some() => self.exact_code(scale),
+            _ if scale < IMPLICIT && self.exact.is_some() => self.exact_code(scale),
             Some(places) => places.code(self.smallest_normal, scale),
             None => scale,
         }
     }
 
-    /// [`code`](Self::code) of a scale that is a subnormal float32, or nearly.
+    /// [`code`](Self::code) of a scale that is a subnormal float32.
     fn exact_code(&self, scale: u32) -> u32 {
         let Some(float) = self.exact else {
             return 0;
