@@ -15,7 +15,7 @@ use burn::{
     record::{BinBytesRecorder, BinFileRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx::{
-    MxAutodiff, MxBackend, MxDevice,
+    MxAutodiff, MxBackend, MxDevice, MxSpecs,
     module::{distillation_loss, label_parameters},
     optim::{OptimizerStates, PackedAdaptor, StateBytes, state_bytes},
 };
@@ -261,7 +261,8 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self, Error> {
         let device = format.device()?;
         let teacher = data.tuning.and_then(|tuning| tuning.teacher);
-        let teacher = teacher.map(|teacher| teacher.load(&Device::default()));
+        let of_teacher = Device::new(FlexDevice, &MxSpecs::none())?;
+        let teacher = teacher.map(|teacher| teacher.load(&of_teacher));
         let model = format.set_layers(label_parameters(settings.start(
             config,
             data.tuning,
@@ -316,7 +317,7 @@ impl<'a> Trainer<'a> {
         windows: Tensor<B, 2, Int>,
     ) -> Tensor<B, 1> {
         let inputs = windows.narrow(1, 0, self.window);
-        let plain = Tensor::from_data(inputs.to_data(), &Device::default());
+        let plain = Tensor::from_data(inputs.to_data(), &teacher.devices()[0]);
         let wanted = teacher.forward(plain).into_data();
         let wanted = Tensor::from_data(wanted, &self.device);
         let temperature = self.data.tuning.map_or(1.0, |tuning| tuning.temperature);
