@@ -9,7 +9,7 @@ use std::error::Error;
 use burn::backend::{Flex, flex::FlexDevice};
 use burn::tensor::{Distribution, Tensor, backend::Backend};
 use burn_mx::optim::communication::{Communication, Route, TensorState};
-use burn_mx_lab::drawing::{COLOURS, legend, svg};
+use burn_mx_lab::drawing::{COLOURS, svg};
 use plotters::prelude::*;
 
 const RANKS: [usize; 6] = [2, 4, 8, 16, 32, 64];
@@ -106,11 +106,14 @@ fn drawn(curves: &[(String, Vec<f64>)]) -> Result<String, Box<dyn Error>> {
                 .iter()
                 .map(|ranks| *ranks as f64)
                 .zip(errors.iter().copied());
-            chart
-                .draw_series(LineSeries::new(points, style).point_size(width + 1))?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], style));
+            chart.draw_series(LineSeries::new(points, style).point_size(width + 1))?;
+            // The name stands at the end of the line.
+            let (x, y) = chart.backend_coord(&(64.0, errors[RANKS.len() - 1]));
+            let font = ("sans-serif", 13)
+                .into_font()
+                .color(&COLOURS[index / ROUTES.len()]);
+            root.draw(&Text::new(name.clone(), (x + 10, y - 6), font))?;
         }
-        legend(&mut chart, SeriesLabelPosition::Coordinate(590, 60))
+        Ok(())
     })
 }
