@@ -12,6 +12,7 @@
 //! | [`all_gather`](Communication::all_gather) | all ranks' tensors, for each rank |
 //! | [`reduce_gradients`](Communication::reduce_gradients) | `all_reduce` of the gradients of a module |
 //! | [`gather_weights`](Communication::gather_weights) | `all_gather` of the parameters of a module |
+//! | [`sent`](Communication::sent) | one rank's message, for an exchange that another library makes |
 //! | [`summed_product`](Communication::summed_product) | a matrix product whose summed axis is divided among the ranks |
 
 mod error;

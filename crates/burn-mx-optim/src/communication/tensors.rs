@@ -173,6 +173,56 @@ impl Communication {
     }
 }
 
+impl Communication {
+    /// The tensor as `rank` sends it, rounded as one message, for an exchange that another library makes. With `sent` before and after Burn's
+    /// own `all_reduce`, operands and result are rounded. After the exchange all ranks call with `rank` 0 and equal states, so
+    /// that all of them round alike. The result is detached from autodiff.
+    ///
+    /// # Errors
+    /// Before any work: the errors of [`check`](Self::check), a state of another length, `difference`, and `shared_scale`, which needs
+    /// the numbers of all ranks.
+    pub fn sent<B: Backend, const D: usize>(
+        &self,
+        tensor: Tensor<B, D>,
+        rank: usize,
+        state: &mut TensorState,
+    ) -> Result<Tensor<B, D>, CommunicationError> {
+        let shape = tensor.dims();
+        let operation = self.operation(&shape, 1)?;
+        check_reduction(&operation)?;
+        if operation.shared_scale.is_some() {
+            let allowed = "false: one tensor does not have the numbers of all ranks";
+            return Err(CommunicationError::new("shared_scale", true, allowed));
+        }
+        if operation.gathers_unchanged() {
+            return Ok(tensor);
+        }
+        let of_result = (&tensor.device(), tensor.dtype());
+        let count = shape.iter().product();
+        let padded = operation.padded(count);
+        state.check(&[padded])?;
+        let key = state.begin(&[padded], operation.seed);
+        let mut messages = [numbers(tensor)];
+        operation.prepare(&mut messages);
+        let [mut message] = messages;
+        let sender = Sender {
+            stage: MessageStage::Operand,
+            rank,
+            part: 0,
+            start: 0,
+            count: padded,
+        };
+        let mut call = CollectiveCall {
+            operation,
+            state,
+            key,
+        };
+        call.send(sender, &mut message);
+        operation.restore(&mut message, count, 1.0);
+        Ok(self::tensor(message, shape, of_result))
+    }
+}
+
 /// Refuses settings that only gathers have.
 pub(super) fn check_reduction(operation: &Operation) -> Checked<()> {
     if operation.difference {

@@ -8,6 +8,7 @@ mod loops;
 mod refused;
 mod strangers;
 mod weights;
+mod written_out;
 
 use burn_core::tensor::{Tensor, TensorData};
 use burn_flex::Flex;
