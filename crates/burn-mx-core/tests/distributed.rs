@@ -26,6 +26,8 @@ use burn_core::tensor::Tensor;
 use burn_flex::FlexDevice;
 use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, ResolvedSpecs};
 use burn_mx_module::{set_specs, specs_of};
+use burn_mx_optim::communication::{Communication, TensorState};
+use microscaling::{BlockFormat, Rounder};
 
 type Mx = MxAutodiff<MyBackend>;
 
@@ -280,6 +282,57 @@ fn an_all_reduce_in_a_model_is_not_rounded_and_passes_gradients_on() {
         let bfloat16 = |x: f32| f32::from_bits((x.to_bits() + 0x8000) & 0xffff_0000);
         assert_eq!(z, rounded.map(bfloat16));
         assert_eq!(grad, [INPUTS[0][0] + INPUTS[1][0], 8.0]);
+    }
+}
+
+/// The exchange in a format: operands and result are rounded, and all devices have the same numbers.
+#[test]
+fn an_all_reduce_of_sent_tensors_is_one_in_a_format() {
+    type B = MxBackend<MyBackend>;
+    let wire = Communication {
+        format: Some("mxfp4".into()),
+        error_feedback: Some("float32".into()),
+        ..Communication::default()
+    };
+    let operand = |i: usize, step: usize| -> Vec<f32> {
+        let number = |at: usize| ((at * 37 + step * 11 + i * 5) % 101) as f32 - 50.0;
+        (0..70).map(number).collect()
+    };
+    let workers = on_two_devices(&bfloat16(), ReduceOperation::Sum, |i, device| {
+        let [mut before, mut after] = [TensorState::default(), TensorState::default()];
+        let mut step = |step| {
+            let x = Tensor::<B, 1>::from_floats(operand(i, step).as_slice(), &device);
+            let x = wire.sent(x, i, &mut before).expect("sound settings");
+            let devices = vec![device.id(); 2];
+            let sum = B::all_reduce(primitive(x), ReduceOperation::Sum, devices).resolve();
+            values(
+                wire.sent(tensor::<B, 1>(sum), 0, &mut after)
+                    .expect("sound settings"),
+            )
+        };
+        [step(0), step(1)]
+    });
+    // The same by hand: each message with the error of the last one.
+    let format: BlockFormat = "mxfp4".parse().expect("a format");
+    let sent = |x: Vec<f32>, error: &mut [f32]| {
+        let x: Vec<f32> = x.iter().zip(&*error).map(|(x, error)| x + error).collect();
+        let mut rounded = x.clone();
+        let done = format.quantize(&mut rounded, &[70], 0, Rounder::NearestEven);
+        done.expect("a row");
+        error
+            .iter_mut()
+            .zip(x.iter().zip(&rounded))
+            .for_each(|(error, (x, y))| *error = x - y);
+        rounded
+    };
+    let mut errors = [(); 3].map(|()| vec![0.0; 70]);
+    for step in 0..2 {
+        let [a, b] = [0, 1].map(|i| sent(operand(i, step), &mut errors[i]));
+        let sum = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        let expected = sent(sum, &mut errors[2]);
+        for worker in &workers {
+            assert_eq!(worker[step], expected, "step {step}");
+        }
     }
 }
 

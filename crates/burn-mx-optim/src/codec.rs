@@ -2,6 +2,7 @@
 
 mod coat;
 mod elementwise;
+pub(crate) mod integer;
 mod logarithmic;
 pub(crate) mod maps;
 mod rank_one;
@@ -10,6 +11,7 @@ use microscaling::{PackError, Packed, PackedView, RandomStream, Rounder};
 use serde::{Deserialize, Serialize};
 
 use crate::StateFormat;
+use integer::{IntegerScale, Integers};
 
 /// A tensor as scales and codes, in any [`StateFormat`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +71,11 @@ impl PackedState {
             StateFormat::Logarithmic { block_size } => {
                 logarithmic::encode(data, block_size, rounder)
             }
+            StateFormat::Integer {
+                bits,
+                scale,
+                block_size,
+            } => integers(bits, scale, block_size).encode(data, rounder),
         };
         Ok(Self {
             format,
@@ -102,6 +109,11 @@ impl PackedState {
             StateFormat::Logarithmic { block_size } => {
                 logarithmic::decode(&self.scales, &self.elements, count, block_size)
             }
+            StateFormat::Integer {
+                bits,
+                scale,
+                block_size,
+            } => integers(bits, scale, block_size).decode(&self.scales, &self.elements, count),
         }
     }
 
@@ -125,6 +137,14 @@ impl PackedState {
     pub fn bytes(&self) -> usize {
         let of_tensor = self.tensor_scale.map_or(0, |_| size_of::<f32>());
         self.scales.len() + self.elements.len() + of_tensor
+    }
+}
+
+fn integers(bits: u32, scale: IntegerScale, block_size: usize) -> Integers {
+    Integers {
+        bits,
+        scale,
+        block_size,
     }
 }
 
@@ -234,6 +254,11 @@ impl TryFrom<RecordedState> for PackedState {
                 let scales = count.div_ceil(block_size).saturating_mul(8);
                 [scales, count.div_ceil(4)]
             }
+            StateFormat::Integer {
+                bits,
+                scale,
+                block_size,
+            } => integers(bits, scale, block_size).bytes(count),
         };
         let got = [state.scales.len(), state.elements.len()];
         if got != expected || state.tensor_scale.is_some() {

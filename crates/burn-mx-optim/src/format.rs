@@ -4,7 +4,7 @@ use core::{fmt, str::FromStr};
 
 use microscaling::{BlockFormat, ElementFormat, FloatFormat, ScaleFormat};
 
-use crate::codec::maps::Map;
+use crate::codec::{integer::IntegerScale, maps::Map};
 
 /// The format of a kept tensor.
 ///
@@ -22,7 +22,10 @@ use crate::codec::maps::Map;
 /// | `coat` | E4M3 of a power of the number, the power chosen per block | three float32 per 128 |
 /// | `logarithmic2` | α^c with c = 0 … 3 and α chosen per block, of SOLO (arXiv 2505.00347) | two float32 per 128 |
 ///
-/// The last seven lines take other lengths of a block: `dynamic8(block_size=2048)`.
+/// | `int4_clipped`, `int8_clipped` | integers of ZeRO++, see [`IntegerScale::Clipped`] | float32 per 128; per 8,000 with 8 bits |
+/// | `int4_signed`, `int6_signed`, `int8_signed` | integers of quick reduce, see [`IntegerScale::Signed`] | float32 per 32 |
+///
+/// Formats that no other format's text describes take other lengths of a block: `dynamic8(block_size=2048)`.
 ///
 /// A tensor is one row of numbers in row-major order, so a block crosses the ends of a matrix' rows, as in bitsandbytes and torchao. A
 /// block size of 0 gives the whole tensor one scale. [Square](BlockFormat::square) blocks and `linear4` see a matrix: the last axis has its
@@ -56,10 +59,19 @@ pub enum StateFormat {
         /// Numbers with one base.
         block_size: usize,
     },
+    /// Integers of `bits` bits with a float32 number for a block.
+    Integer {
+        /// Bits of an integer: 4, 6 or 8.
+        bits: u32,
+        /// How the scale follows from the block.
+        scale: IntegerScale,
+        /// Numbers with one scale.
+        block_size: usize,
+    },
 }
 
 /// Names of formats that only this crate has, with the usual length of a block.
-const NAMED: [(&str, StateFormat); 7] = [
+const NAMED: [(&str, StateFormat); 12] = [
     ("dynamic8", map(Map::Dynamic8, 256)),
     ("dynamic8_unsigned", map(Map::Dynamic8Unsigned, 256)),
     ("dynamic4", map(Map::Dynamic4, 128)),
@@ -67,7 +79,20 @@ const NAMED: [(&str, StateFormat); 7] = [
     ("linear4", StateFormat::RankOne { block_size: 128 }),
     ("coat", StateFormat::Coat { block_size: 128 }),
     ("logarithmic2", StateFormat::Logarithmic { block_size: 128 }),
+    ("int4_clipped", integer(4, IntegerScale::Clipped, 128)),
+    ("int8_clipped", integer(8, IntegerScale::Clipped, 8000)),
+    ("int4_signed", integer(4, IntegerScale::Signed, 32)),
+    ("int6_signed", integer(6, IntegerScale::Signed, 32)),
+    ("int8_signed", integer(8, IntegerScale::Signed, 32)),
 ];
+
+const fn integer(bits: u32, scale: IntegerScale, block_size: usize) -> StateFormat {
+    StateFormat::Integer {
+        bits,
+        scale,
+        block_size,
+    }
+}
 
 const fn map(map: Map, block_size: usize) -> StateFormat {
     StateFormat::Map { map, block_size }
@@ -80,7 +105,7 @@ impl StateFormat {
     /// Whether every number of the format is 0 or positive.
     pub fn is_unsigned(self) -> bool {
         match self {
-            Self::Elementwise(_) | Self::Coat { .. } => false,
+            Self::Elementwise(_) | Self::Coat { .. } | Self::Integer { .. } => false,
             Self::Block(format) => {
                 let tables = format.element.table_numbers();
                 format.element.is_table() && tables.iter().flatten().all(|number| *number >= 0.0)
@@ -93,7 +118,7 @@ impl StateFormat {
     /// Whether numbers come from a table, a logarithm or a power rather than floats or integers.
     pub(crate) fn is_table(self) -> bool {
         match self {
-            Self::Elementwise(_) => false,
+            Self::Elementwise(_) | Self::Integer { .. } => false,
             Self::Block(format) => format.element.is_table(),
             _ => true,
         }
@@ -116,6 +141,21 @@ impl StateFormat {
         }
     }
 
+    /// The format with blocks of this length; `None` if numbers have no blocks along a row.
+    pub(crate) fn with_block_size(mut self, size: usize) -> Option<Self> {
+        match &mut self {
+            Self::Block(format) if !format.square => format.block_size = size,
+            own => *own.own_block_size()? = size,
+        }
+        Some(self)
+    }
+
+    /// Whether only elements of the even and stochastic rounding modes exist.
+    pub(crate) fn has_own_rounding(self) -> bool {
+        use StateFormat::{Integer, Logarithmic, RankOne};
+        matches!(self, RankOne { .. } | Logarithmic { .. } | Integer { .. })
+    }
+
     /// The length of blocks of a format that only this crate has.
     fn own_block_size(&mut self) -> Option<&mut usize> {
         match self {
@@ -123,7 +163,8 @@ impl StateFormat {
             Self::Map { block_size, .. }
             | Self::RankOne { block_size }
             | Self::Coat { block_size }
-            | Self::Logarithmic { block_size } => Some(block_size),
+            | Self::Logarithmic { block_size }
+            | Self::Integer { block_size, .. } => Some(block_size),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod accumulator;
 mod codec;
+pub mod communication;
 mod error;
 mod format;
 mod moments;
@@ -13,7 +14,7 @@ mod state;
 mod states;
 
 pub use accumulator::GradientAccumulator;
-pub use codec::{PackedState, maps::Map};
+pub use codec::{PackedState, integer::IntegerScale, maps::Map};
 pub use error::StatesError;
 pub use format::StateFormat;
 pub use moments::{Moments, OpenState};

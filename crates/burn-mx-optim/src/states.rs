@@ -174,11 +174,7 @@ fn parse(
         ));
     }
     let own = [Rounding::NearestEven, Rounding::Stochastic];
-    let is_own = matches!(
-        format,
-        StateFormat::RankOne { .. } | StateFormat::Logarithmic { .. }
-    );
-    if is_own && !own.contains(&rounding) {
+    if format.has_own_rounding() && !own.contains(&rounding) {
         return Err(StatesError::new(
             field,
             format!("{text} with rounding {rounding}"),

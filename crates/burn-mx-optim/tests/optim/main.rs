@@ -2,6 +2,7 @@
 
 mod anchors;
 mod codes;
+mod communication;
 mod equal;
 mod errors;
 mod master;
