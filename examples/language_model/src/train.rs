@@ -261,7 +261,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self, Error> {
         let device = format.device()?;
         let teacher = data.tuning.and_then(|tuning| tuning.teacher);
-        let of_teacher = Device::new(FlexDevice, &MxSpecs::none())?;
+        let of_teacher = Device::new(FlexDevice, MxSpecs::none())?;
         let teacher = teacher.map(|teacher| teacher.load(&of_teacher));
         let model = format.set_layers(label_parameters(settings.start(
             config,

@@ -35,7 +35,7 @@ pub enum SpecsError {
         /// Its value.
         format: String,
         /// The parameter, its value and the allowed values.
-        error: FormatError,
+        error: Box<FormatError>,
     },
     /// A slot's format is none.
     #[error("`{field}` is `{name}`; {error}")]

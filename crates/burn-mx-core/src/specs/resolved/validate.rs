@@ -51,7 +51,7 @@ impl MxSpecs {
             of_slot.map_err(|error| SpecsError::Format {
                 field,
                 format: format.to_string(),
-                error,
+                error: Box::new(error),
             })?;
         }
         let mut slots = slots.peekable();

@@ -78,7 +78,7 @@ impl AttentionSpecs {
                 format.validate().map_err(|error| SpecsError::Format {
                     field,
                     format: format.to_string(),
-                    error,
+                    error: Box::new(error),
                 })?;
             }
         }
