@@ -87,8 +87,8 @@ fn parameters_of_a_format_out_of_range() {
             ["`w_elem_format`", "40", "10 to 32"],
         ),
         (
-            r#"{ "w_elem_format": "mx(element=int5)" }"#,
-            ["`w_elem_format`", "int5", "int4"],
+            r#"{ "w_elem_format": "mx(element=int7)" }"#,
+            ["`w_elem_format`", "int7", "int4"],
         ),
         (
             r#"{ "w_elem_format": "fp8_e4m3", "scale_mode": "rms" }"#,
