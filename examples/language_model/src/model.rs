@@ -127,10 +127,14 @@ impl DecoderConfig {
 
 impl<B: Backend> Layer<B> {
     fn feed_forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        match (&self.mlp, &self.block_sparse_moe) {
-            (Some(mlp), _) => mlp.forward(x),
-            (None, Some(experts)) => experts.forward(x),
-            (None, None) => x,
+        match &self.mlp {
+            Some(mlp) => mlp.forward(x),
+            None => {
+                let experts = self.block_sparse_moe.as_ref();
+                experts
+                    .expect("a layer has a network or a mixture of experts")
+                    .forward(x)
+            }
         }
     }
 }

@@ -236,6 +236,34 @@ impl Training {
     }
 }
 
+/// A model whose predictions are learned, in float32.
+struct Teacher {
+    model: Decoder<MxBackend<Flex>>,
+    temperature: f64,
+}
+
+impl Teacher {
+    fn of(tuning: Tuning<'_>) -> Result<Option<Self>, Error> {
+        let Some(folder) = tuning.teacher else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            model: folder.load(&Device::new(FlexDevice, MxSpecs::none())?)?,
+            temperature: tuning.temperature,
+        }))
+    }
+
+    /// The distance of a student's predictions from the teacher's, for all tokens of the windows but the last ones.
+    fn loss(&self, student: &Decoder<B>, windows: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        let [_, length] = windows.dims();
+        let inputs = windows.narrow(1, 0, length - 1);
+        let plain = Tensor::from_data(inputs.to_data(), &self.model.devices()[0]);
+        let wanted = self.model.forward(plain).into_data();
+        let wanted = Tensor::from_data(wanted, &inputs.device());
+        distillation_loss(student.forward(inputs), wanted, self.temperature)
+    }
+}
+
 /// A decoder in training, one step at a time.
 pub struct Trainer<'a> {
     settings: &'a Training,
@@ -243,7 +271,7 @@ pub struct Trainer<'a> {
     window: usize,
     device: Device,
     model: Decoder<B>,
-    teacher: Option<Decoder<MxBackend<Flex>>>,
+    teacher: Option<Teacher>,
     optimizer: PackedAdaptor<AdamW, Decoder<B>, B>,
 }
 
@@ -260,9 +288,9 @@ impl<'a> Trainer<'a> {
         data: Data<'a>,
     ) -> Result<Self, Error> {
         let device = format.device()?;
-        let teacher = data.tuning.and_then(|tuning| tuning.teacher);
-        let of_teacher = Device::new(FlexDevice, MxSpecs::none())?;
-        let teacher = teacher.map(|teacher| teacher.load(&of_teacher));
+        let teacher = data
+            .tuning
+            .and_then(|tuning| Teacher::of(tuning).transpose());
         let model = format.set_layers(label_parameters(settings.start(
             config,
             data.tuning,
@@ -300,7 +328,7 @@ impl<'a> Trainer<'a> {
     pub fn step(mut self, step: usize) -> (Self, f32) {
         let windows = self.batch(step);
         let loss = match &self.teacher {
-            Some(teacher) => self.distillation(teacher, windows),
+            Some(teacher) => teacher.loss(&self.model, windows),
             None => self.model.loss(windows),
         };
         let value = loss.clone().into_scalar();
@@ -308,20 +336,6 @@ impl<'a> Trainer<'a> {
         let rate = self.settings.learning_rate(step);
         self.model = self.optimizer.step(rate, self.model, gradients);
         (self, value)
-    }
-
-    /// The loss to the predictions of a teacher.
-    fn distillation(
-        &self,
-        teacher: &Decoder<MxBackend<Flex>>,
-        windows: Tensor<B, 2, Int>,
-    ) -> Tensor<B, 1> {
-        let inputs = windows.narrow(1, 0, self.window);
-        let plain = Tensor::from_data(inputs.to_data(), &teacher.devices()[0]);
-        let wanted = teacher.forward(plain).into_data();
-        let wanted = Tensor::from_data(wanted, &self.device);
-        let temperature = self.data.tuning.map_or(1.0, |tuning| tuning.temperature);
-        distillation_loss(self.model.forward(inputs), wanted, temperature)
     }
 
     /// Takes model and optimizer as they were saved after this many steps.

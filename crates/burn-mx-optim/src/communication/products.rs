@@ -15,7 +15,7 @@ fn check_division(what: &str, length: usize, ranks: usize) -> Result<(), Communi
 /// The part of a batch for each of `ranks` ranks: equal parts along axis 0, in order.
 ///
 /// # Errors
-/// If there are no ranks, or if they do not divide the batch.
+/// If `ranks` is 0 or does not divide the batch.
 pub fn micro_batches<B: Backend, const D: usize, K: BasicOps<B>>(
     batch: Tensor<B, D, K>,
     ranks: usize,

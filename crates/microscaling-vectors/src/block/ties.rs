@@ -82,8 +82,8 @@ impl BlockMaker<'_> {
         }
     }
 
-    /// [`ties`](Self::ties) of blocks of one element whose tensor, or part of an axis, has a scale, too. An element of the largest
-    /// magnitude makes the shared scale a power of two, if there is no headroom.
+    /// [`ties`](Self::ties) of blocks of one element whose tensor, or part of an axis, has a scale, too. Without
+    /// headroom, an element of the largest magnitude makes the shared scale a power of two.
     fn ties_beside_a_shared_scale(&mut self, plan: CodePlan) {
         let format = self.model.format;
         let Some(scale) = format.scale.float() else {

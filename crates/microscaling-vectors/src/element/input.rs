@@ -76,7 +76,7 @@ impl InputType {
         1 << (self.bits() - 1)
     }
 
-    /// The pattern of +Inf, or of NaN where there is no Inf: above all numbers.
+    /// The pattern of +Inf, or of NaN in a type without Inf. The pattern is above all numbers.
     pub(crate) const fn infinity(self) -> u32 {
         match self {
             Self::Fp8E4M3 => self.sign() - 1,

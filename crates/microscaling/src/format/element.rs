@@ -237,7 +237,7 @@ impl ElementFormat {
         }
     }
 
-    /// Whether there is no number below 0, as in the unsigned formats of P3109.
+    /// Whether the format lacks negative numbers, as the unsigned formats of P3109 do.
     pub const fn is_unsigned(self) -> bool {
         self.unsigned
     }

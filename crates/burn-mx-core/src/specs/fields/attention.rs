@@ -92,8 +92,8 @@ attention_table! {
     /// Gives each channel of the value its own scale, before it is rounded to elements without a scale. The channel is divided by
     /// amax / range, amax over all keys, and the output's column is multiplied by the same number. Default: none, no scale.
     v_range: Option<ValueRange> = None;
-    /// Rows of the query in one line of blocks: a format that makes the whole axis one block then has one scale for this
-    /// many rows. 0, the default: each row is one line.
+    /// Rows of the query in one line of blocks. A format whose block is the whole axis then has one scale for these rows. 0, the
+    /// default: each row is one line.
     q_rows: usize = 0;
     /// Rows of the key in one line of blocks, as `q_rows`.
     k_rows: usize = 0;

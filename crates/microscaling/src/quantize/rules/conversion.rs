@@ -18,7 +18,7 @@ pub(crate) struct ConversionRule {
     beyond: [u32; 2],
     /// The results for +Inf and −Inf that are elements.
     infinity: [u32; 2],
-    /// Whether there is no number below 0.
+    /// Whether the element lacks negative numbers.
     is_unsigned: bool,
 }
 
