@@ -18,7 +18,7 @@ import sys
 
 from published import ROOT, crates, doc_command, features_of_docs
 
-CRATES = "microscaling microscaling-c microscaling-product microscaling-vectors burn-mx-cost burn-mx-files burn-mx-kernels burn-mx-core burn-mx-module burn-mx-record burn-mx-onnx burn-mx-optim burn-mx-ptq burn-mx-checkpoint burn-mx".split()
+CRATES = "microscaling microscaling-c microscaling-checkpoint microscaling-product microscaling-vectors burn-mx-cost burn-mx-files burn-mx-kernels burn-mx-core burn-mx-module burn-mx-record burn-mx-onnx burn-mx-optim burn-mx-ptq burn-mx-checkpoint burn-mx".split()
 # rustdoc's JSON is unstable: another version may have other fields.
 FORMAT = 57
 KINDS = {"module": "mod", "struct_field": "field", "constant": "const", "assoc_const": "const", "assoc_type": "type", "type_alias": "type"}

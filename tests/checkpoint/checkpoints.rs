@@ -402,12 +402,27 @@ fn fp8_weights_of_others_become_their_values() {
                 ("head.weight", view(f32, &[32, 128], &head)),
             ];
             fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+            if shape == [4, 2] {
+                // Blocks of 32 to 42 rows would give as many scales: nobody guesses.
+                let error = Checkpoint::new(&path).load(Block::<B>::new(120, &device));
+                let error = error.map(|_| ()).unwrap_err().to_string();
+                for part in [
+                    "`hidden.weight`",
+                    "`hidden.weight_scale_inv` has shape [4, 2]",
+                    "allowed: `weight_block_size`",
+                ] {
+                    assert!(error.contains(part), "{error}");
+                }
+                let config = r#"{"quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32]}}"#;
+                fs::write(folder.path().join("config.json"), config).unwrap();
+            }
 
             let loaded = Checkpoint::new(&path)
                 .load(Block::<B>::new(120, &device))
                 .unwrap();
             assert!(loaded.packed.is_empty() && loaded.missing.is_empty());
             assert!(loaded.unused.is_empty(), "{:?}", loaded.unused);
+            let _ = fs::remove_file(folder.path().join("config.json"));
             assert!(loaded.others.contains(&"hidden.weight".to_owned()));
             let weight = loaded.model.hidden.weight.val();
             assert_eq!(specs_of(&weight).unwrap(), mxfp8().resolve().unwrap());
@@ -423,6 +438,135 @@ fn fp8_weights_of_others_become_their_values() {
             }
         }
     }
+}
+
+#[derive(Module, Debug)]
+struct One<B: Backend> {
+    layer: Linear<B>,
+}
+
+/// Checkpoints that GPTQ, AWQ, compressed-tensors, transformers and Model Optimizer wrote become the values that these libraries
+/// give: integers, FP8 with scales, and packed weights beside them.
+#[test]
+fn weights_of_other_libraries_become_their_values() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("crates/microscaling-cli/tests/data/checkpoints");
+    let device = mx_device(&mxfp8());
+    for (name, count) in [
+        ("gptq", 4),
+        ("awq", 1),
+        ("ct-int4", 1),
+        ("ct-fp8-block", 1),
+        ("fp8-scale-inv", 2),
+        ("ct-mixed", 2),
+        ("modelopt-mixed", 2),
+    ] {
+        let expected = fs::read(data.join(format!("{name}.expected.safetensors"))).unwrap();
+        let expected = safetensors::SafeTensors::deserialize(&expected).unwrap();
+        assert_eq!(expected.len(), count, "{name}");
+        for (weight, tensor) in expected.tensors() {
+            let [outputs, inputs] = tensor.shape()[..] else {
+                panic!("{name}: {weight}")
+            };
+            let layer = LinearConfig::new(inputs, outputs).with_bias(false);
+            let model = One {
+                layer: layer.init::<B>(&device),
+            };
+            let module = weight.strip_suffix("weight").unwrap();
+            let checkpoint = Checkpoint::new(data.join(name));
+            let checkpoint = checkpoint.rename(format!("^{}", regex_of(module)), "layer.");
+            let loaded = checkpoint.unwrap().load(model).unwrap();
+            assert!(loaded.missing.is_empty(), "{name}: {weight}");
+            let got = values(loaded.model.layer.weight.val().transpose());
+            let values = tensor.data().as_chunks().0.iter();
+            let expected: Vec<f32> = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            // Packed weights have zeros of either sign.
+            assert!(got == expected, "{name}: {weight}");
+        }
+    }
+}
+
+fn regex_of(name: &str) -> String {
+    name.replace('.', "\\.")
+}
+
+/// A weight that nobody here reads, and a config.json that contradicts the tensors: errors before any weight is loaded.
+#[test]
+fn weights_of_others_that_are_not_read_are_errors() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("crates/microscaling-cli/tests/data/checkpoints/gptq");
+    let folder = folder();
+    let device = mx_device(&mxfp8());
+    let file = "model.safetensors";
+    fs::copy(data.join(file), folder.path().join(file)).unwrap();
+    let config = fs::read_to_string(data.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let load = |partial: bool| {
+        let layer = LinearConfig::new(64, 32)
+            .with_bias(false)
+            .init::<B>(&device);
+        let checkpoint = Checkpoint::new(folder.path())
+            .rename("^bits4\\.", "layer.")
+            .unwrap();
+        let checkpoint = if partial {
+            checkpoint.partial()
+        } else {
+            checkpoint
+        };
+        let loaded = checkpoint.load(One { layer });
+        loaded.map(|_| ()).map_err(|error| error.to_string())
+    };
+    for (field, value, parts) in [
+        (
+            "group_size",
+            serde_json::json!(64),
+            ["group_size 64 in `gptq`", "have 16"],
+        ),
+        (
+            "quant_method",
+            serde_json::json!("hqq"),
+            ["quant_method is \"hqq\"", "allowed: compressed-tensors"],
+        ),
+    ] {
+        let mut changed = config.clone();
+        changed["quantization_config"][field] = value;
+        fs::write(folder.path().join("config.json"), changed.to_string()).unwrap();
+        for partial in [false, true] {
+            let error = load(partial).unwrap_err();
+            for part in parts {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    }
+    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    load(false).unwrap();
+    // A layer of bitsandbytes beside them.
+    let bytes = fs::read(data.join(file)).unwrap();
+    let read = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let (codes, scales) = ([0_u8; 64], [0_u8; 32]);
+    let view = |dtype, shape: Vec<usize>, bytes| {
+        safetensors::tensor::TensorView::new(dtype, shape, bytes).unwrap()
+    };
+    let more = [
+        (
+            "b.weight".to_owned(),
+            view(safetensors::Dtype::I8, vec![8, 8], &codes),
+        ),
+        (
+            "b.SCB".to_owned(),
+            view(safetensors::Dtype::F32, vec![8], &scales),
+        ),
+    ];
+    let tensors = read.tensors().into_iter().chain(more);
+    let bytes = safetensors::serialize(tensors, None).unwrap();
+    fs::write(folder.path().join(file), bytes).unwrap();
+    let error = load(false).unwrap_err();
+    assert!(
+        error.contains("`b.weight` is quantized and cannot be read"),
+        "{error}"
+    );
+    // A model without this layer.
+    load(true).unwrap();
 }
 
 #[test]

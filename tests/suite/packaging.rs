@@ -49,7 +49,7 @@ fn files(of_crate: &Path, folder: PathBuf, found: &mut BTreeSet<String>) {
     }
 }
 
-const PACKAGES: [&str; 18] = [
+const PACKAGES: [&str; 19] = [
     "burn-mx",
     "burn-mx-checkpoint",
     "burn-mx-core",
@@ -64,11 +64,32 @@ const PACKAGES: [&str; 18] = [
     "burn-mx-record",
     "microscaling",
     "microscaling-c",
+    "microscaling-checkpoint",
     "microscaling-cli",
     "microscaling-processor",
     "microscaling-product",
     "microscaling-vectors",
 ];
+
+#[test]
+fn libraries_that_are_not_tested_alone_have_no_unit_tests() {
+    for package in PACKAGES {
+        let manifest = read(format!("crates/{package}/Cargo.toml"));
+        if !manifest.contains("[lib]\ntest = false") {
+            continue;
+        }
+        let folder = root().join("crates").join(package);
+        let mut sources = BTreeSet::new();
+        files(&folder, folder.join("src"), &mut sources);
+        for source in sources {
+            let text = read(format!("crates/{package}/{source}"));
+            assert!(
+                !text.contains("#[test]") && !text.contains("cfg(test)"),
+                "{package}: cargo would not run the tests in {source}, see [lib] in Cargo.toml"
+            );
+        }
+    }
+}
 
 #[test]
 fn packages_hold_their_sources_licenses_readme_and_changelog() {
@@ -82,6 +103,7 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
             "burn-mx-lab",
             "burn-mx-ptq",
             "burn-mx-record",
+            "microscaling-checkpoint",
             "microscaling-processor",
             "microscaling-vectors",
         ];

@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use memmap2::Mmap;
 use microscaling::safetensors::{
-    CheckpointFiles, CheckpointFilesError, FileError, FileTensor, PackedFile, PackedFiles,
-    ScaledWeight,
+    CheckpointFiles, CheckpointFilesError, FileError, FileTensor, IntegerWeight, Mxfp6Weight,
+    PackedFile, PackedFiles, ScaledWeight,
 };
 use microscaling::{Packed, WeightLayout};
+use microscaling_checkpoint::{ModelConfig, QuantizedLayers, Schemes};
 use serde::{Deserialize, Serialize};
 
 use crate::error::CheckpointError;
@@ -149,10 +150,48 @@ pub(super) fn files(path: &Path) -> Result<Files, CheckpointError> {
     })
 }
 
+/// A weight of another tool that is loaded as values.
+#[derive(Clone)]
+pub(super) enum ForeignWeight {
+    /// FP8 with scales of higher precision.
+    Scaled(ScaledWeight),
+    Integers(IntegerWeight),
+    Mxfp6(Mxfp6Weight),
+}
+
+impl ForeignWeight {
+    /// The shape of the values; `tensor` looks up the weight's parts.
+    pub(super) fn shape<'a>(
+        &self,
+        name: &str,
+        tensor: impl Fn(&str) -> Option<FileTensor<'a>>,
+    ) -> Vec<usize> {
+        match self {
+            Self::Scaled(_) => tensor(name).map_or_else(Vec::new, |codes| codes.shape),
+            Self::Integers(weight) => weight.shape.to_vec(),
+            Self::Mxfp6(weight) => weight.shape.to_vec(),
+        }
+    }
+
+    /// The values in row-major order; `None` if one of the parts is missing.
+    pub(super) fn values<'a>(
+        &self,
+        name: &str,
+        tensor: impl Fn(&str) -> Option<FileTensor<'a>>,
+    ) -> Option<Vec<f32>> {
+        match self {
+            Self::Scaled(weight) => Some(weight.values(&tensor(name)?, &tensor(&weight.scales)?)),
+            Self::Integers(weight) => weight.values(tensor),
+            Self::Mxfp6(weight) => weight.values(tensor),
+        }
+    }
+}
+
 /// The contents of a checkpoint's files.
 pub(super) struct Archive<'a> {
     mapped: &'a [Rc<Mapped>],
     read: PackedFiles<'a>,
+    config: ModelConfig,
     /// The metadata of all files.
     pub(super) written: Written,
 }
@@ -177,7 +216,11 @@ impl<'a> Archive<'a> {
         let layout = layout.or_else(|| said.iter().flatten().last()?.layout.parse().ok());
         let read = files.found.read(packed, layout);
         let path = files.found.index().unwrap_or(&mapped[0].path);
-        let read = read.map_err(|source| file_error(path, source))?;
+        let mut read = read.map_err(|source| file_error(path, source))?;
+        let config = ModelConfig::beside(&files.found)?;
+        if !read.scaled().is_empty() || !read.integers().is_empty() {
+            Schemes::of(&config)?.set_blocks(&mut read);
+        }
         let mut written = Written::default();
         for (number, said) in said.into_iter().enumerate() {
             // A file's word on a weight counts if the weight's parts in this file do.
@@ -190,7 +233,31 @@ impl<'a> Archive<'a> {
         Ok(Self {
             mapped,
             read,
+            config,
             written,
+        })
+    }
+
+    /// Checks that config.json and the tensors of other tools' weights agree. `is_named`: the user has named the layout. Weights in
+    /// a way that nobody here knows are an error unless the load is partial.
+    pub(super) fn check(
+        &self,
+        path: &Path,
+        is_named: bool,
+        is_partial: bool,
+    ) -> Result<(), CheckpointError> {
+        let is_said = self.weights().is_empty() && self.config.quantization().is_some();
+        if !self.is_foreign() && !is_said {
+            return Ok(());
+        }
+        let mut layers = QuantizedLayers::of(&self.config, &self.read)?;
+        layers.check_config(&self.config, is_named)?;
+        if is_partial {
+            layers.unread.clear();
+        }
+        layers.check().map_err(|source| CheckpointError::Unread {
+            path: path.to_owned(),
+            source: Box::new(source),
         })
     }
 
@@ -199,7 +266,10 @@ impl<'a> Archive<'a> {
         let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
         match (self.written.names, self.written.layout.as_str()) {
             (Some(names), _) => names == Names::PyTorch,
-            (None, "") => !self.scaled().is_empty() || !self.weights().values().all(is_own),
+            (None, "") => {
+                let has_values = self.with_values().next().is_some();
+                has_values || !self.weights().values().all(is_own)
+            }
             (None, said) => said != CheckpointLayout::Microscaling.name(),
         }
     }
@@ -209,14 +279,41 @@ impl<'a> Archive<'a> {
         self.read.weights()
     }
 
-    /// The FP8 weights with scales of higher precision, by name. They and their scales are [others](Self::others), too.
-    pub(super) fn scaled(&self) -> &BTreeMap<String, ScaledWeight> {
-        self.read.scaled()
+    /// The weights of other tools that no format of blocks describes: they are loaded as values, and keep the model's specs.
+    pub(super) fn with_values(&self) -> impl Iterator<Item = (&String, ForeignWeight)> {
+        let scaled = self.read.scaled().iter();
+        let scaled = scaled.map(|(name, weight)| (name, ForeignWeight::Scaled(weight.clone())));
+        let integers = self.read.integers().iter();
+        let integers =
+            integers.map(|(name, weight)| (name, ForeignWeight::Integers(weight.clone())));
+        let mxfp6 = self.read.mxfp6().iter();
+        let mxfp6 = mxfp6.map(|(name, weight)| (name, ForeignWeight::Mxfp6(weight.clone())));
+        scaled.chain(integers).chain(mxfp6)
+    }
+
+    /// The names of the tensors that store a weight.
+    pub(super) fn parts_of(&self, weight: &str) -> Vec<String> {
+        self.read.parts_of(weight)
     }
 
     /// The names of the tensors that do not belong to a packed weight.
-    pub(super) fn others(&self) -> &[String] {
+    pub(super) fn unpacked(&self) -> &[String] {
         self.read.others()
+    }
+
+    /// The names of the tensors that do not belong to a weight of either kind.
+    pub(super) fn others(&self) -> Vec<&String> {
+        let parts = self.with_values().flat_map(|(name, _)| self.parts_of(name));
+        let parts: BTreeSet<String> = parts.collect();
+        let others = self.read.others().iter();
+        others.filter(|name| !parts.contains(*name)).collect()
+    }
+
+    /// The names of all tensors that are loaded, by which a model has them.
+    pub(super) fn loaded(&self) -> Vec<&String> {
+        let values = self.with_values().map(|(name, _)| name);
+        let weights = self.weights().keys().chain(values);
+        weights.chain(self.others()).collect()
     }
 
     /// The names of all stored tensors, in order.

@@ -6,6 +6,8 @@ use burn_backend::DType;
 use microscaling::safetensors::FileError;
 use microscaling::{DialectError, PackError, WeightLayoutError};
 
+use microscaling_checkpoint::{ConfigError, UnreadWeight};
+
 use burn_mx_core::SpecsError;
 use burn_mx_module::PathError;
 
@@ -186,6 +188,17 @@ pub enum CheckpointError {
         what: &'static str,
         /// The reason why it is not valid.
         reason: String,
+    },
+    /// The model's `config.json`, or the description of the quantization in it, cannot be read.
+    #[error("checkpoint: {0}")]
+    Config(#[from] ConfigError),
+    /// A weight that another tool quantized is not read.
+    #[error("checkpoint: {}: {source}", .path.display())]
+    Unread {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The weight, and why not.
+        source: Box<UnreadWeight>,
     },
     /// The shapes of a tensor in the file and in the model differ.
     #[error("checkpoint: `{tensor}` has shape {got:?} in the file, expected {expected:?}")]

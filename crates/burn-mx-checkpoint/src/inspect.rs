@@ -91,7 +91,7 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<CheckpointContents, CheckpointE
             specs: archive.specs(name).cloned(),
         });
     }
-    let others = archive.others().iter().filter_map(|name| {
+    let others = archive.unpacked().iter().filter_map(|name| {
         let tensor = archive.tensor(name)?;
         Some(TensorInfo {
             name: name.clone(),

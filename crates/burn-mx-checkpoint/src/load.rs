@@ -2,7 +2,7 @@
 
 mod unpack;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use burn_store::{
     TensorSnapshotError,
 };
 
-use crate::archive::{Archive, Mapped, files};
+use crate::archive::{Archive, ForeignWeight, Mapped, files};
 use crate::checkpoint::Checkpoint;
 use crate::columns::in_rows;
 use crate::error::CheckpointError;
 use crate::types;
 use crate::weights::{Layers, Path, alike};
 use burn_mx_core::MxTensorOps;
-use microscaling::safetensors::{FileTensor, ScaledWeight};
+use microscaling::safetensors::FileTensor;
 use unpack::Unpacker;
 
 /// A loaded model.
@@ -45,7 +45,9 @@ impl Checkpoint {
     /// Loads the checkpoint into the model. A packed weight becomes its values and gets its own specs, as by
     /// [`set_specs_at`](burn_mx_module::set_specs_at). These are the specs that it was saved with. If the file has none, they
     /// are the model's specs with the layout's format for the weight. The forward product takes the values unchanged until an
-    /// optimizer changes them. An FP8 weight with scales of higher precision becomes its values, and keeps the model's specs.
+    /// optimizer changes them. A weight in FP8 with scales of higher precision, in integers (GPTQ,
+    /// AWQ, compressed-tensors), or in MXFP6 of compressed-tensors becomes its values, and keeps the model's specs; the `config.json`
+    /// beside the files says which elements share a scale.
     /// Files are mapped. Loading needs memory for one tensor beside the model.
     ///
     /// # Errors
@@ -57,6 +59,7 @@ impl Checkpoint {
     ) -> Result<Loaded<M>, CheckpointError> {
         let files = files(&self.path)?;
         let archive = Archive::read(&files, self.layout)?;
+        archive.check(&self.path, self.layout.is_some(), self.is_partial)?;
         let foreign = archive.is_foreign();
         let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
         let adapter = self.adapter.clone().or_else(own);
@@ -67,8 +70,7 @@ impl Checkpoint {
         };
         let layers = Layers::of(self)?;
 
-        let stored = archive.weights().keys().chain(archive.others());
-        self.check_renames(stored.cloned())?;
+        self.check_renames(archive.loaded().into_iter().cloned())?;
         let names = names_of_weights(self, &archive);
         let mut unpacker = Unpacker {
             checkpoint: self,
@@ -147,20 +149,13 @@ fn snapshot(name: &str, dtype: DType, shape: Shape, data: ToData) -> TensorSnaps
     TensorSnapshot::from_closure(data, dtype, shape, path, Vec::new(), ParamId::new())
 }
 
-/// The tensors that are not packed weights: FP8 weights with scales by their values, all others unchanged.
+/// The tensors that are not packed weights: weights of other tools by their values, all others unchanged.
 fn snapshots(archive: &Archive<'_>) -> Vec<TensorSnapshot> {
-    let scaled = archive.scaled();
-    let scales: HashSet<&str> = scaled
-        .values()
-        .map(|weight| weight.scales.as_str())
-        .collect();
-    let of = |name: &String| match scaled.get(name) {
-        Some(weight) => of_scaled(archive, name, weight),
-        None => of_other(Stored::new(archive, name), name),
-    };
-    let others = archive.others().iter();
-    let others = others.filter(|name| !scales.contains(name.as_str()));
-    others.map(of).collect()
+    let weights = archive.with_values();
+    let weights = weights.map(|(name, weight)| of_foreign(archive, name, weight));
+    let others = archive.others().into_iter();
+    let others = others.map(|name| of_other(Stored::new(archive, name), name));
+    weights.chain(others).collect()
 }
 
 /// A tensor in a mapped file, which stays mapped.
@@ -217,18 +212,24 @@ fn of_other(stored: Stored, name: &str) -> TensorSnapshot {
     snapshot(name, dtype, shape, Rc::new(data))
 }
 
-fn of_scaled(archive: &Archive<'_>, name: &str, weight: &ScaledWeight) -> TensorSnapshot {
-    let (codes, scales) = (
-        Stored::new(archive, name),
-        Stored::new(archive, &weight.scales),
-    );
-    let shape = Shape::from(codes.shape.clone());
-    let weight = weight.clone();
-    let data = move || {
-        let values = weight.values(&codes.tensor(), &scales.tensor());
-        Ok(TensorData::new(values, codes.shape.clone()))
+fn of_foreign(archive: &Archive<'_>, name: &str, weight: ForeignWeight) -> TensorSnapshot {
+    let parts = archive.parts_of(name).into_iter();
+    let parts = parts.map(|part| (part.clone(), Stored::new(archive, &part)));
+    let parts: BTreeMap<String, Stored> = parts.collect();
+    let shape = weight.shape(name, |part| archive.tensor(part));
+    let (name, of_weight) = (name.to_owned(), shape.clone());
+    let data = {
+        let name = name.clone();
+        move || {
+            let values = weight.values(&name, |part| parts.get(part).map(Stored::tensor));
+            let missing = || TensorSnapshotError::DataError("lacks one of its parts".to_owned());
+            Ok(TensorData::new(
+                values.ok_or_else(missing)?,
+                of_weight.clone(),
+            ))
+        }
     };
-    snapshot(name, DType::F32, shape, Rc::new(data))
+    snapshot(&name, DType::F32, Shape::from(shape), Rc::new(data))
 }
 
 fn of_apply(error: ApplyError) -> CheckpointError {

@@ -2,18 +2,11 @@
 
 use crate::error::Error;
 use crate::npy::{self, Contents};
-use crate::scheme::Schemes;
 use memmap2::Mmap;
 use microscaling::safetensors::{CheckpointFiles, CheckpointLayout, PackedFile, PackedFiles};
-use serde_json::Value;
-use std::fs::{self, File};
+use microscaling_checkpoint::{ModelConfig, Schemes};
+use std::fs::File;
 use std::path::{Path, PathBuf};
-
-/// The ending of an index of several files.
-pub(crate) const INDEX: &str = ".safetensors.index.json";
-
-/// A field of config.json, and how another file contradicts the field.
-pub(crate) type Conflict = (&'static str, String);
 
 /// A checkpoint, mapped: one safetensors file, those that an index names, or an array of NumPy.
 pub(crate) struct Checkpoint {
@@ -22,10 +15,7 @@ pub(crate) struct Checkpoint {
     /// The name of the index, if there is one.
     pub(crate) index: Option<String>,
     pub(crate) files: Vec<PathBuf>,
-    /// The model's `config.json` beside the files, with the quantization from `hf_quant_config.json`; null without them.
-    pub(crate) config: Value,
-    /// A field of config.json that `hf_quant_config.json` contradicts, and how.
-    pub(crate) conflict: Option<Conflict>,
+    pub(crate) config: ModelConfig,
     found: CheckpointFiles,
     maps: Vec<Contents>,
 }
@@ -36,14 +26,12 @@ impl Checkpoint {
         let found = CheckpointFiles::find(path)?;
         let name = found.index().and_then(Path::file_name);
         let maps = found.files().iter().map(|path| map(path));
-        let (config, conflict) = config(&found)?;
         Ok(Self {
             path: path.to_owned(),
             index: name.map(|name| name.to_string_lossy().into_owned()),
             maps: maps.collect::<Result<_, _>>()?,
             files: found.files().to_vec(),
-            config,
-            conflict,
+            config: ModelConfig::beside(&found)?,
             found,
         })
     }
@@ -65,7 +53,7 @@ impl Checkpoint {
         let read = self.found.read(files, layout);
         let mut read = read.map_err(|source| Error::file(&self.path, source))?;
         if !read.scaled().is_empty() || !read.integers().is_empty() {
-            Schemes::of(self)?.set_blocks(&mut read);
+            Schemes::of(&self.config)?.set_blocks(&mut read);
         }
         Ok(read)
     }
@@ -79,80 +67,5 @@ fn map(path: &Path) -> Result<Contents, Error> {
     match path.extension().is_some_and(|end| end == npy::ENDING) {
         true => npy::as_safetensors(path, &map),
         false => Ok(Contents::Mapped(map)),
-    }
-}
-
-/// The config of the model beside a file. Model Optimizer describes quantized weights in `hf_quant_config.json`, and this program in
-/// `NAME.config.json`.
-fn config(found: &CheckpointFiles) -> Result<(Value, Option<Conflict>), Error> {
-    let beside = &found.files()[0];
-    let mut config = json(&beside.with_file_name("config.json"))?;
-    let quantized = json(&beside.with_file_name("hf_quant_config.json"))?;
-    let own = json(&own_config(found))?;
-    let said = own
-        .get("quantization_config")
-        .or(quantized.get("quantization"));
-    // Older versions of compressed-tensors have another name, and models of text and images a config for the text.
-    let places = [
-        "/quantization_config",
-        "/compression_config",
-        "/text_config/quantization_config",
-        "/text_config/compression_config",
-    ];
-    let mut in_model = places.iter().filter_map(|place| config.pointer(place));
-    let in_model = in_model.find(|said| !said.is_null());
-    let is_missing = config.get("quantization_config").is_none_or(Value::is_null);
-    if let Some(said) = in_model.or(said).filter(|_| is_missing) {
-        let mut fields = config.as_object().cloned().unwrap_or_default();
-        fields.insert("quantization_config".to_owned(), said.clone());
-        config = fields.into();
-    }
-    let conflict = conflict(&config["quantization_config"], &quantized["quantization"]);
-    Ok((config, conflict))
-}
-
-/// The first field that `config.json` and `hf_quant_config.json` both have, with different words.
-fn conflict(config: &Value, other: &Value) -> Option<Conflict> {
-    let differ = |one: &Value, other: &Value| {
-        let reason = || format!("{one}; hf_quant_config.json has {other}");
-        (!one.is_null() && !other.is_null() && one != other).then(reason)
-    };
-    let of_all = ["quant_algo", "kv_cache_quant_algo"];
-    let of_all = of_all
-        .iter()
-        .find_map(|key| Some((*key, differ(&config[*key], &other[*key])?)));
-    let layers = other["quantized_layers"].as_object();
-    let of_layer = layers.into_iter().flatten().find_map(|(name, layer)| {
-        let said = &config["quantized_layers"][name]["quant_algo"];
-        let reason = differ(said, &layer["quant_algo"])?;
-        Some(("quantized_layers", format!("`{name}`: {reason}")))
-    });
-    of_all.or(of_layer)
-}
-
-/// The file in which this program describes a checkpoint.
-fn own_config(found: &CheckpointFiles) -> PathBuf {
-    let Some(index) = found.index() else {
-        return found.files()[0].with_extension("config.json");
-    };
-    let name = index.file_name().unwrap_or_default().to_string_lossy();
-    let stem = name.strip_suffix(INDEX).unwrap_or(&name);
-    index.with_file_name(format!("{stem}.config.json"))
-}
-
-/// The JSON of a file, or null if the file is missing.
-fn json(path: &Path) -> Result<Value, Error> {
-    if !path.is_file() {
-        return Ok(Value::Null);
-    }
-    let text = fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
-    let fail = |reason: String| Error::Config {
-        path: path.to_owned(),
-        reason,
-    };
-    let read: Value = serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
-    match read.is_object() {
-        true => Ok(read),
-        false => Err(fail(format!("the file is {read}; allowed: an object"))),
     }
 }

@@ -1,18 +1,16 @@
 //! `microscaling convert`.
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::export::{Export, Exported};
 use crate::formats::table;
 use crate::fused::{FusedArgs, FusedResult};
-use crate::layers::QuantizedLayers;
 use crate::output::{Output, Planned, ignored};
-use crate::scheme::Schemes;
 use crate::target::{ToLayout, Tool, WrittenForm};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling_checkpoint::{QuantizedLayers, Schemes, companion_of};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -45,9 +43,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let fused = args.fused.layers(is_fusing, (!is_fusing).then(why_none))?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
-    let layers = QuantizedLayers::of(&input, &read)?;
+    let layers = QuantizedLayers::of(&input.config, &read)?;
     check(args, &input, &read, &layers)?;
-    let schemes = Schemes::of(&input)?;
+    let schemes = Schemes::of(&input.config)?;
     let export = Export {
         input: &input,
         read: &read,
@@ -127,11 +125,11 @@ fn check(
     read: &PackedFiles<'_>,
     layers: &QuantizedLayers,
 ) -> Result<(), Error> {
-    layers.check_packed(input, read)?;
+    (layers.check_packed(read)).map_err(Error::unread(&input.path))?;
     if !is_own(args) {
-        layers.check(input)?;
+        layers.check().map_err(Error::unread(&input.path))?;
     }
-    layers.check_config(input, args.from.is_some())?;
+    layers.check_config(&input.config, args.from.is_some())?;
     match layers.known.values().next() {
         None => check_packed(input, read, args.from),
         Some(layer) if is_own(args) && read.weights().is_empty() => Err(Error::Unheld {

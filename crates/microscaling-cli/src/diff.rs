@@ -4,11 +4,11 @@ use crate::checkpoint::Checkpoint;
 use crate::done::Done;
 use crate::error::Error;
 use crate::formats::table;
-use crate::layers::{QuantizedLayers, turned};
 use crate::numbers::floats;
 use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, FileTensor, PackedFiles};
 use microscaling::{Comparison, Packed, PackedDifference, Statistics};
+use microscaling_checkpoint::{QuantizedLayers, turned};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -173,8 +173,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Done, Error> {
     let inputs = (Checkpoint::open(&args.one)?, Checkpoint::open(&args.other)?);
     let reads = (inputs.0.read(args.from)?, inputs.1.read(args.from)?);
     let layers = (
-        QuantizedLayers::of(&inputs.0, &reads.0)?,
-        QuantizedLayers::of(&inputs.1, &reads.1)?,
+        QuantizedLayers::of(&inputs.0.config, &reads.0)?,
+        QuantizedLayers::of(&inputs.1.config, &reads.1)?,
     );
     let names = |read: &PackedFiles<'_>, layers: &QuantizedLayers| -> Vec<String> {
         let parts: BTreeSet<&String> = layers.known.values().flat_map(|x| &x.parts).collect();

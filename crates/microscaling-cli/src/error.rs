@@ -3,6 +3,7 @@
 use burn_mx_files::PutError;
 use microscaling::safetensors::{CheckpointFilesError, FileError};
 use microscaling::{Dialect, WeightLayoutError};
+use microscaling_checkpoint::{ConfigError, UnreadWeight};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -20,8 +21,8 @@ pub(crate) enum Error {
     Files(#[from] CheckpointFilesError),
     #[error("{}: {reason}", .path.display())]
     NoCheckpoint { path: PathBuf, reason: String },
-    #[error("{}: cannot be read: {reason}", .path.display())]
-    Config { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error("{}: `{tensor}`: {source}", .path.display())]
     Tensor {
         path: PathBuf,
@@ -106,11 +107,10 @@ pub(crate) enum Error {
     },
     #[error("{}: the file has no quantized weight to unpack; see `inspect`", .path.display())]
     NothingQuantized { path: PathBuf },
-    #[error("{}: `{weight}` is quantized and cannot be read: {reason}", .path.display())]
+    #[error("{}: {source}", .path.display())]
     Unread {
         path: PathBuf,
-        weight: String,
-        reason: String,
+        source: Box<UnreadWeight>,
     },
     #[error("{}: there is no tensor to pack: {reason}", .path.display())]
     NothingToPack { path: PathBuf, reason: String },
@@ -150,6 +150,13 @@ impl Error {
         move |source| Self::Tensor {
             path: path.to_owned(),
             tensor: tensor.to_owned(),
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn unread(path: &Path) -> impl FnOnce(UnreadWeight) -> Self {
+        |source| Self::Unread {
+            path: path.to_owned(),
             source: Box::new(source),
         }
     }

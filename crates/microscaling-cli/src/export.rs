@@ -4,12 +4,11 @@ mod config;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::fused::{Fused, INPUT_SCALES};
-use crate::layers::{QuantizedLayer, QuantizedLayers, WeightKind};
-use crate::scheme::Schemes;
-use crate::target::{Retold, ToLayout, Tool, WrittenForm};
+use crate::fused::Fused;
+use crate::target::{Retold, ToLayout, Tool, WrittenForm, tool_of};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling_checkpoint::{INPUT_SCALES, QuantizedLayer, QuantizedLayers, Schemes, WeightKind};
 use serde_json::{Value, json};
 
 /// A layer of the converted checkpoint.
@@ -301,11 +300,11 @@ impl<'a> Export<'a> {
             what,
             target: self.target.to_string(),
         };
-        let kept = self.input.config.get("quantization_config").cloned();
+        let kept = self.input.config.quantization().cloned();
         let tool = self.target.tool();
         if !self.weights_only
             && !self.schemes.kv_cache.is_null()
-            && Some(tool) != self.schemes.tool()
+            && Some(tool) != tool_of(self.schemes)
             && tool != Tool::None
         {
             let what = format!(

@@ -8,7 +8,7 @@ use microscaling::{FusedGroup, FusedLayers, FusedNames};
 use std::path::Path;
 
 pub(crate) use exported::FusedResult;
-pub(crate) use scales::{FusedScales, INPUT_SCALES, tensor_scale};
+pub(crate) use scales::{FusedScales, tensor_scale};
 
 /// The names of fused layers.
 #[derive(Debug, clap::Args)]

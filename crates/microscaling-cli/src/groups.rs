@@ -1,11 +1,9 @@
 //! Layers of one format, as rows of a table.
 
 use crate::formats::table;
-use crate::fused::INPUT_SCALES;
-use crate::layers::{QuantizedLayer, QuantizedLayers};
-use crate::scheme::Schemes;
 use comfy_table::Table;
 use microscaling::safetensors::PackedFiles;
+use microscaling_checkpoint::{INPUT_SCALES, QuantizedLayer, QuantizedLayers, Schemes};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

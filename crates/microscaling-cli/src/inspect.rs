@@ -6,11 +6,10 @@ use crate::error::Error;
 use crate::formats::table;
 use crate::fused::{FusedKinds, FusedScales};
 use crate::groups::{groups, in_float};
-use crate::layers::QuantizedLayers;
 use crate::numbers::floats;
-use crate::scheme::Schemes;
 use comfy_table::Table;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling_checkpoint::{QuantizedLayers, Schemes};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -32,8 +31,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     let fused = args.fused.layers()?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
-    let layers = QuantizedLayers::of(&input, &read)?;
-    let schemes = Schemes::of(&input)?;
+    let layers = QuantizedLayers::of(&input.config, &read)?;
+    let schemes = Schemes::of(&input.config)?;
     let mut done = Done::default();
     let bytes = weights(&mut done, &read, &layers);
     if !layers.known.is_empty() {

@@ -3,7 +3,6 @@
 mod c_reference;
 mod check;
 mod checkpoint;
-mod companions;
 mod convert;
 mod diff;
 mod done;
@@ -14,18 +13,14 @@ mod formats;
 mod fused;
 mod groups;
 mod inspect;
-mod layers;
-mod models;
 mod npy;
 mod numbers;
 mod output;
 mod p3109;
 mod quantize;
-mod scheme;
 mod target;
 mod unpack;
 mod vectors;
-mod why;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use done::{Done, Form};

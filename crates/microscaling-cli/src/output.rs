@@ -1,6 +1,6 @@
 //! Writing a checkpoint: all of its files, or none.
 
-use crate::checkpoint::{Checkpoint, INDEX};
+use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
@@ -10,6 +10,7 @@ use microscaling::Packed;
 use microscaling::safetensors::{
     self, CheckpointLayout, DESCRIPTION_KEY, HeaderEntry, METADATA_KEY, PackedFiles, header,
 };
+use microscaling_checkpoint::INDEX_END;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -277,7 +278,7 @@ impl Output<'_> {
         let path = match &self.input.index {
             None => self.path_of(0).with_extension("config.json"),
             Some(index) => {
-                let stem = index.strip_suffix(INDEX).unwrap_or(index);
+                let stem = index.strip_suffix(INDEX_END).unwrap_or(index);
                 self.path.join(format!("{stem}.config.json"))
             }
         };

@@ -5,17 +5,16 @@ mod shared;
 mod weight;
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::{called, is_low_bit, quantized};
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::formats::{bytes_of, table};
 use crate::fused::{Fused, FusedArgs};
-use crate::models::summed_axis;
 use crate::numbers::floats;
 use crate::output::Output;
 use globset::Glob;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use microscaling::{BlockFormat, Dialect, ElementRounding, Rounding, WeightLayout};
+use microscaling_checkpoint::{called, is_low_bit, quantized, summed_axis};
 use plan::{chosen, plan};
 use shared::Shared;
 use std::io::{self, Write};
@@ -201,7 +200,7 @@ fn check_seed(args: &QuantizeArgs, rounding: Rounding) -> Result<(), Error> {
 /// That no weight is quantized already: packing its scales would ruin the weight.
 fn check_floats(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<(), Error> {
     let by_name = quantized(read).into_iter().next();
-    let said = input.config.get("quantization_config").is_some();
+    let said = input.config.quantization().is_some();
     let by_config = || {
         let codes = read.others().iter().find(|name| is_low_bit(read, name));
         codes
@@ -213,7 +212,7 @@ fn check_floats(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<(), Error>
     };
     let tensor = read.tensor(&codes);
     let dtype = tensor.map_or_else(String::new, |tensor| tensor.dtype);
-    let called = called(&input.config, &weight);
+    let called = called(&input.config.fields, &weight);
     let called = called.map_or_else(String::new, |called| format!("; config.json: {called}"));
     Err(Error::Quantized {
         path: input.path.clone(),
@@ -231,7 +230,7 @@ fn axis(
 ) -> Result<usize, Error> {
     let rank = shape.len();
     let Some(axis) = args.axis else {
-        let known = summed_axis(&input.config, tensor, rank);
+        let known = summed_axis(&input.config.fields, tensor, rank);
         return known.ok_or_else(|| Error::UnknownAxis {
             path: input.path.clone(),
             tensor: tensor.to_owned(),

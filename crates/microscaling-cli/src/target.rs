@@ -1,9 +1,8 @@
 //! The layouts that `convert` writes: one for all weights, or a tool's layouts, one for each format.
 
-use crate::layers::QuantizedLayers;
-use crate::layers::{QuantizedLayer, WeightKind};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling_checkpoint::{QuantizedLayer, QuantizedLayers, Schemes, WeightKind};
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -36,6 +35,17 @@ pub(crate) enum Tool {
     GptOss,
     /// No tool reads a config of this layout.
     None,
+}
+
+/// The tool whose words a config has.
+pub(crate) fn tool_of(schemes: &Schemes) -> Option<Tool> {
+    Some(match schemes.method.as_deref()? {
+        "compressed-tensors" => Tool::CompressedTensors,
+        "modelopt" => Tool::ModelOpt,
+        "fp8" => Tool::Fp8,
+        "mxfp4" => Tool::GptOss,
+        _ => return None,
+    })
 }
 
 impl Display for ToLayout {

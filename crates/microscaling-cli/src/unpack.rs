@@ -1,17 +1,16 @@
 //! `microscaling unpack`.
 
 use crate::checkpoint::Checkpoint;
-use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
 use crate::files::{check_targets, new_file};
-use crate::layers::QuantizedLayers;
 use crate::numbers::floats;
 use crate::output::refuse_npy;
 use burn_mx_files::put_all;
 use clap::ValueEnum;
 use half::bf16;
 use microscaling::safetensors::{CheckpointLayout, HeaderEntry, PackedFiles, header};
+use microscaling_checkpoint::{QuantizedLayers, companion_of};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -89,9 +88,9 @@ pub(crate) fn run(args: &UnpackArgs) -> Result<Done, Error> {
     refuse_npy(&targets, &input.paths())?;
     check_targets(&targets, &input.paths(), args.force)?;
     let read = input.read(args.from)?;
-    let layers = QuantizedLayers::of(&input, &read)?;
-    layers.check(&input)?;
-    layers.check_config(&input, args.from.is_some())?;
+    let layers = QuantizedLayers::of(&input.config, &read)?;
+    layers.check().map_err(Error::unread(&input.path))?;
+    layers.check_config(&input.config, args.from.is_some())?;
     if layers.known.is_empty() {
         return Err(Error::NothingQuantized {
             path: input.path.clone(),
@@ -110,7 +109,7 @@ pub(crate) fn run(args: &UnpackArgs) -> Result<Done, Error> {
         file.write_all(&header)?;
         for tensor in &planned {
             let layer = layers.known.get(&tensor.name);
-            let values = layer.map(|layer| layer.values(&input, &read));
+            let values = layer.map(|layer| layer.values(&read));
             let values = values
                 .transpose()
                 .map_err(|error| io::Error::other(error.to_string()))?;

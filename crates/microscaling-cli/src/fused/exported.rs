@@ -1,12 +1,13 @@
 //! Fused layers of a converted checkpoint.
 
-use super::{INPUT_SCALES, error, tensor_scale};
+use super::{error, tensor_scale};
 use crate::error::Error;
 use crate::export::{Export, Exported};
 use crate::numbers::floats;
 use crate::target::{Retold, WrittenForm};
 use microscaling::FusedGroup;
 use microscaling::safetensors::CheckpointLayout;
+use microscaling_checkpoint::INPUT_SCALES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fused layers of a converted checkpoint.

@@ -2,10 +2,10 @@
 
 use super::Fused;
 use crate::formats::table;
-use crate::layers::{QuantizedLayer, QuantizedLayers};
 use crate::numbers::floats;
 use comfy_table::Table;
 use microscaling::safetensors::PackedFiles;
+use microscaling_checkpoint::{INPUT_SCALES, QuantizedLayer, QuantizedLayers};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The scales of fused layers.
@@ -94,6 +94,3 @@ fn input_scale(read: &PackedFiles<'_>, layer: &QuantizedLayer) -> Option<f32> {
         floats(&tensor)?.first().copied()
     })
 }
-
-/// The names of the scales of a layer's input.
-pub(crate) const INPUT_SCALES: [&str; 2] = ["input_global_scale", "input_scale"];

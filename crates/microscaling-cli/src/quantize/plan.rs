@@ -3,7 +3,6 @@
 use super::shared::Shared;
 use super::{QuantizeArgs, along};
 use crate::checkpoint::Checkpoint;
-use crate::companions::is_companion;
 use crate::done::Done;
 use crate::error::Error;
 use crate::numbers::floats;
@@ -11,6 +10,7 @@ use crate::output::Planned;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{FileTensor, PackedFiles};
 use microscaling::{BlockFormat, Dialect, DialectError, internal};
+use microscaling_checkpoint::is_companion;
 
 /// The names of the tensors to pack.
 pub(super) fn chosen(

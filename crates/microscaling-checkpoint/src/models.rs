@@ -55,7 +55,7 @@ const KNOWN: [Known; 4] = [
 
 /// The axis that the products of this weight sum over, in a model of this `config.json`; `None` where nobody knows. A matrix is
 /// [out, in] in nearly all models.
-pub(crate) fn summed_axis(config: &Value, name: &str, rank: usize) -> Option<usize> {
+pub fn summed_axis(config: &Value, name: &str, rank: usize) -> Option<usize> {
     let parts = [Some(config), config.get("text_config")];
     let types = parts.into_iter().flatten();
     let types = types.filter_map(|part| part.get("model_type")?.as_str());

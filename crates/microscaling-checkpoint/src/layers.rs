@@ -1,66 +1,78 @@
-//! The quantized weights of a checkpoint in every layout, for `inspect`, `unpack`, `convert` and `diff`.
+//! The quantized weights of a checkpoint in every layout.
 
-use crate::checkpoint::Checkpoint;
-use crate::companions::{called, is_low_bit, quantized, without_codes};
-use crate::error::Error;
+mod doubt;
+mod why;
+
+use crate::config::{ConfigError, ModelConfig};
 use crate::models::summed_axis;
+use crate::parts::{called, is_low_bit, quantized, without_codes};
 use crate::scheme::{RefusedField, Schemes};
-use crate::why::why;
-use microscaling::safetensors::{CheckpointLayout, Mxfp6Weight, PackedFiles};
+use microscaling::safetensors::{CheckpointLayout, FileError, Mxfp6Weight, PackedFiles};
 use microscaling::{BlockFormat, ElementFormat, WeightLayout};
 use std::collections::{BTreeMap, BTreeSet};
+use why::why;
 
 /// The parts of a quantized weight.
-pub(crate) enum WeightKind {
+#[derive(Debug, Clone, PartialEq)]
+pub enum WeightKind {
+    /// Codes and scales of a block format.
     Packed(BlockFormat),
-    /// FP8 codes with scales of higher precision: the scales' tensor, and the lengths of a block that shares one.
+    /// FP8 codes with scales of higher precision.
     Scaled {
+        /// The name of the tensor of scales.
         scales: String,
+        /// The lengths of a block that shares a scale, along the weight's axes.
         block: Vec<usize>,
+        /// Whether the codes are E4M3.
         is_e4m3: bool,
     },
     /// MXFP6 of compressed-tensors.
     Mxfp6,
-    /// Integers: the lengths of a block that shares a scale, and whether there are zero points.
+    /// Integers with scales.
     Integers {
+        /// The lengths of a block that shares a scale, along the weight's axes.
         block: [usize; 2],
+        /// Whether there are no zero points.
         is_symmetric: bool,
     },
 }
 
 /// A quantized weight.
-pub(crate) struct QuantizedLayer {
-    pub(crate) kind: WeightKind,
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct QuantizedLayer {
+    /// The parts of the weight.
+    pub kind: WeightKind,
     /// The name in the float model.
-    pub(crate) name: String,
+    pub name: String,
     /// The name of the layout, as the tool's configs have it.
-    pub(crate) layout: &'static str,
+    pub layout: &'static str,
     /// Elements and scales, in words.
-    pub(crate) format: String,
+    pub format: String,
     /// The shape in the checkpoint, [out, in] for a matrix.
-    pub(crate) shape: Vec<usize>,
+    pub shape: Vec<usize>,
     /// The axis of the blocks of a packed weight.
-    pub(crate) axis: Option<usize>,
+    pub axis: Option<usize>,
     /// The tensors that store the weight.
-    pub(crate) parts: Vec<String>,
+    pub parts: Vec<String>,
     /// The bits of an element.
-    pub(crate) bits: u32,
+    pub bits: u32,
     /// Whether the elements are integers.
-    pub(crate) is_integer: bool,
+    pub is_integer: bool,
     /// The elements along the last axis that share a scale, where config.json may name their number.
-    pub(crate) group: Option<usize>,
+    pub group: Option<usize>,
     /// Whether the float model has the last two axes in the other order.
-    pub(crate) is_turned: bool,
+    pub is_turned: bool,
 }
 
 impl QuantizedLayer {
     /// The name of the module whose weight this is.
-    pub(crate) fn module(&self) -> &str {
+    pub fn module(&self) -> &str {
         self.name.strip_suffix(".weight").unwrap_or(&self.name)
     }
 
     /// The lengths of a block that shares a scale, for FP8 and integers.
-    pub(crate) fn block(&self) -> Option<&[usize]> {
+    pub fn block(&self) -> Option<&[usize]> {
         match &self.kind {
             WeightKind::Scaled { block, .. } => Some(block),
             WeightKind::Integers { block, .. } => Some(block),
@@ -69,7 +81,7 @@ impl QuantizedLayer {
     }
 
     /// The shape in the float model.
-    pub(crate) fn float_shape(&self) -> Vec<usize> {
+    pub fn float_shape(&self) -> Vec<usize> {
         let mut shape = self.shape.clone();
         if let (true, rank @ 2..) = (self.is_turned, shape.len()) {
             shape.swap(rank - 2, rank - 1);
@@ -78,13 +90,14 @@ impl QuantizedLayer {
     }
 
     /// The values as the float model has them.
-    pub(crate) fn values(
-        &self,
-        input: &Checkpoint,
-        read: &PackedFiles<'_>,
-    ) -> Result<Vec<f32>, Error> {
-        let values = read.values(&self.name).expect("it is one of the weights");
-        let values = values.map_err(|source| Error::file(&input.path, source))?;
+    ///
+    /// # Errors
+    /// [`FileError`]: a part of the weight has another type or shape than the layout says.
+    ///
+    /// # Panics
+    /// If the weight is not of these files.
+    pub fn values(&self, read: &PackedFiles<'_>) -> Result<Vec<f32>, FileError> {
+        let values = read.values(&self.name).expect("it is one of the weights")?;
         Ok(match self.is_turned {
             true => turned(&values, &self.shape),
             false => values,
@@ -92,8 +105,8 @@ impl QuantizedLayer {
     }
 }
 
-/// The values with the last two axes in the other order.
-pub(crate) fn turned(values: &[f32], shape: &[usize]) -> Vec<f32> {
+/// The values with the last two axes in the other order, where `shape` is the given order. Fewer than two axes stay as they are.
+pub fn turned(values: &[f32], shape: &[usize]) -> Vec<f32> {
     let [.., rows, width] = *shape else {
         return values.to_vec();
     };
@@ -105,31 +118,56 @@ pub(crate) fn turned(values: &[f32], shape: &[usize]) -> Vec<f32> {
     turned
 }
 
+/// Why a quantized weight is not read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("`{weight}` is quantized and cannot be read: {reason}")]
+#[non_exhaustive]
+pub struct UnreadWeight {
+    /// The name of the weight.
+    pub weight: String,
+    /// The part of the weight or the field of config.json at fault, and what is allowed.
+    pub reason: String,
+}
+
+impl UnreadWeight {
+    fn new(weight: &str, reason: &str) -> Self {
+        Self {
+            weight: weight.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
 /// The quantized weights that are read, by name, and why others are not.
-#[derive(Default)]
-pub(crate) struct QuantizedLayers {
-    pub(crate) known: BTreeMap<String, QuantizedLayer>,
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct QuantizedLayers {
+    /// The weights that are read, by name.
+    pub known: BTreeMap<String, QuantizedLayer>,
     /// The name of each weight that is not read, the tensor with its codes, and the reason.
-    pub(crate) unread: BTreeMap<String, (String, String)>,
+    pub unread: BTreeMap<String, (String, String)>,
     /// The contradictions of config.json to a layer, by name.
-    pub(crate) doubts: BTreeMap<String, String>,
+    pub doubts: BTreeMap<String, String>,
     /// The fields of config.json with which no weight is read.
-    pub(crate) refused: Vec<RefusedField>,
+    pub refused: Vec<RefusedField>,
     /// The weights without codes, which are not read.
     without_codes: BTreeSet<String>,
 }
 
 impl QuantizedLayers {
-    /// The weights of a checkpoint.
-    pub(crate) fn of(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<Self, Error> {
+    /// The weights of a checkpoint with this config.
+    ///
+    /// # Errors
+    /// See [`Schemes::of`].
+    pub fn of(model: &ModelConfig, read: &PackedFiles<'_>) -> Result<Self, ConfigError> {
         let mut layers = Self::default();
-        let schemes = Schemes::of(input)?;
-        layers.add_packed(input, read);
+        let schemes = Schemes::of(model)?;
+        layers.add_packed(model, read);
         layers.add_scaled(read);
         layers.add_integers(read);
         layers.add_mxfp6(read);
         layers.add_without_codes(read);
-        layers.add_unread(input, read);
+        layers.add_unread(model, read);
         for layer in layers.known.values() {
             let doubt = schemes.doubt(layer).or_else(|| unknown_block(read, layer));
             let doubt = doubt.map(|doubt| (layer.name.clone(), doubt));
@@ -139,7 +177,7 @@ impl QuantizedLayers {
         Ok(layers)
     }
 
-    fn add_packed(&mut self, input: &Checkpoint, read: &PackedFiles<'_>) {
+    fn add_packed(&mut self, model: &ModelConfig, read: &PackedFiles<'_>) {
         for (name, layout) in read.weights() {
             let packed = match read.packed(name).expect("it is one of the weights") {
                 Ok(packed) => packed,
@@ -161,7 +199,7 @@ impl QuantizedLayers {
                 is_integer: false,
                 group: Some(format.block_size),
                 axis: Some(packed.axis()),
-                is_turned: is_turned(input, *layout, name, shape.len(), packed.axis()),
+                is_turned: is_turned(model, *layout, name, shape.len(), packed.axis()),
                 name: name.clone(),
                 shape,
             });
@@ -265,14 +303,14 @@ impl QuantizedLayers {
     }
 
     /// Adds the weights that are quantized in a way that nobody here knows.
-    fn add_unread(&mut self, input: &Checkpoint, read: &PackedFiles<'_>) {
+    fn add_unread(&mut self, model: &ModelConfig, read: &PackedFiles<'_>) {
         let parts: BTreeSet<&String> = self.known.values().flat_map(|x| &x.parts).collect();
         let mut unknown: BTreeMap<String, String> = quantized(read)
             .into_iter()
             .filter(|(name, codes)| !self.known.contains_key(name) && !parts.contains(codes))
             .collect();
         // Names that nobody knows: config.json alone says that they are quantized.
-        if input.config.get("quantization_config").is_some() {
+        if model.quantization().is_some() {
             let of_unknown: BTreeSet<&String> = unknown.values().collect();
             let codes = read.others().iter();
             let codes = codes.filter(|name| {
@@ -287,7 +325,7 @@ impl QuantizedLayers {
             if of_others.contains(&codes) {
                 continue;
             }
-            let called = called(&input.config, &name);
+            let called = called(&model.fields, &name);
             let called = called.map(|called| format!("; config.json: {called}"));
             let why = why(read, &codes).unwrap_or_else(|| "unknown layout".to_owned());
             let reason = why + &called.unwrap_or_default();
@@ -296,54 +334,50 @@ impl QuantizedLayers {
     }
 
     /// Checks that every packed weight is whole, and that no weight lacks its codes.
-    pub(crate) fn check_packed(
-        &self,
-        input: &Checkpoint,
-        read: &PackedFiles<'_>,
-    ) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`UnreadWeight`] names the first weight at fault.
+    pub fn check_packed(&self, read: &PackedFiles<'_>) -> Result<(), UnreadWeight> {
         let is_packed = |(name, _): &(&String, &(String, String))| {
             read.weights().contains_key(*name) || self.without_codes.contains(*name)
         };
         match self.unread.iter().find(is_packed) {
-            Some((weight, (_, reason))) => Err(Self::error(input, weight, reason)),
+            Some((weight, (_, reason))) => Err(UnreadWeight::new(weight, reason)),
             None => Ok(()),
         }
     }
 
-    fn error(input: &Checkpoint, weight: &str, reason: &str) -> Error {
-        Error::Unread {
-            path: input.path.clone(),
-            weight: weight.to_owned(),
-            reason: reason.to_owned(),
-        }
-    }
-
     /// Checks that config.json has no field with which no weight is read. `is_named`: the user has named the layout.
-    pub(crate) fn check_config(&self, input: &Checkpoint, is_named: bool) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] names the field.
+    pub fn check_config(&self, model: &ModelConfig, is_named: bool) -> Result<(), ConfigError> {
         let counts = |field: &&RefusedField| !(is_named && field.is_layout);
         match self.refused.iter().find(counts) {
-            Some(RefusedField { field, reason, .. }) => Err(Error::Config {
-                path: input.files[0].with_file_name("config.json"),
-                reason: format!("quantization_config: {field} is {reason}"),
-            }),
+            Some(RefusedField { field, reason, .. }) => {
+                Err(model.invalid(format_args!(": {field} is {reason}")))
+            }
             None => Ok(()),
         }
     }
 
     /// Checks that every quantized weight is read, and that config.json says nothing against one.
-    pub(crate) fn check(&self, input: &Checkpoint) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`UnreadWeight`] names the first weight at fault.
+    pub fn check(&self) -> Result<(), UnreadWeight> {
         let unread = self.unread.iter().map(|(name, (_, reason))| (name, reason));
         let Some((weight, reason)) = unread.chain(&self.doubts).next() else {
             return Ok(());
         };
-        Err(Self::error(input, weight, reason))
+        Err(UnreadWeight::new(weight, reason))
     }
 }
 
 /// Whether the float model has the last two axes of a packed weight in the other order. In transformers, the experts of gpt-oss are
 /// [expert, in, out], and their codes are [expert, out, in].
 fn is_turned(
-    input: &Checkpoint,
+    model: &ModelConfig,
     layout: CheckpointLayout,
     name: &str,
     rank: usize,
@@ -352,7 +386,7 @@ fn is_turned(
     if rank < 3 || axis + 1 != rank {
         return false;
     }
-    match summed_axis(&input.config, name, rank) {
+    match summed_axis(&model.fields, name, rank) {
         Some(summed) => summed + 2 == rank,
         None => layout == CheckpointLayout::Weights(WeightLayout::GptOss),
     }

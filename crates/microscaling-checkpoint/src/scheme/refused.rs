@@ -1,14 +1,18 @@
 //! Fields of config.json with which the tensors are not the model's weights, or that have words nobody knows.
 
-use crate::checkpoint::Conflict;
+use crate::config::Conflict;
 use serde_json::Value;
 
 /// A field of config.json with which no weight is read.
-pub(crate) struct RefusedField {
-    pub(crate) field: &'static str,
-    pub(crate) reason: String,
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RefusedField {
+    /// The name of the field.
+    pub field: &'static str,
+    /// The value, and what is allowed.
+    pub reason: String,
     /// Whether the field names the layout, which the user may name instead.
-    pub(crate) is_layout: bool,
+    pub is_layout: bool,
 }
 
 /// The tools whose configs are read, by `quant_method`.

@@ -1,63 +1,12 @@
 //! Contradictions between config.json and the tensors of a weight.
 
-use super::{LayerGroup, Schemes};
-use crate::fused::INPUT_SCALES;
-use crate::layers::{QuantizedLayer, WeightKind};
+use super::{QuantizedLayer, WeightKind};
+use crate::parts::INPUT_SCALES;
+use crate::scheme::{LayerGroup, Schemes};
 use microscaling::safetensors::PackedFiles;
 use serde_json::Value;
 
-/// The lengths of a block that shares a scale, as config.json has them.
-struct SaidBlock<'a> {
-    field: &'static str,
-    said: &'a Value,
-    /// A length for each axis of the weight; `None` if the field has no two positive numbers.
-    lengths: Option<Vec<usize>>,
-}
-
 impl Schemes {
-    /// The lengths of a block of a module's weight, with a length for each of the axes.
-    fn block(&self, module: &str, axes: usize) -> Option<SaidBlock<'_>> {
-        let weights = &self.group(module)?.weights;
-        let of = |key: &str| weights.get(key).filter(|value| !value.is_null());
-        let positive = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|x| *x > 0);
-        let (field, said, lengths) = match (of("block_structure"), of("group_size")) {
-            (Some(said), _) => {
-                let numbers = said.as_array().map(|numbers| numbers.iter().map(positive));
-                let lengths = numbers.and_then(Iterator::collect::<Option<Vec<_>>>);
-                let field = match self.method.as_deref() {
-                    Some("fp8") => "weight_block_size",
-                    _ => "block_structure",
-                };
-                (field, said, lengths.filter(|lengths| lengths.len() == 2))
-            }
-            (None, Some(said)) => ("group_size", said, Some(vec![1, positive(said)?])),
-            (None, None) => return None,
-        };
-        let more = vec![1; axes.saturating_sub(2)];
-        let lengths = lengths.map(|lengths| [more, lengths].concat());
-        Some(SaidBlock {
-            field,
-            said,
-            lengths,
-        })
-    }
-
-    /// Says the lengths of config.json to every weight that they fit.
-    pub(crate) fn set_blocks(&self, read: &mut PackedFiles<'_>) {
-        let scaled = read.scaled().keys();
-        let scaled = scaled.map(|name| (name, read.tensor(name).map_or(0, |x| x.shape.len())));
-        let integers = read.integers().keys().map(|name| (name, 2));
-        let said = scaled.chain(integers).filter_map(|(name, axes)| {
-            let module = name.strip_suffix(".weight").unwrap_or(name);
-            Some((name.clone(), self.block(module, axes)?.lengths?))
-        });
-        let said: Vec<_> = said.collect();
-        for (name, lengths) in said {
-            // Lengths that do not fit are found by `doubt`.
-            read.set_block(&name, &lengths);
-        }
-    }
-
     /// Why the config contradicts what a layer's tensors are; `None` if the two agree.
     pub(crate) fn doubt(&self, layer: &QuantizedLayer) -> Option<String> {
         let module = layer.module();
@@ -95,7 +44,7 @@ impl Schemes {
     }
 
     /// Why the config of compressed-tensors, which quantizes no activations of a layer, contradicts the layer's tensors; `None` if the two agree.
-    pub(crate) fn activation_doubt(
+    pub fn activation_doubt(
         &self,
         read: &PackedFiles<'_>,
         layer: &QuantizedLayer,

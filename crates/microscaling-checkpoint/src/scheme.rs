@@ -1,17 +1,16 @@
 //! The description of each layer's quantization in a model's `config.json`.
 
-mod doubt;
+mod block;
 mod refused;
 
-use crate::checkpoint::Checkpoint;
-use crate::error::Error;
-use crate::target::Tool;
+use crate::config::{ConfigError, ModelConfig};
 use globset::{Glob, GlobMatcher};
-pub(crate) use refused::RefusedField;
+pub use refused::RefusedField;
 use regex::Regex;
 use serde_json::{Value, json};
 
 /// A pattern of modules' names.
+#[derive(Debug)]
 enum Modules {
     /// `re:` of compressed-tensors: from the name's start on.
     Regex(Regex),
@@ -53,30 +52,34 @@ impl Modules {
 }
 
 /// Layers that have one format.
-pub(crate) struct LayerGroup {
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LayerGroup {
     /// The name in config.json.
-    pub(crate) name: String,
+    pub name: String,
     targets: Vec<Modules>,
     /// Whether the group has all linear layers without another group.
     is_rest: bool,
     /// The format of the weights: `float-quantized`, `NVFP4`.
     format: Option<String>,
-    pub(crate) weights: Value,
+    /// The fields that the config has for the weights: `num_bits`, `type`, `group_size`, …
+    pub weights: Value,
     /// How activations are quantized; null if they are not.
-    pub(crate) activations: Value,
+    pub activations: Value,
 }
 
 /// The description of the layers in config.json.
-#[derive(Default)]
-pub(crate) struct Schemes {
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Schemes {
     /// `quant_method`, or the tool that made the checkpoint.
-    pub(crate) method: Option<String>,
+    pub method: Option<String>,
     /// How the keys and values of attention are quantized; null if they are not.
-    pub(crate) kv_cache: Value,
+    pub kv_cache: Value,
     /// Why weights of GPTQ and AWQ are not what this program reads.
-    other_version: Option<String>,
+    pub(crate) other_version: Option<String>,
     /// The fields with which no weight is read.
-    pub(crate) refused: Vec<RefusedField>,
+    pub refused: Vec<RefusedField>,
     groups: Vec<LayerGroup>,
     ignored: Vec<(String, Modules)>,
 }
@@ -85,20 +88,19 @@ pub(crate) struct Schemes {
 const IGNORED: [&str; 3] = ["ignore", "exclude_modules", "modules_to_not_convert"];
 
 impl Schemes {
-    pub(crate) fn of(input: &Checkpoint) -> Result<Self, Error> {
-        let config = input.config.get("quantization_config");
-        let Some(config) = config.filter(|config| !config.is_null()) else {
+    /// The description that a config has; empty without one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`]: the description is no object, or a pattern of modules' names is none.
+    pub fn of(model: &ModelConfig) -> Result<Self, ConfigError> {
+        let Some(config) = model.quantization().filter(|config| !config.is_null()) else {
             return Ok(Self::default());
         };
         if !config.is_object() {
-            return Err(Error::Config {
-                path: input.files[0].with_file_name("config.json"),
-                reason: format!("quantization_config is {config}; allowed: an object"),
-            });
+            return Err(model.invalid(format_args!(" is {config}; allowed: an object")));
         }
-        let fail = |key: &str, text: &str, reason: String| Error::Config {
-            path: input.files[0].with_file_name("config.json"),
-            reason: format!("quantization_config: {key}: `{text}`: {reason}"),
+        let fail = |key: &str, text: &str, reason: String| {
+            model.invalid(format_args!(": {key}: `{text}`: {reason}"))
         };
         let target =
             |key: &str, text: &str| Modules::of(text).map_err(|reason| fail(key, text, reason));
@@ -110,7 +112,7 @@ impl Schemes {
                 .iter()
                 .find_map(|key| config.get(*key).filter(|value| !value.is_null()).cloned())
                 .unwrap_or_default(),
-            refused: refused::refused(config, input.conflict.as_ref()),
+            refused: refused::refused(config, model.conflict.as_ref()),
             ..Self::default()
         };
         for (key, known) in [("checkpoint_format", "gptq"), ("version", "gemm")] {
@@ -173,7 +175,7 @@ impl Schemes {
         &mut self,
         config: &Value,
         layers: Option<&serde_json::Map<String, Value>>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ConfigError> {
         for (name, layer) in layers.into_iter().flatten() {
             self.groups.push(LayerGroup {
                 name: "quantized_layers".to_owned(),
@@ -209,7 +211,7 @@ impl Schemes {
     }
 
     /// The group of a module. A name counts before a pattern, and a pattern before all linear layers.
-    pub(crate) fn group(&self, module: &str) -> Option<&LayerGroup> {
+    pub fn group(&self, module: &str) -> Option<&LayerGroup> {
         let named = |group: &&LayerGroup| group.targets.iter().any(|target| target.has(module));
         let rest = |group: &&LayerGroup| group.is_rest;
         self.groups
@@ -218,19 +220,8 @@ impl Schemes {
             .or_else(|| self.groups.iter().find(rest))
     }
 
-    /// The tool whose words the config has.
-    pub(crate) fn tool(&self) -> Option<Tool> {
-        Some(match self.method.as_deref()? {
-            "compressed-tensors" => Tool::CompressedTensors,
-            "modelopt" => Tool::ModelOpt,
-            "fp8" => Tool::Fp8,
-            "mxfp4" => Tool::GptOss,
-            _ => return None,
-        })
-    }
-
     /// The pattern by which a module is not quantized.
-    pub(crate) fn ignored(&self, module: &str) -> Option<&str> {
+    pub fn ignored(&self, module: &str) -> Option<&str> {
         let mut ignored = self.ignored.iter();
         let found = ignored.find(|(_, target)| target.has(module));
         found.map(|(text, _)| text.as_str())
@@ -239,7 +230,7 @@ impl Schemes {
 
 impl LayerGroup {
     /// The format that the config has for the group.
-    pub(crate) fn format(&self) -> Option<&str> {
+    pub fn format(&self) -> Option<&str> {
         self.format.as_deref()
     }
 }

@@ -1,4 +1,4 @@
-//! Weights that other tools quantized, in the layouts that this program does not pack: by the names of their tensors.
+//! The names of the tensors of quantized layers.
 
 use microscaling::safetensors::PackedFiles;
 use serde_json::Value;
@@ -45,6 +45,9 @@ const OF_LAYER: [&str; 15] = [
     ".weight_format",
 ];
 
+/// The names of the static scales of a layer's input, after the layer's name.
+pub const INPUT_SCALES: [&str; 2] = ["input_global_scale", "input_scale"];
+
 /// Last words of names that no float model has: the tensor belongs to a quantized weight, even if the weight is in another file.
 const SURE: [&str; 19] = [
     "weight_scale",
@@ -70,7 +73,7 @@ const SURE: [&str; 19] = [
 
 /// The weights of a checkpoint that another tool quantized and that are not [packed](PackedFiles::weights): each weight's name,
 /// and the tensor with its codes.
-pub(crate) fn quantized(read: &PackedFiles<'_>) -> BTreeMap<String, String> {
+pub fn quantized(read: &PackedFiles<'_>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for codes in read.others() {
         let is_codes = is_low_bit(read, codes) && !is_sure(codes);
@@ -131,7 +134,7 @@ fn weights_of(codes: &str) -> Vec<String> {
 }
 
 /// Whether a tensor belongs to the codes of a quantized weight, and is not itself a weight.
-pub(crate) fn is_companion(read: &PackedFiles<'_>, name: &str) -> bool {
+pub fn is_companion(read: &PackedFiles<'_>, name: &str) -> bool {
     let has = |name: String| read.file_of(&name).is_some();
     let of_weight = OF_WEIGHT.iter().filter_map(|end| name.strip_suffix(end));
     let mut of_weight = of_weight.filter(|weight| !weight.is_empty());
@@ -143,7 +146,7 @@ pub(crate) fn is_companion(read: &PackedFiles<'_>, name: &str) -> bool {
 
 /// Whether a tensor is of no float model: a part of a quantized layer beside its weight, such as the scale of its input, or the
 /// scale of a cache. `is_weight` says which names are quantized weights.
-pub(crate) fn companion_of(name: &str, is_weight: impl Fn(&str) -> bool) -> bool {
+pub fn companion_of(name: &str, is_weight: impl Fn(&str) -> bool) -> bool {
     let mut of_weight = OF_WEIGHT.iter().filter_map(|end| name.strip_suffix(end));
     let mut of_layer = OF_LAYER.iter().filter_map(|end| name.strip_suffix(end));
     is_sure(name)
@@ -157,14 +160,14 @@ fn is_sure(name: &str) -> bool {
 }
 
 /// Whether a tensor has two axes or more, and elements that are not floats of 16 bits or more.
-pub(crate) fn is_low_bit(read: &PackedFiles<'_>, name: &str) -> bool {
+pub fn is_low_bit(read: &PackedFiles<'_>, name: &str) -> bool {
     const OTHERS: [&str; 6] = ["F64", "F32", "F16", "BF16", "BOOL", "I64"];
     let tensor = read.tensor(name);
     tensor.is_some_and(|tensor| tensor.shape.len() >= 2 && !OTHERS.contains(&tensor.dtype.as_str()))
 }
 
 /// The name that `config.json` has for the quantization of a weight, if there is one.
-pub(crate) fn called(config: &Value, weight: &str) -> Option<String> {
+pub fn called(config: &Value, weight: &str) -> Option<String> {
     let config = config.get("quantization_config")?.as_object()?;
     let text = |value: &Value, key: &str| Some(value.get(key)?.as_str()?.to_owned());
     let layer = weight.strip_suffix(".weight").unwrap_or(weight);
