@@ -45,9 +45,12 @@ impl Checkpoint {
     /// Loads the checkpoint into the model. A packed weight becomes its values and gets its own specs, as by
     /// [`set_specs_at`](burn_mx_module::set_specs_at). These are the specs that it was saved with. If the file has none, they
     /// are the model's specs with the layout's format for the weight. The forward product takes the values unchanged until an
-    /// optimizer changes them. A weight in FP8 with scales of higher precision, in integers (GPTQ,
-    /// AWQ, compressed-tensors), or in MXFP6 of compressed-tensors becomes its values, and keeps the model's specs; the `config.json`
-    /// beside the files says which elements share a scale.
+    /// optimizer changes them.
+    ///
+    /// Some weights of other tools become their values, and keep the model's specs: FP8 with scales of higher precision, integers of
+    /// GPTQ, AWQ and compressed-tensors, and MXFP6 of compressed-tensors. The `config.json` beside the files says which elements
+    /// share a scale.
+    ///
     /// Files are mapped. Loading needs memory for one tensor beside the model.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub enum ConfigError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// The field, its value, and what is allowed.
+        /// The field, its value, and the allowed values.
         reason: String,
     },
 }
@@ -49,7 +49,7 @@ impl ModelConfig {
     /// The config beside the files of a checkpoint.
     ///
     /// # Errors
-    /// [`ConfigError`]: a file cannot be read or is no object of JSON.
+    /// [`ConfigError`]: a file cannot be read, or does not hold an object of JSON.
     pub fn beside(files: &CheckpointFiles) -> Result<Self, ConfigError> {
         let path = files.files()[0].with_file_name("config.json");
         let (fields, conflict) = config(files)?;

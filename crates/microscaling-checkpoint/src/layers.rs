@@ -125,7 +125,7 @@ pub fn turned(values: &[f32], shape: &[usize]) -> Vec<f32> {
 pub struct UnreadWeight {
     /// The name of the weight.
     pub weight: String,
-    /// The part of the weight or the field of config.json at fault, and what is allowed.
+    /// The part of the weight or the field of config.json at fault, and the allowed values.
     pub reason: String,
 }
 

@@ -91,7 +91,7 @@ impl Schemes {
     /// The description that a config has; empty without one.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`]: the description is no object, or a pattern of modules' names is none.
+    /// [`ConfigError::Invalid`]: the description is not an object, or a pattern of modules' names is not valid.
     pub fn of(model: &ModelConfig) -> Result<Self, ConfigError> {
         let Some(config) = model.quantization().filter(|config| !config.is_null()) else {
             return Ok(Self::default());

@@ -9,7 +9,7 @@ use serde_json::Value;
 pub struct RefusedField {
     /// The name of the field.
     pub field: &'static str,
-    /// The value, and what is allowed.
+    /// The value, and the allowed values.
     pub reason: String,
     /// Whether the field names the layout, which the user may name instead.
     pub is_layout: bool,
