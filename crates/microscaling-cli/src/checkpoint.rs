@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::npy::{self, Contents};
-use crate::scheme::Schemes;
+use crate::scheme::{Conflict, Schemes};
 use memmap2::Mmap;
 use microscaling::safetensors::{CheckpointFiles, CheckpointLayout, PackedFile, PackedFiles};
 use serde_json::Value;
@@ -11,9 +11,6 @@ use std::path::{Path, PathBuf};
 
 /// The ending of an index of several files.
 pub(crate) const INDEX: &str = ".safetensors.index.json";
-
-/// A field of config.json, and how another file contradicts the field.
-pub(crate) type Conflict = (&'static str, String);
 
 /// A checkpoint, mapped: one safetensors file, those that an index names, or an array of NumPy.
 pub(crate) struct Checkpoint {
@@ -55,6 +52,12 @@ impl Checkpoint {
         index.chain(self.files.iter().cloned()).collect()
     }
 
+    /// The description of the layers in config.json.
+    pub(crate) fn schemes(&self) -> Result<Schemes, Error> {
+        let path = self.files[0].with_file_name("config.json");
+        Schemes::of(&self.config, &path, self.conflict.as_ref())
+    }
+
     /// Reads the headers. `layout` is the packed weights' layout, if the user names one.
     pub(crate) fn read(&self, layout: Option<CheckpointLayout>) -> Result<PackedFiles<'_>, Error> {
         let files = self.files.iter().zip(&self.maps).map(|(path, map)| {
@@ -65,7 +68,7 @@ impl Checkpoint {
         let read = self.found.read(files, layout);
         let mut read = read.map_err(|source| Error::file(&self.path, source))?;
         if !read.scaled().is_empty() || !read.integers().is_empty() {
-            Schemes::of(self)?.set_blocks(&mut read);
+            self.schemes()?.set_blocks(&mut read);
         }
         Ok(read)
     }

@@ -4,6 +4,9 @@ use microscaling::safetensors::PackedFiles;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// The names of the scales of a layer's input.
+pub(crate) const INPUT_SCALES: [&str; 2] = ["input_global_scale", "input_scale"];
+
 /// The ends that the names of codes add to the name of their weight.
 const CODES: [&str; 3] = ["", "_packed", "_blocks"];
 

@@ -4,13 +4,13 @@ use crate::checkpoint::Checkpoint;
 use crate::companions::companion_of;
 use crate::done::{Done, counted};
 use crate::error::Error;
-use crate::export::{Export, Exported};
+use crate::export::{Export, Exported, FusedResult};
 use crate::formats::table;
-use crate::fused::{FusedArgs, FusedResult};
+use crate::fused::FusedArgs;
 use crate::layers::QuantizedLayers;
 use crate::output::{Output, Planned, ignored};
-use crate::scheme::Schemes;
-use crate::target::{ToLayout, Tool, WrittenForm};
+use crate::scheme::Tool;
+use crate::target::{ToLayout, WrittenForm};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
     let read = input.read(args.from)?;
     let layers = QuantizedLayers::of(&input, &read)?;
     check(args, &input, &read, &layers)?;
-    let schemes = Schemes::of(&input)?;
+    let schemes = input.schemes()?;
     let export = Export {
         input: &input,
         read: &read,

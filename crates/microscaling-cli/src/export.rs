@@ -1,13 +1,18 @@
 //! The `quantization_config` of a converted checkpoint: each layer's format, and how its activations are quantized.
 
 mod config;
+mod fused;
 
 use crate::checkpoint::Checkpoint;
+use crate::companions::INPUT_SCALES;
+use crate::doubt::activation_doubt;
 use crate::error::Error;
-use crate::fused::{Fused, INPUT_SCALES};
-use crate::layers::{QuantizedLayer, QuantizedLayers, WeightKind};
-use crate::scheme::Schemes;
-use crate::target::{Retold, ToLayout, Tool, WrittenForm};
+use crate::fused::Fused;
+use crate::layer::{QuantizedLayer, WeightKind};
+use crate::layers::QuantizedLayers;
+use crate::scheme::{Schemes, Tool};
+use crate::target::{Retold, ToLayout, WrittenForm};
+pub(crate) use fused::FusedResult;
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use serde_json::{Value, json};
@@ -65,7 +70,7 @@ impl<'a> Export<'a> {
                 target: self.target.to_string(),
             };
             let format = || format!("{} ({})", layer.format, layer.layout);
-            let doubt = self.schemes.activation_doubt(self.read, layer);
+            let doubt = activation_doubt(self.schemes, self.read, layer);
             if let Some(doubt) = doubt.filter(|_| !self.weights_only) {
                 return Err(unheld(format!(
                     "{}: {doubt}; `--weights-only` leaves the activations to the engine", format()

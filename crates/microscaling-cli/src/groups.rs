@@ -1,8 +1,9 @@
 //! Layers of one format, as rows of a table.
 
+use crate::companions::INPUT_SCALES;
 use crate::formats::table;
-use crate::fused::INPUT_SCALES;
-use crate::layers::{QuantizedLayer, QuantizedLayers};
+use crate::layer::QuantizedLayer;
+use crate::layers::QuantizedLayers;
 use crate::scheme::Schemes;
 use comfy_table::Table;
 use microscaling::safetensors::PackedFiles;

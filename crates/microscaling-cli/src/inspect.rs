@@ -33,7 +33,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(args.from)?;
     let layers = QuantizedLayers::of(&input, &read)?;
-    let schemes = Schemes::of(&input)?;
+    let schemes = input.schemes()?;
     let mut done = Done::default();
     let bytes = weights(&mut done, &read, &layers);
     if !layers.known.is_empty() {

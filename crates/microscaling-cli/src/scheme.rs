@@ -1,15 +1,25 @@
 //! The description of each layer's quantization in a model's `config.json`.
 
-mod doubt;
+mod blocks;
 mod refused;
 
-use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::target::Tool;
 use globset::{Glob, GlobMatcher};
-pub(crate) use refused::RefusedField;
+pub(crate) use refused::{Conflict, RefusedField};
 use regex::Regex;
 use serde_json::{Value, json};
+use std::path::Path;
+
+/// The tool whose config describes the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    CompressedTensors,
+    ModelOpt,
+    Fp8,
+    GptOss,
+    /// No tool reads a config of this layout.
+    None,
+}
 
 /// A pattern of modules' names.
 enum Modules {
@@ -74,7 +84,7 @@ pub(crate) struct Schemes {
     /// How the keys and values of attention are quantized; null if they are not.
     pub(crate) kv_cache: Value,
     /// Why weights of GPTQ and AWQ are not what this program reads.
-    other_version: Option<String>,
+    pub(crate) other_version: Option<String>,
     /// The fields with which no weight is read.
     pub(crate) refused: Vec<RefusedField>,
     groups: Vec<LayerGroup>,
@@ -85,19 +95,24 @@ pub(crate) struct Schemes {
 const IGNORED: [&str; 3] = ["ignore", "exclude_modules", "modules_to_not_convert"];
 
 impl Schemes {
-    pub(crate) fn of(input: &Checkpoint) -> Result<Self, Error> {
-        let config = input.config.get("quantization_config");
+    /// The description in the `config.json` at `path`; `conflict` is a field that another file contradicts.
+    pub(crate) fn of(
+        config: &Value,
+        path: &Path,
+        conflict: Option<&Conflict>,
+    ) -> Result<Self, Error> {
+        let config = config.get("quantization_config");
         let Some(config) = config.filter(|config| !config.is_null()) else {
             return Ok(Self::default());
         };
         if !config.is_object() {
             return Err(Error::Config {
-                path: input.files[0].with_file_name("config.json"),
+                path: path.to_owned(),
                 reason: format!("quantization_config is {config}; allowed: an object"),
             });
         }
         let fail = |key: &str, text: &str, reason: String| Error::Config {
-            path: input.files[0].with_file_name("config.json"),
+            path: path.to_owned(),
             reason: format!("quantization_config: {key}: `{text}`: {reason}"),
         };
         let target =
@@ -110,7 +125,7 @@ impl Schemes {
                 .iter()
                 .find_map(|key| config.get(*key).filter(|value| !value.is_null()).cloned())
                 .unwrap_or_default(),
-            refused: refused::refused(config, input.conflict.as_ref()),
+            refused: refused::refused(config, conflict),
             ..Self::default()
         };
         for (key, known) in [("checkpoint_format", "gptq"), ("version", "gemm")] {

@@ -1,7 +1,8 @@
 //! The layouts that `convert` writes: one for all weights, or a tool's layouts, one for each format.
 
+use crate::layer::{QuantizedLayer, WeightKind};
 use crate::layers::QuantizedLayers;
-use crate::layers::{QuantizedLayer, WeightKind};
+use crate::scheme::Tool;
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use std::fmt::{self, Display};
@@ -26,17 +27,6 @@ pub(crate) const TOOLS: [(&str, ToLayout); 3] = [
     ("modelopt", ToLayout::ModelOpt),
     ("fp8", ToLayout::Fp8),
 ];
-
-/// The tool whose config describes the weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tool {
-    CompressedTensors,
-    ModelOpt,
-    Fp8,
-    GptOss,
-    /// No tool reads a config of this layout.
-    None,
-}
 
 impl Display for ToLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

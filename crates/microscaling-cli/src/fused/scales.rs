@@ -1,8 +1,10 @@
 //! Whether fused layers share their scales.
 
 use super::Fused;
+use crate::companions::INPUT_SCALES;
 use crate::formats::table;
-use crate::layers::{QuantizedLayer, QuantizedLayers};
+use crate::layer::QuantizedLayer;
+use crate::layers::QuantizedLayers;
 use crate::numbers::floats;
 use comfy_table::Table;
 use microscaling::safetensors::PackedFiles;
@@ -94,6 +96,3 @@ fn input_scale(read: &PackedFiles<'_>, layer: &QuantizedLayer) -> Option<f32> {
         floats(&tensor)?.first().copied()
     })
 }
-
-/// The names of the scales of a layer's input.
-pub(crate) const INPUT_SCALES: [&str; 2] = ["input_global_scale", "input_scale"];

@@ -1,7 +1,9 @@
 //! Fields of config.json with which the tensors are not the model's weights, or that have words nobody knows.
 
-use crate::checkpoint::Conflict;
 use serde_json::Value;
+
+/// A field of config.json, and how another file contradicts the field.
+pub(crate) type Conflict = (&'static str, String);
 
 /// A field of config.json with which no weight is read.
 pub(crate) struct RefusedField {

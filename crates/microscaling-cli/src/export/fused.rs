@@ -1,8 +1,9 @@
 //! Fused layers of a converted checkpoint.
 
-use super::{INPUT_SCALES, error, tensor_scale};
+use super::{Export, Exported};
+use crate::companions::INPUT_SCALES;
 use crate::error::Error;
-use crate::export::{Export, Exported};
+use crate::fused::{error, tensor_scale};
 use crate::numbers::floats;
 use crate::target::{Retold, WrittenForm};
 use microscaling::FusedGroup;
