@@ -22,7 +22,7 @@ use burn_mx::MxKernels;
 use burn_mx::{
     BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
 };
-use burn_mx_kernels::{KernelOp, OperandForm, OperandLayout};
+use burn_mx_kernels::internal::{KernelOp, OperandForm, OperandLayout};
 use clap::Parser;
 use comfy_table::{Table, presets};
 use serde::Serialize;

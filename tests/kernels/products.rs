@@ -10,7 +10,9 @@ use burn_mx::{
     BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomHadamard, RandomStream,
     Rounding,
 };
-use burn_mx_kernels::{Convolution, ConvolutionProduct, Operand, OperandForm, OperandLayout};
+use burn_mx_kernels::internal::{
+    Convolution, ConvolutionProduct, Operand, OperandForm, OperandLayout,
+};
 
 use super::support::*;
 use crate::backend::TestBackend;

@@ -8,7 +8,7 @@
 mod random;
 
 use burn_mx::{BlockFormat, MxKernels, Packed, RandomStream, Rounding, Statistics};
-use burn_mx_kernels::KernelOp;
+use burn_mx_kernels::internal::KernelOp;
 use microscaling::Comparison;
 
 use super::statistics::assert_figures;

@@ -6,7 +6,7 @@ use burn_mx::{
     BlockFormat, ElementFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, ScaleFormat,
     ScaleMode, SharedExpMethod, Signs, Subnormals,
 };
-use burn_mx_kernels::KernelOp;
+use burn_mx_kernels::internal::KernelOp;
 
 use super::support::*;
 use crate::backend::TestBackend;

@@ -5,7 +5,7 @@ use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
 use burn_mx::MxKernels;
 use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding, Statistics};
-use burn_mx_kernels::TensorStatistics;
+use burn_mx_kernels::internal::TensorStatistics;
 use microscaling::Comparison;
 
 use super::support::*;

@@ -10,7 +10,7 @@ use burn::tensor::ops::FloatTensor;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_mx::ProductPath;
 use burn_mx::{MxKernels, MxSpecs};
-use burn_mx_kernels::{Convolution, ConvolutionProduct};
+use burn_mx_kernels::internal::{Convolution, ConvolutionProduct};
 use proptest::prelude::*;
 
 use crate::support::{Mx, Plain, mx_device, values};

@@ -1,7 +1,8 @@
 //! Every instruction set gives the same bits: the loops are compiled for each, the best is taken.
 
 use burn_mx::{FloatFormat, Rounding};
-use burn_mx_kernels::{Function, FunctionRounding, LogSoftmax, Norm, Normalization, Softmax};
+use burn_mx_kernels::Function;
+use burn_mx_kernels::internal::{FunctionRounding, LogSoftmax, Norm, Normalization, Softmax};
 use microscaling_processor::instruction_set::{Level, with_level};
 
 use crate::support::assert_same_bits;

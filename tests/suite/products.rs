@@ -6,7 +6,7 @@ use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
 use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Portable};
-use burn_mx_kernels::{Operand, OperandForm, OperandLayout};
+use burn_mx_kernels::internal::{Operand, OperandForm, OperandLayout};
 
 use crate::support::*;
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use burn_mx_core::{Slot, process};
+use burn_mx_core::Slot;
+use burn_mx_core::internal::warn;
 use burn_store::TensorSnapshot;
 use microscaling::safetensors::CheckpointLayout;
 use microscaling::{FusedGroup, FusedLayers};
@@ -73,7 +74,7 @@ pub(super) fn share(
         }
     }
     if let Some(first) = changed.first() {
-        process::warn(format_args!(
+        warn(format_args!(
             "burn-mx: {}: {} in the file, such as `{first}`: engines need this, and the file's \
              values are not the values that the model computes with. `share_tensor_scales` gives the model the file's values.",
             checkpoint.path.display(),

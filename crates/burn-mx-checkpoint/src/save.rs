@@ -18,7 +18,8 @@ use crate::fused::share;
 use crate::types;
 use crate::weights::{InFile, Layers, Weight, alike, weights};
 use crate::write::{Bytes, EntrySource, Named, StoredEntry, one_file, shards, write_text};
-use burn_mx_core::{MxSpecs, MxTensorOps, Slot, process};
+use burn_mx_core::internal::warn;
+use burn_mx_core::{MxSpecs, MxTensorOps, Slot};
 use burn_mx_files::folder_of;
 use burn_mx_module::{PathError, Pattern, initialize, nearest};
 use microscaling::safetensors::CheckpointLayout;
@@ -141,7 +142,7 @@ pub fn save_checkpoint<B: MxTensorOps, M: Module<B>>(
 fn warn_of_activations(path: &Path, layout: CheckpointLayout, named: &[Named]) {
     let format = |named: &Named| named.weight.specs.block_format(Slot::A);
     if let Some(format) = named.iter().find_map(format) {
-        process::warn(format_args!(
+        warn(format_args!(
             "burn-mx: {}: the model quantizes activations to {format}, but the `quantization_config` of {layout} describes \
              weights alone, and an engine leaves activations unquantized. Specs with `a_elem_format: None` compute as the engine does.",
             path.display()

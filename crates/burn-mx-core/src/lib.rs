@@ -63,8 +63,6 @@ pub use backend::tensor_ops::{MxModelOps, MxTensorOps, Packing, TensorChange};
 pub use burn_mx_kernels::{Function, MxKernels, from_f32, to_f32};
 #[cfg(feature = "clap")]
 pub use specs::args::MxArgs;
-#[doc(hidden)]
-pub use specs::suggestion;
 pub use specs::{
     AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
     GradientOperands, Hadamard, HadamardSigns, MxSpecs, ParseAttentionError,
@@ -75,3 +73,10 @@ pub use specs::{
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;
 pub use tensor::weight_cache::Unpacked;
+
+/// Items for the other crates of the project.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::specs::suggestion;
+    pub use crate::warnings::{unset_on_purpose, warn};
+}

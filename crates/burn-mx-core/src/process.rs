@@ -3,8 +3,6 @@
 use crate::specs::{SpecsError, ToResolvedSpecs};
 use crate::tensor::shared_specs;
 pub use crate::tensor::weight_cache::{keep_quantized_weights, without_keeping_weights};
-#[doc(hidden)]
-pub use crate::warnings::{unset_on_purpose, warn};
 pub use burn_mx_kernels::{host_round_trips, reproducible_products};
 
 /// Sets the default for devices and tensors of this process without their own specs, such as `MxDevice::default()`.

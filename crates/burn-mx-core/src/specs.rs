@@ -32,5 +32,4 @@ mod json;
 mod presets;
 mod product;
 mod resolved;
-#[doc(hidden)]
 pub mod suggestion;

@@ -16,7 +16,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, FloatDType, QTensorPrimitive, Shape, TensorMetadata};
 use burn_std::quantization::QuantAcc;
 
-use burn_mx_kernels::Operand;
+use burn_mx_kernels::internal::Operand;
 pub(crate) use marks::{Flags, Rule};
 pub(crate) use meta::Meta;
 use meta::storage_of;

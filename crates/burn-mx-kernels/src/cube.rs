@@ -23,12 +23,13 @@ use microscaling::{
 };
 
 use super::kernel_op::given;
+use super::kernel_op::{KernelOp, last_length};
+use super::kernel_set::KernelSet;
 use super::portable::{pack_on_host, unpack_on_host};
 use super::product::accumulated::AccumulatedProduct;
-use super::{
-    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, Operand, OperandForm,
-    last_length, portable,
-};
+use super::product::convolution::{Convolution, ConvolutionProduct};
+use super::product::{Operand, OperandForm};
+use super::{MxKernels, portable};
 use functions::rows::{self, RowFunction, RowNorm};
 use functions::{Binary, Unary};
 use quantize::Job;

@@ -15,11 +15,14 @@ use microscaling::{
     BlockFormat, PackError, Packed, PackedView, RandomStream, Rounding, StatisticsParts,
 };
 
+use super::MxKernels;
+use super::kernel_op::KernelOp;
 use super::kernel_op::given;
+use super::kernel_set::KernelSet;
 use super::product::accumulated::AccumulatedProduct;
+use super::product::convolution::{Convolution, ConvolutionProduct};
 use super::product::{self, Operand, OperandForm};
 use super::statistics;
-use super::{Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels};
 
 /// A tensor that a kernel gives.
 enum FusionOutput<B: FusionBackend> {

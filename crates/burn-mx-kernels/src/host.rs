@@ -19,12 +19,15 @@ use burn_backend::{Scalar, Shape, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, internal::keep_freed_memory};
 use microscaling_product::Epilogue;
 
+use super::MxKernels;
+use super::kernel_op::KernelOp;
+use super::kernel_op::op::OpRounding;
 use super::kernel_op::rounding::with_rounding;
 use super::kernel_op::table::{Table, Tabled};
-use super::{
-    Convolution, ConvolutionProduct, KernelOp, KernelSet, MxKernels, OpRounding, Operand,
-    OperandForm, TensorStatistics, product,
-};
+use super::kernel_set::KernelSet;
+use super::product::convolution::{Convolution, ConvolutionProduct};
+use super::product::{self, Operand, OperandForm};
+use super::statistics::TensorStatistics;
 use memory::InMemory;
 
 /// A backend with tensors in this process's memory.

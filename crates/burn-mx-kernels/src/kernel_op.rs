@@ -12,11 +12,12 @@ use microscaling::{
     BlockFormat, Dialect, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs,
 };
 
+use self::norm::Normalization;
+use self::op::{BinaryOp, OpRounding, UnaryOp};
+use self::rounding::FunctionRounding;
+use self::softmax::{LogSoftmax, Softmax};
+use super::arithmetic::Function;
 use super::dense::{dialect_dense, invert_dense, mask_dense, quantize_dense, transform_dense};
-use super::{
-    BinaryOp, Function, FunctionRounding, LogSoftmax, Normalization, OpRounding, Softmax, UnaryOp,
-    last_length,
-};
 
 /// An op on one to three tensors of `f32`, in one pass over memory. The result is like the first tensor, but for
 /// [`Binary`](Self::Binary), whose operands broadcast.
@@ -239,4 +240,9 @@ pub(super) fn given<T>(tensor: Option<T>) -> T {
 
 pub(super) fn recip(data: &mut [f32]) {
     data.iter_mut().for_each(|x| *x = x.recip());
+}
+
+/// Elements of a row.
+pub(super) fn last_length(shape: &[usize]) -> usize {
+    shape.last().copied().unwrap_or(1)
 }

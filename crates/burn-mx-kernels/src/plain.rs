@@ -5,7 +5,8 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, Shape, TensorMetadata};
 
-use crate::{Function, MxKernels};
+use crate::MxKernels;
+use crate::arithmetic::Function;
 
 /// Functions beside Burn's ops, which models and losses call. The defaults are plain arithmetic. A `Change` is one of a tensor's
 /// role in an emulation.

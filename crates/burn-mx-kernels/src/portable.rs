@@ -10,8 +10,9 @@ use burn_backend::{Backend, DType, TensorData, TensorMetadata, read_sync};
 
 use microscaling::{BlockFormat, PackError, Packed, PackedView, RandomStream, Rounding};
 
+use super::MxKernels;
+use super::kernel_op::KernelOp;
 use super::kernel_op::given;
-use super::{KernelOp, MxKernels};
 
 static ROUND_TRIPS: AtomicU64 = AtomicU64::new(0);
 
@@ -120,7 +121,7 @@ pub fn note<B: Backend>(device: &B::Device, what: &'static str) {
 #[cfg(feature = "router")]
 impl<R: burn_router::RunnerChannel + 'static> MxKernels for burn_router::BackendRouter<R> {}
 
-/// [`KernelSet::pack`](super::KernelSet::pack) in host memory.
+/// [`KernelSet::pack`](crate::kernel_set::KernelSet::pack) in host memory.
 pub(super) fn pack_on_host<B: Backend>(
     tensor: FloatTensor<B>,
     axis: usize,
@@ -133,7 +134,7 @@ pub(super) fn pack_on_host<B: Backend>(
     Packed::encode(format, &values, &shape, axis, rounding.with(stream))
 }
 
-/// [`KernelSet::unpack`](super::KernelSet::unpack) in host memory.
+/// [`KernelSet::unpack`](crate::kernel_set::KernelSet::unpack) in host memory.
 pub(super) fn unpack_on_host<B: Backend>(
     packed: &PackedView<'_>,
     device: &B::Device,

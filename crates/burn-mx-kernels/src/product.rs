@@ -11,7 +11,8 @@ use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
 use microscaling_product::{Panels, Side};
 
-use super::{KernelOp, MxKernels};
+use super::MxKernels;
+use super::kernel_op::KernelOp;
 use accumulated::{Accumulated, AccumulatedForm};
 
 /// Why no backend gets an accumulated operand.

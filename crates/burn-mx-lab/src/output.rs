@@ -86,6 +86,14 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), message)
 }
 
+/// The error of an option whose path cannot be written.
+pub fn unwritable(option: &str, path: &Path, error: &io::Error) -> String {
+    format!(
+        "{option}: cannot write '{}' ({error}); name a writable path",
+        path.display()
+    )
+}
+
 /// Whether there is room for something more beside `path`.
 pub fn has_room(path: &Path) -> io::Result<()> {
     let mut file = NewFile::at(path)?;

@@ -265,7 +265,6 @@ impl Member {
 }
 
 /// The results of `read` for the weights `[in, out]` of a model's linear layers, by the paths of the layers.
-#[doc(hidden)]
 pub fn linear_weights<B: MxTensorOps, M: Module<B>, T>(
     model: &M,
     read: impl FnMut(Tensor<B, 2>) -> T,

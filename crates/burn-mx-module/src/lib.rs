@@ -27,8 +27,6 @@ pub use exempt::{
     ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
 };
 pub use functions::{distillation_loss, gelu_first_order, log_sum_exp, mish, rms_norm, silu};
-#[doc(hidden)]
-pub use fused::linear_weights;
 pub use fused::{FusedError, share_tensor_scales};
 pub use fused_linear::fused_linear;
 pub use initialize::initialize;
@@ -42,3 +40,9 @@ pub use pieces::{
 };
 pub use schedule::{Limit, Phase, Schedule, ScheduleError, Stage};
 pub use stages::Stages;
+
+/// Items for the other crates of the project.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::fused::linear_weights;
+}

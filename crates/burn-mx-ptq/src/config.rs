@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::PtqError;
 use crate::gptq::Gptq;
-use burn_mx_core::{Exemptions, MxSpecs, Recipe, suggestion};
+use burn_mx_core::internal::suggestion;
+use burn_mx_core::{Exemptions, MxSpecs, Recipe};
 pub use finetune::{FastFinetune, OptimAlgorithm};
 pub use rotation::Rotation;
 

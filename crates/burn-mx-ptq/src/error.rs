@@ -1,7 +1,7 @@
 //! Why a model was not quantized.
 
 use burn_mx_core::SpecsError;
-use burn_mx_core::suggestion::nearest;
+use burn_mx_core::internal::suggestion::nearest;
 use burn_mx_module::{FusedError, PathError};
 
 /// Why a model was not quantized.

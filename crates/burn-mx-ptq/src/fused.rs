@@ -11,7 +11,8 @@ use crate::config::QuantConfig;
 use crate::error::PtqError;
 use crate::passes::Chosen;
 use burn_mx_core::{MxBackend, MxKernels, ResolvedSpecs, Slot};
-use burn_mx_module::{linear_weights, share_tensor_scales};
+use burn_mx_module::internal::linear_weights;
+use burn_mx_module::share_tensor_scales;
 
 /// The fused layers of a model that is quantized.
 pub(crate) struct Fused {

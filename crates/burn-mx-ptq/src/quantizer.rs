@@ -16,7 +16,8 @@ use crate::parameters::{self, WEIGHT};
 use crate::passes::{Chosen, Passes};
 use crate::resume::Folder;
 use crate::tuning::{TunedLayer, tune};
-use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, Slot, process};
+use burn_mx_core::internal::{unset_on_purpose, warn};
+use burn_mx_core::{MxBackend, MxKernels, MxSpecs, ResolvedSpecs, Slot};
 use burn_mx_module::{
     Pattern, initialize, label_parameters, layers, nearest, parameter_of, set_specs, set_specs_at,
 };
@@ -310,9 +311,9 @@ fn quantized_layers<B: MxKernels, M: Module<MxBackend<B>>>(
 /// products get no warning.
 fn check_device<B: MxKernels, M: Module<MxBackend<B>>>(model: &M) {
     match parameters::specs_of_device::<B, M>(model) {
-        None => process::unset_on_purpose(),
+        None => unset_on_purpose(),
         Some(specs) if specs.is_none() => {}
-        Some(specs) => process::warn(format_args!(
+        Some(specs) => warn(format_args!(
             "burn-mx: the model to quantize is on a device with the specs `{specs}`: they emulate everything outside of quantized \
              layers. Create the model on `MxDevice::new(device, \"none\")?` to leave everything else in float32."
         )),

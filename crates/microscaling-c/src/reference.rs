@@ -123,7 +123,7 @@ impl Reference {
     }
 
     /// The most elements of a row that DPI sums up.
-    pub const DPI_ELEMENTS: usize = 1024;
+    pub const DPI_ELEMENTS: usize = sums::DPI_ELEMENTS;
 
     fn check_length(&self) -> Result<(), ReferenceError> {
         match self.subject {

@@ -2,7 +2,7 @@
 
 use crate::elements::{self, specials_name};
 use crate::error::ReferenceError;
-use crate::reference::Reference;
+use crate::sums::DPI_ELEMENTS;
 use crate::template::Values;
 use microscaling::{BlockFormat, ElementOverflow, NonFinite, ScaleFormat, ScaleMode, Subnormals};
 
@@ -17,8 +17,11 @@ pub(crate) fn set(values: &mut Values, format: &BlockFormat) -> Result<(), Refer
     values.set("square", format.square);
     let size = format.group_size();
     values.set("elements", if format.square { size * size } else { size });
-    let row = Reference::DPI_ELEMENTS;
-    values.set("dot_blocks", if size == 0 { 1 } else { row.div_ceil(size) });
+    let dot_blocks = match size {
+        0 => 1,
+        _ => DPI_ELEMENTS.div_ceil(size),
+    };
+    values.set("dot_blocks", dot_blocks);
     values.set("headroom", !format.headroom.is_none());
     values.set("headroom_text", format.headroom.to_string());
     values.set("fixed_steps", format.has_fixed_steps());

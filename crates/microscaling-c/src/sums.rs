@@ -1,13 +1,15 @@
 //! The values of an accumulator.
 
 use crate::error::ReferenceError;
-use crate::reference::Reference;
 use crate::subject::Subject;
 use crate::template::Values;
 use microscaling::{ElementFormat, Rounding};
 use microscaling_product::{
     AccumulateError, Accumulation, Accumulator, OperandKind, Order, Overflow, ScaleAt, SumFormat,
 };
+
+/// The most elements of a row that DPI sums up.
+pub(crate) const DPI_ELEMENTS: usize = 1024;
 
 /// The accumulator for two operands of this format.
 ///
@@ -46,7 +48,7 @@ pub(crate) fn set(values: &mut Values, accumulator: &Accumulator, element: Eleme
     values.set("accumulator_text", accumulator.to_string());
     values.set("order", order.name());
     values.set("terms", order.terms());
-    values.set("dot_elements", Reference::DPI_ELEMENTS);
+    values.set("dot_elements", DPI_ELEMENTS);
     values.set("group", order.group());
     values.set("promote_every", accumulator.promote_every);
     let scale_at = match accumulator.scale_at {

@@ -3,9 +3,9 @@
 use crate::checkpoint::Checkpoint;
 use crate::done::{Done, counted};
 use crate::error::Error;
-use crate::export::{Export, Exported};
+use crate::export::{Export, Exported, FusedResult};
 use crate::formats::table;
-use crate::fused::{FusedArgs, FusedResult};
+use crate::fused::FusedArgs;
 use crate::output::{Output, Planned, ignored};
 use crate::target::{ToLayout, Tool, WrittenForm};
 use microscaling::WeightLayout;

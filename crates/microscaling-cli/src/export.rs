@@ -1,11 +1,13 @@
 //! The `quantization_config` of a converted checkpoint: each layer's format, and how its activations are quantized.
 
 mod config;
+mod fused;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::fused::Fused;
 use crate::target::{Retold, ToLayout, Tool, WrittenForm, tool_of};
+pub(crate) use fused::FusedResult;
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use microscaling_checkpoint::{INPUT_SCALES, QuantizedLayer, QuantizedLayers, Schemes, WeightKind};

@@ -1,13 +1,11 @@
 //! Layers that engines fuse into one product, and that share the scale of a tensor.
 
-mod exported;
 mod scales;
 
 use crate::error::Error;
 use microscaling::{FusedGroup, FusedLayers, FusedNames};
 use std::path::Path;
 
-pub(crate) use exported::FusedResult;
 pub(crate) use scales::{FusedScales, tensor_scale};
 
 /// The names of fused layers.

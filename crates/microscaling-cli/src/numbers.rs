@@ -16,3 +16,8 @@ pub(crate) fn floats(tensor: &FileTensor<'_>) -> Option<Vec<f32>> {
         _ => return None,
     })
 }
+
+/// Whether a tensor has floats, and two axes or more.
+pub(crate) fn is_matrix(tensor: &FileTensor<'_>) -> bool {
+    ["F32", "F16", "BF16"].contains(&tensor.dtype.as_str()) && tensor.shape.len() >= 2
+}

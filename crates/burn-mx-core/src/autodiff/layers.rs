@@ -26,7 +26,8 @@ use crate::semantics::{self, activation, attention};
 use crate::specs::ProductOp;
 use crate::tensor::OpContext;
 use burn_mx_kernels::Function;
-use burn_mx_kernels::{MxKernels, Norm};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::Norm;
 
 /// The context of a layer's op. The argument's place makes a tensor the weight, and `x` has the role of an activation.
 fn join_of_layer<B: MxKernels>(

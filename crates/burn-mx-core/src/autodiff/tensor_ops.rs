@@ -13,8 +13,9 @@ use crate::backend::tensor_ops::{MxTensorOps, Packing, TensorChange, sealed};
 use crate::semantics::activation;
 use crate::specs::ResolvedSpecs;
 use burn_mx_kernels::ModelOps;
-use burn_mx_kernels::formulas::{plain_function, plain_rms_norm};
-use burn_mx_kernels::{Function, MxKernels, Norm};
+use burn_mx_kernels::internal::Norm;
+use burn_mx_kernels::internal::formulas::{plain_function, plain_rms_norm};
+use burn_mx_kernels::{Function, MxKernels};
 
 impl<B: MxKernels, C: CheckpointStrategy> sealed::Sealed for MxAutodiff<B, C> {}
 

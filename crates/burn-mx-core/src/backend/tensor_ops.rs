@@ -16,7 +16,8 @@ use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
 use crate::tensor::{Meta, MxTensor, Rule};
 use burn_mx_kernels::ModelOps;
-use burn_mx_kernels::{Function, MxKernels, Norm, to_f32};
+use burn_mx_kernels::internal::Norm;
+use burn_mx_kernels::{Function, MxKernels, to_f32};
 
 pub(crate) mod sealed {
     pub trait Sealed {}

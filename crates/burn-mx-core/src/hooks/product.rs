@@ -10,8 +10,9 @@ use microscaling_product::{Accumulation, Side, SumStatistics};
 use super::installed::observers;
 use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver, ProductSize};
 use crate::specs::Slot;
-use burn_mx_kernels::product::accumulated::SumLooks;
-use burn_mx_kernels::{MxKernels, Operand};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::Operand;
+use burn_mx_kernels::internal::accumulated::SumLooks;
 
 /// The observers of one product.
 pub(crate) struct ProductObservers<B: MxKernels> {
@@ -138,7 +139,7 @@ impl<B: MxKernels> ProductObservers<B> {
         }
     }
 
-    fn show_result(&self, statistics: impl Fn() -> burn_mx_kernels::TensorStatistics<B>) {
+    fn show_result(&self, statistics: impl Fn() -> burn_mx_kernels::internal::TensorStatistics<B>) {
         for observer in &self.observers {
             if observer.wants_result() {
                 observer.result(ObservedStatistics::of(statistics()));

@@ -9,7 +9,8 @@ use super::installed::observers;
 use super::thread::is_again;
 use super::{ElementwiseCall, Events, ObservedStatistics, RoundingObserver, View};
 use crate::specs::PointFormat;
-use burn_mx_kernels::{MxKernels, read_values};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::read_values;
 
 /// The observers of the roundings of one op.
 pub(crate) struct RoundingObservers(Vec<Box<dyn RoundingObserver>>);

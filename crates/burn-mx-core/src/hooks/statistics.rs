@@ -5,7 +5,8 @@ use std::fmt;
 
 use microscaling::Statistics;
 
-use burn_mx_kernels::{MxKernels, PendingStatistics, StatisticsWords, TensorStatistics};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::{PendingStatistics, StatisticsWords, TensorStatistics};
 
 /// Statistics of a tensor's quantization. The figures may lie on a device still, or be computed by another thread:
 /// [`read_all`](Self::read_all) reads the figures of many tensors in one transfer for each device.

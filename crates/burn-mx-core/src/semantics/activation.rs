@@ -7,9 +7,10 @@ use super::elementwise::{Passes, TensorArithmetic, binary, composed, emulation, 
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, MxTensor, OpContext};
 use burn_mx_kernels::Function;
-use burn_mx_kernels::formulas::plain_function;
-use burn_mx_kernels::formulas::{Arithmetic, activation as formula};
-use burn_mx_kernels::{FunctionRounding, KernelOp, MxKernels, to_f32};
+use burn_mx_kernels::internal::formulas::plain_function;
+use burn_mx_kernels::internal::formulas::{Arithmetic, activation as formula};
+use burn_mx_kernels::internal::{FunctionRounding, KernelOp};
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// Whether a composed function is to be computed by its formula.
 pub(crate) fn is_composed<B: MxKernels>(tensor: &Float<B>) -> bool {

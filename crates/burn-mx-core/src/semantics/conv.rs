@@ -16,7 +16,8 @@ use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
 use crate::warnings;
-use burn_mx_kernels::{ConvolutionProduct, MxKernels, are_float32, same_type};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::{ConvolutionProduct, are_float32, same_type};
 pub(crate) use geometry::{Direction, Geometry};
 
 pub(super) const BATCH: usize = 0;

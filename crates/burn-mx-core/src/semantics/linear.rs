@@ -11,7 +11,8 @@ use crate::hooks;
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
-use burn_mx_kernels::{MxKernels, OperandLayout, in_float32, to_f32};
+use burn_mx_kernels::internal::{OperandLayout, in_float32};
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// `x · w`, rounded, plus `b`, rounded again.
 pub(crate) fn forward<B: MxKernels>(

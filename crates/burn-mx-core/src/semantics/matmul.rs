@@ -12,7 +12,8 @@ use crate::hooks;
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
-use burn_mx_kernels::{MxKernels, OperandLayout, in_float32};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::{OperandLayout, in_float32};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {

@@ -8,9 +8,10 @@ use super::rows::TensorRows;
 use super::stored;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
-use burn_mx_kernels::formulas::norm;
-use burn_mx_kernels::formulas::{as_row, plain_rms_norm};
-use burn_mx_kernels::{KernelOp, MxKernels, Norm, Normalization, to_f32};
+use burn_mx_kernels::internal::formulas::norm;
+use burn_mx_kernels::internal::formulas::{as_row, plain_rms_norm};
+use burn_mx_kernels::internal::{KernelOp, Norm, Normalization};
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// Gradients of [`forward`].
 pub(crate) struct NormGrads<B: MxKernels> {

@@ -23,7 +23,8 @@ use crate::specs::{Hadamard, ProductKind, ProductOp, ResolvedSpecs, Slot, Static
 use crate::tensor::random_streams::Draws;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta};
-use burn_mx_kernels::{BinaryOp, KernelOp, MxKernels, OpRounding, Operand, to_f32};
+use burn_mx_kernels::internal::{BinaryOp, KernelOp, OpRounding, Operand};
+use burn_mx_kernels::{MxKernels, to_f32};
 pub(crate) use operands::Along;
 pub(crate) use straight_through::ForwardOperand;
 

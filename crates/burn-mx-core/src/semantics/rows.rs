@@ -6,7 +6,7 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
 use burn_mx_kernels::MxKernels;
-use burn_mx_kernels::formulas::Rows;
+use burn_mx_kernels::internal::formulas::Rows;
 
 /// Rows along `axis`, all at once: closures are called with whole tensors, and the numbers of a row are tensors with
 /// length 1 along the axis.

@@ -8,8 +8,9 @@ use super::elementwise::{TensorArithmetic, composed, emulation};
 use super::rows::TensorRows;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, OpContext};
-use burn_mx_kernels::formulas::softmax;
-use burn_mx_kernels::{FunctionRounding, KernelOp, LogSoftmax, MxKernels, Softmax, to_f32};
+use burn_mx_kernels::internal::formulas::softmax;
+use burn_mx_kernels::internal::{FunctionRounding, KernelOp, LogSoftmax, Softmax};
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// `p / sum p` with `p = exp(x - max x)`, base 2 with `softmax_exp2`.
 pub(crate) fn forward<B: MxKernels>(x: Float<B>, dim: usize) -> Float<B> {

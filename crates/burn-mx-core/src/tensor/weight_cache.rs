@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use microscaling::{BlockFormat, Dialect, FloatFormat, Packed, Rounding, Signs};
 
 use crate::specs::{Hadamard, ResolvedSpecs, Slot};
-use burn_mx_kernels::OperandLayout;
+use burn_mx_kernels::internal::OperandLayout;
 
 /// Copies of one weight, one for a forward and one for a backward product. Other specs on the same weight make other
 /// copies, which replace the least recently used one.

@@ -10,7 +10,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 
 use super::numbers::float::Float32;
-use crate::{Convolution, ConvolutionProduct};
+use crate::product::convolution::{Convolution, ConvolutionProduct};
 use microscaling_product::are_products_reproducible;
 
 /// Significant bits of a tensor-float-32 number.

@@ -13,7 +13,9 @@ use cubecl::std::tensor::layout::linear::LinearView;
 use super::launch::{self, Target};
 use super::numbers::float::Float32;
 use crate::arithmetic::Arithmetic;
-use crate::{BinaryOp, Function, FunctionRounding, OpRounding, UnaryOp};
+use crate::arithmetic::Function;
+use crate::kernel_op::op::{BinaryOp, OpRounding, UnaryOp};
+use crate::kernel_op::rounding::FunctionRounding;
 use arithmetic::{Device, Emitter, KernelArithmetic, Value};
 
 /// The function of a kernel with one tensor.

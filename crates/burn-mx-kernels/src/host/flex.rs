@@ -7,7 +7,8 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use super::copy::{StridedAxis, offset};
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::{HostBackend, on_host};
-use crate::{KernelSet, MxKernels};
+use crate::MxKernels;
+use crate::kernel_set::KernelSet;
 
 impl MxKernels for Flex {
     fn kernels() -> &'static dyn KernelSet<Self> {

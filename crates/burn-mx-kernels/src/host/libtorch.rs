@@ -6,7 +6,8 @@ use burn_tch::{LibTorch, LibTorchDevice, TchElement, TchTensor};
 
 use super::memory::{InMemory, change_in_place, memory_order};
 use super::{HostBackend, on_host};
-use crate::{KernelSet, MxKernels, portable};
+use crate::kernel_set::KernelSet;
+use crate::{MxKernels, portable};
 
 impl<E: TchElement> MxKernels for LibTorch<E> {
     fn kernels() -> &'static dyn KernelSet<Self> {

@@ -11,8 +11,9 @@ use crate::dense::{
     dialect_dense, invert_dense, mask_dense, of_known, quantize_dense, statistics_dense,
     transform_dense,
 };
+use crate::kernel_op::KernelOp;
+use crate::kernel_op::norm::Normalization;
 use crate::kernel_op::{given, recip};
-use crate::{KernelOp, Normalization};
 
 pub(crate) fn mx_quantize<T: InMemory>(
     tensor: T,

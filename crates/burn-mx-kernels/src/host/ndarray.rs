@@ -8,7 +8,8 @@ use burn_ndarray::{
 
 use super::memory::{InMemory, change_in_place, changed_copy, memory_order};
 use super::{HostBackend, on_host};
-use crate::{KernelSet, MxKernels};
+use crate::MxKernels;
+use crate::kernel_set::KernelSet;
 
 impl<E, I, Q> MxKernels for NdArray<E, I, Q>
 where

@@ -7,13 +7,14 @@ use microscaling::{FloatFormat, RandomStream, Rounding};
 use super::loops::{map_in_place, zip_in_place};
 #[cfg(feature = "host")]
 use super::rounding::with_rounding;
-#[cfg(any(feature = "cube", feature = "host"))]
-use crate::FunctionRounding;
+use crate::MxKernels;
 #[cfg(feature = "host")]
 use crate::arithmetic::{Arithmetic, ScalarArithmetic};
 #[cfg(feature = "host")]
 use crate::host::memory::{self, InMemory, Other};
-use crate::{KernelOp, MxKernels};
+use crate::kernel_op::KernelOp;
+#[cfg(any(feature = "cube", feature = "host"))]
+use crate::kernel_op::rounding::FunctionRounding;
 
 /// An op on one tensor that IEEE 754 defines to the bit. A kernel of a device is compiled for `UnaryOp<()>`, and takes the number `c`
 /// as an argument.

@@ -14,7 +14,8 @@ use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, ElementFormat, FloatFormat, Packed};
 use microscaling_product::{AccumulateError, OperandKind, OperandType};
 
-use crate::{MxKernels, read_values};
+use crate::MxKernels;
+use crate::float_types::read_values;
 pub use form::{AccumulatedForm, Sums};
 pub use looks::SumLooks;
 pub use unit_product::AccumulatedProduct;
@@ -22,7 +23,9 @@ pub use unit_product::AccumulatedProduct;
 /// An operand of a product as a matrix unit takes it: a tensor with elements and block scales apart.
 #[derive(Debug)]
 pub struct Accumulated {
+    /// How the tensor became the operand.
     pub form: AccumulatedForm,
+    /// The shape of the elements.
     pub shape: Vec<usize>,
     elements: Vec<f32>,
     /// The scales. Their shape is the shape of the elements, with the number of blocks along the summed axis. Empty without scales.

@@ -12,12 +12,12 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `cli.rs`, `plan.rs` | the command line, checked into a `SweepPlan` before any work starts |
+//! | `cli.rs`, `plan.rs`, `training_format.rs` | the command line, checked into a `SweepPlan` before any work starts |
 //! | `sweep.rs` | FP32 first, then each MX format: the place where `Autodiff<Flex>` becomes `MxAutodiff<Flex>` |
 //! | `train.rs` | one training run on one backend, by burn-train's learner |
 //! | `found.rs` | recipes of a search, of which short runs show the best one |
 //! | `recording.rs` | the options of the recorder |
-//! | `progress.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
+//! | `progress.rs`, `progress_kind.rs`, `dashboard.rs`, `plain.rs` | what is seen of a run: burn-train's dashboard, a bar, or lines |
 //! | `cost.rs` | the products of a step, for models of their cost in hardware |
 //! | `report.rs`, `plot.rs`, `pareto.rs` | the table and the JSON; loss curves and scores over bits as SVG, losses for TensorBoard |
 
@@ -31,10 +31,12 @@ mod plain;
 mod plan;
 mod plot;
 mod progress;
+mod progress_kind;
 mod recording;
 mod report;
 mod sweep;
 mod train;
+mod training_format;
 
 use std::error::Error;
 

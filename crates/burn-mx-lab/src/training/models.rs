@@ -18,7 +18,6 @@ use serde::Serialize;
 
 use super::{
     layers::{Layer, set_layers},
-    saved::SavedRun,
     tasks::{Batch, Task},
 };
 use cnn::{Cnn, CnnConfig};
@@ -261,16 +260,6 @@ impl<B: Backend> Model<B> {
             Self::Cnn(model) => Self::Cnn(label_parameters(model)),
             Self::Lstm(model) => Self::Lstm(label_parameters(model)),
             Self::Transformer(model) => Self::Transformer(label_parameters(model)),
-        }
-    }
-
-    /// Writes the model as its own type's record, which has no trace of this enum.
-    pub(crate) fn save(self, saved: &SavedRun) -> Result<(), String> {
-        match self {
-            Self::Ffn(model) => saved.save_model(model),
-            Self::Cnn(model) => saved.save_model(model),
-            Self::Lstm(model) => saved.save_model(model),
-            Self::Transformer(model) => saved.save_model(model),
         }
     }
 }

@@ -19,7 +19,7 @@ use burn::{
 use burn_mx_lab::output;
 use serde_json::Value;
 
-use super::history::EpochHistory;
+use super::{history::EpochHistory, models::Model};
 
 /// Checkpoints that are kept: the one before the last, should the last be broken off.
 pub(crate) const KEEP: usize = 2;
@@ -142,10 +142,19 @@ impl SavedRun {
         Ok(None)
     }
 
-    /// Writes the trained model.
+    /// Writes the trained model as its own type's record, which has no trace of the enum.
     ///
     /// The message of an error names the file and the reason. burn-record's own error of a full disk has neither.
-    pub(crate) fn save_model<B: Backend>(&self, model: impl Module<B>) -> Result<(), String> {
+    pub(crate) fn save_model<B: Backend>(&self, model: Model<B>) -> Result<(), String> {
+        match model {
+            Model::Ffn(model) => self.save(model),
+            Model::Cnn(model) => self.save(model),
+            Model::Lstm(model) => self.save(model),
+            Model::Transformer(model) => self.save(model),
+        }
+    }
+
+    fn save<B: Backend>(&self, model: impl Module<B>) -> Result<(), String> {
         let path = self.folder.join("model.mpk");
         let saved = model.save_file(&path, &FileRecorder::new());
         saved.map_err(|error| {

@@ -5,7 +5,7 @@ use super::{QuantizeArgs, along};
 use crate::checkpoint::Checkpoint;
 use crate::done::Done;
 use crate::error::Error;
-use crate::numbers::floats;
+use crate::numbers::{floats, is_matrix};
 use crate::output::Planned;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use microscaling::safetensors::{FileTensor, PackedFiles};
@@ -118,10 +118,6 @@ fn is_zero(
     let block = format.group_size();
     let encoded = dialect.encode(format, &vec![largest; block], &[1, block]);
     !numbers.is_empty() && matches!(encoded, Err(DialectError::Zeros { .. }))
-}
-
-pub(super) fn is_matrix(tensor: &FileTensor<'_>) -> bool {
-    ["F32", "F16", "BF16"].contains(&tensor.dtype.as_str()) && tensor.shape.len() >= 2
 }
 
 fn is_bias(name: &str) -> bool {

@@ -1,12 +1,11 @@
 //! The tensor scales that fused layers share.
 
-use super::plan::is_matrix;
 use super::{QuantizeArgs, along};
 use crate::checkpoint::Checkpoint;
 use crate::done::Done;
 use crate::error::Error;
 use crate::fused::{Fused, error};
-use crate::numbers::floats;
+use crate::numbers::{floats, is_matrix};
 use microscaling::safetensors::PackedFiles;
 use microscaling::{FusedGroup, internal};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,6 @@
 //! A block step by step: the scale, then each element. The library gives the scale of a format, and all outputs of the set's own rule
 //! where the library has the rounding mode.
 
-use super::scale_change::ScaleChange;
 use crate::element::format::{CodeFormat, CodePlan};
 use crate::element::input::{ExactInput, InputType};
 use crate::element::modes::ElementRounding;
@@ -17,6 +16,26 @@ use microscaling::{
 pub(super) struct BlockConversion {
     pub(super) element: ElementRule,
     pub(super) scale: ScaleChange,
+}
+
+/// A change of scales by a neighbouring rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScaleChange {
+    None,
+    /// Another rule of OCP MX or its kin.
+    Mode(ScaleMode),
+    /// One code more where the largest magnitude is a power of two.
+    OneMoreAtPowers,
+    /// One code more where the largest magnitude lies between powers of two.
+    OneMoreBetweenPowers,
+    /// One code more, or less.
+    Shifted(i32),
+    /// A float's scale is not rounded half to even, but in this way.
+    Rounded(ElementRounding),
+    /// A block of subnormal inputs has the scale of the smallest normal input.
+    SubnormalsAsNormal,
+    /// NaN and Inf do not count for the scale.
+    NanIgnored,
 }
 
 /// The outputs of a block.

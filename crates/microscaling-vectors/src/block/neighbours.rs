@@ -1,7 +1,7 @@
 //! The neighbours of a block's rule.
 
+use super::model::ScaleChange;
 use super::model::{BlockConversion, BlockModel};
-use super::scale_change::ScaleChange;
 use crate::element::format::CodeFormat;
 use crate::element::modes::ElementRounding;
 use crate::element::neighbouring_rules;

@@ -1,30 +1,10 @@
 //! The scales of blocks by neighbouring rules.
 
-use super::model::BlockModel;
+use super::model::{BlockModel, ScaleChange};
 use crate::element::input::InputType;
 use crate::element::modes::ElementRounding;
 use crate::element::rule::ElementRule;
-use microscaling::{ScaleMode, Shifts};
-
-/// A change of scales by a neighbouring rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScaleChange {
-    None,
-    /// Another rule of OCP MX or its kin.
-    Mode(ScaleMode),
-    /// One code more where the largest magnitude is a power of two.
-    OneMoreAtPowers,
-    /// One code more where the largest magnitude lies between powers of two.
-    OneMoreBetweenPowers,
-    /// One code more, or less.
-    Shifted(i32),
-    /// A float's scale is not rounded half to even, but in this way.
-    Rounded(ElementRounding),
-    /// A block of subnormal inputs has the scale of the smallest normal input.
-    SubnormalsAsNormal,
-    /// NaN and Inf do not count for the scale.
-    NanIgnored,
-}
+use microscaling::Shifts;
 
 impl BlockModel {
     /// Bytes of a scale's code at the beginning of a block's record.

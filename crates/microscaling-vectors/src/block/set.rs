@@ -2,9 +2,9 @@
 
 use super::inputs::{BlockMaker, CandidateBlock};
 use super::layout::{is_one_scale, layout};
+use super::model::ScaleChange;
 use super::model::{BlockCodes, BlockConversion, BlockModel};
 use super::neighbours::neighbours;
-use super::scale_change::ScaleChange;
 use crate::VERSION;
 use crate::choice::{CaseChoice, Dice};
 use crate::cover::Cover;

@@ -24,7 +24,7 @@ use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, OpContext};
 pub(crate) use binary::BinaryRule;
 use burn_mx_kernels::MxKernels;
-use burn_mx_kernels::formulas::Arithmetic;
+use burn_mx_kernels::internal::formulas::Arithmetic;
 pub(crate) use unary::UnaryRule;
 
 type Operands<B> = [Option<Float<B>>; 2];

@@ -14,7 +14,7 @@ use crate::hooks;
 use crate::semantics::norm;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::{Float, Meta, OpContext};
-use burn_mx_kernels::{self as kernels, MxKernels};
+use burn_mx_kernels::{MxKernels, internal};
 
 #[derive(Debug)]
 struct NormStep<const N: usize>;
@@ -25,7 +25,7 @@ struct NormState<B: MxKernels> {
     number: OpNumber,
     /// As the recorder knows it.
     layer: Option<&'static str>,
-    norm: kernels::Norm,
+    norm: internal::Norm,
     x: Saved<B>,
     gamma: Saved<B>,
     beta_meta: Option<Meta>,
@@ -34,7 +34,7 @@ struct NormState<B: MxKernels> {
 
 /// Normalization, by `plain` where nothing is emulated.
 pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
-    norm: kernels::Norm,
+    norm: internal::Norm,
     x: Tracked<B>,
     gamma: Tracked<B>,
     beta: Option<Tracked<B>>,
@@ -57,7 +57,7 @@ pub(crate) fn forward_or<B: MxKernels, C: CheckpointStrategy>(
 /// Normalization of tensors that are emulated.
 fn forward<B: MxKernels, C: CheckpointStrategy>(
     number: OpNumber,
-    norm: kernels::Norm,
+    norm: internal::Norm,
     x: Tracked<B>,
     gamma: Tracked<B>,
     beta: Option<Tracked<B>>,

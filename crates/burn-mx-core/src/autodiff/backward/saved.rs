@@ -11,7 +11,8 @@ use burn_backend::tensor::FloatTensor;
 use super::Tracked;
 use crate::tensor::weight_cache::WeightCache;
 use crate::tensor::{Float, Meta};
-use burn_mx_kernels::{MxKernels, Operand};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::Operand;
 
 /// An operand that burn-autodiff saves, with its meta in the op that saves it.
 #[derive(Clone, Debug)]

@@ -15,7 +15,8 @@ use crate::backend::delegate::{Unwrap, delegate};
 use crate::semantics::{activation, elementwise, matmul};
 use crate::tensor::{Meta, MxTensor, Rule};
 use burn_mx_kernels::Function;
-use burn_mx_kernels::{BinaryOp, MxKernels, UnaryOp, same_type};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::{BinaryOp, UnaryOp, same_type};
 
 /// Ops on one tensor: round, compute by `B`, round. A reduction says how it takes the tensor.
 macro_rules! unary {

@@ -21,7 +21,8 @@ use crate::semantics::conv::{self, Geometry, deform_conv};
 use crate::semantics::product::quantize_backward;
 use crate::semantics::{activation, attention, elementwise, linear, norm};
 use crate::tensor::{Meta, MxTensor, OpContext};
-use burn_mx_kernels::{MxKernels, Norm, same_type};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::{Norm, same_type};
 use convolutions::{convolutions, transposed_x_gradients, x_gradients};
 
 /// Ops that compute new values of their first tensor: round, compute by `B`, round.

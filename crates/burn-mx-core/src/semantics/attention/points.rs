@@ -13,8 +13,9 @@ use crate::specs::{PointFormat, kind_of_point};
 use crate::tensor::Float;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
-use burn_mx_kernels::product::accumulated::{AccumulatedForm, AccumulatedProduct, Sums, multiply};
-use burn_mx_kernels::{MxKernels, OperandLayout, in_float32, to_f32};
+use burn_mx_kernels::internal::accumulated::{AccumulatedForm, AccumulatedProduct, Sums, multiply};
+use burn_mx_kernels::internal::{OperandLayout, in_float32};
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// The last axis of tensors of attention: features, or keys.
 pub(super) const LAST: usize = 3;

@@ -17,7 +17,8 @@ use crate::semantics::stored;
 use crate::specs::{ProductKind, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
-use burn_mx_kernels::{MxKernels, same_type, to_f32};
+use burn_mx_kernels::internal::same_type;
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// The inputs of a deformable convolution, or their gradients.
 pub(crate) struct Inputs<B: MxKernels> {

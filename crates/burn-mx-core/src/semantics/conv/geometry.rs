@@ -6,7 +6,8 @@ use crate::specs::Slot;
 use burn_backend::ops::{ConvOptions, ConvTransposeOptions};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
-use burn_mx_kernels::{Convolution, ConvolutionProduct, MxKernels};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::{Convolution, ConvolutionProduct};
 
 /// Which way a convolution goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,10 +13,9 @@ use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
 use burn_mx_kernels::Function;
-use burn_mx_kernels::formulas::{Arithmetic, LOG2_E};
-use burn_mx_kernels::{
-    BinaryOp, FunctionRounding, KernelOp, MxKernels, OpRounding, UnaryOp, to_f32,
-};
+use burn_mx_kernels::internal::formulas::{Arithmetic, LOG2_E};
+use burn_mx_kernels::internal::{BinaryOp, FunctionRounding, KernelOp, OpRounding, UnaryOp};
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// Arithmetic of tensors: every op is computed in `f32` by the wrapped backend and rounded.
 ///

@@ -8,7 +8,8 @@ use crate::semantics::stored;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, OpContext};
-use burn_mx_kernels::{MxKernels, OpRounding, to_f32};
+use burn_mx_kernels::internal::OpRounding;
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// Rounding to the elementwise format of some specs, with the random numbers of the op that rounds.
 #[derive(Clone, Copy, Debug)]

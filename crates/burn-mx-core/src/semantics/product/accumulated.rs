@@ -8,9 +8,10 @@ use microscaling_product::{AccumulateError, Accumulation};
 
 use super::Product;
 use crate::warnings::warn_without_unit;
-use burn_mx_kernels::product::accumulated;
-use burn_mx_kernels::product::accumulated::{AccumulatedProduct, SumLooks};
-use burn_mx_kernels::{Convolution, ConvolutionProduct, MxKernels, Operand, note};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::accumulated;
+use burn_mx_kernels::internal::accumulated::{AccumulatedProduct, SumLooks};
+use burn_mx_kernels::internal::{Convolution, ConvolutionProduct, Operand, note};
 
 impl<B: MxKernels> Product<B> {
     /// The product of two operands that a matrix unit sums up: a convolution, or a product of matrices.

@@ -13,9 +13,10 @@ use super::{Product, Rounder};
 use crate::specs::Slot;
 use crate::tensor::Float;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
-use burn_mx_kernels::product::accumulated;
-use burn_mx_kernels::product::accumulated::{AccumulatedForm, Sums};
-use burn_mx_kernels::{MxKernels, Operand, OperandForm, OperandLayout, to_f32};
+use burn_mx_kernels::internal::accumulated;
+use burn_mx_kernels::internal::accumulated::{AccumulatedForm, Sums};
+use burn_mx_kernels::internal::{Operand, OperandForm, OperandLayout};
+use burn_mx_kernels::{MxKernels, to_f32};
 use observed::Views;
 
 /// In the place of random numbers where none are drawn.

@@ -9,7 +9,8 @@ use crate::semantics::stored;
 use crate::specs::{GradientOperands, ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor};
-use burn_mx_kernels::{KernelOp, MxKernels, to_f32};
+use burn_mx_kernels::internal::KernelOp;
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// The place of an operand in the forward product of its op.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,10 @@ use cubecl::ir::Scope;
 use cubecl::prelude::*;
 use microscaling::{FloatFormat, Rounding};
 
-use crate::FunctionRounding;
 use crate::arithmetic::{Arithmetic, LOG2_E};
 use crate::cube::numbers::float::{self, Float32};
 use crate::cube::numbers::round::round_float;
+use crate::kernel_op::rounding::FunctionRounding;
 
 /// A number of a kernel that is being written: its pattern.
 pub(super) type Value = NativeExpand<u32>;

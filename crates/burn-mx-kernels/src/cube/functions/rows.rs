@@ -17,7 +17,9 @@ use super::arithmetic::{Device, Emitter, KernelArithmetic};
 use crate::arithmetic::{Arithmetic, Rows, norm, softmax};
 use crate::cube::launch;
 use crate::cube::numbers::float::Float32;
-use crate::{FunctionRounding, LogSoftmax, Norm, Normalization, Softmax};
+use crate::kernel_op::norm::{Norm, Normalization};
+use crate::kernel_op::rounding::FunctionRounding;
+use crate::kernel_op::softmax::{LogSoftmax, Softmax};
 
 /// Rows that a cube works on.
 const ROWS: u32 = 8;

@@ -8,13 +8,16 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_wgpu::WgpuRuntime;
 use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
 
+use crate::MxKernels;
+use crate::arithmetic::Function;
 use crate::cube::functions::elementwise;
 use crate::cube::numbers::float::{FORCED, Float32};
 use crate::cube::quantize::{self, Job};
-use crate::{
-    BinaryOp, Function, FunctionRounding, KernelOp, LogSoftmax, MxKernels, Norm, Normalization,
-    OpRounding, Softmax, UnaryOp,
-};
+use crate::kernel_op::KernelOp;
+use crate::kernel_op::norm::{Norm, Normalization};
+use crate::kernel_op::op::{BinaryOp, OpRounding, UnaryOp};
+use crate::kernel_op::rounding::FunctionRounding;
+use crate::kernel_op::softmax::{LogSoftmax, Softmax};
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type DeviceTensor = CubeTensor<WgpuRuntime>;

@@ -19,7 +19,9 @@ use crate::cube::quantize::rules::Format;
 use crate::cube::quantize::square::square_kernel;
 use crate::cube::quantize::{Job, quantize_kernel, scale_kernel};
 use crate::cube::statistics::{Places, blocks_kernel, parts_kernel};
-use crate::{FunctionRounding, Norm, Normalization, Softmax};
+use crate::kernel_op::norm::{Norm, Normalization};
+use crate::kernel_op::rounding::FunctionRounding;
+use crate::kernel_op::softmax::Softmax;
 
 /// The source of the kernel that `write` writes.
 fn source(name: &str, write: impl FnOnce(&mut KernelBuilder)) {

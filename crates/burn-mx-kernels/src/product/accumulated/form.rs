@@ -23,6 +23,7 @@ pub struct AccumulatedForm {
     pub blocks: Option<(BlockFormat, Rounding)>,
     /// The random numbers of stochastic rounding.
     pub stream: RandomStream,
+    /// The axes of the product.
     pub sums: Sums,
 }
 

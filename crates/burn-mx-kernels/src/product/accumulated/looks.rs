@@ -16,6 +16,7 @@ pub struct SumLooks {
 }
 
 impl SumLooks {
+    /// No sums yet, of these accumulators. The first one is the product's own.
     pub fn new(accumulations: Vec<Accumulation>) -> Self {
         Self {
             statistics: vec![Some(SumStatistics::default()); accumulations.len()],

@@ -9,21 +9,20 @@ use std::{
     fmt::Display,
     fs,
     hash::Hash,
-    io,
     path::{Path, PathBuf},
 };
 
 use burn_mx::{Exemptions, MxArgs, MxSpecs, Recipe, module::Schedule};
-use burn_mx_lab::{backends::BackendName, output::OutputFile, own_files};
+use burn_mx_lab::{
+    backends::BackendName,
+    output::{OutputFile, unwritable},
+    own_files,
+};
 use clap::builder::{ArgPredicate, RangedU64ValueParser};
 
 use super::{
-    found::CandidateArgs,
-    plan::{SweepPlan, TrainingFormat},
-    progress::ProgressKind,
-    recording::RecordArgs,
-    sweep,
-    train::Hyperparameters,
+    found::CandidateArgs, plan::SweepPlan, progress_kind::ProgressKind, recording::RecordArgs,
+    sweep, train::Hyperparameters, training_format::TrainingFormat,
 };
 use crate::costing::CostArgs;
 use crate::training::{
@@ -377,13 +376,6 @@ fn unique<T: Eq + Hash + Display>(option: &str, values: &[T]) -> Result<(), Stri
         )),
         None => Ok(()),
     }
-}
-
-pub(crate) fn unwritable(option: &str, path: &Path, error: &io::Error) -> String {
-    format!(
-        "{option}: cannot write '{}' ({error}); name a writable path",
-        path.display()
-    )
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -9,7 +9,7 @@ use burn::train::{
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::progress::ProgressKind;
+use super::progress_kind::ProgressKind;
 use crate::training::history::LOSS;
 
 /// burn-train's name for it.

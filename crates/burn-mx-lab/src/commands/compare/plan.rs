@@ -9,13 +9,14 @@ use burn_mx::{
 use burn_mx_lab::{backends::BackendName, output::OutputFile};
 use serde_json::json;
 
-use super::{cost, found::Candidates, progress::ProgressKind, train::Hyperparameters};
+use super::{
+    cost, found::Candidates, progress_kind::ProgressKind, train::Hyperparameters,
+    training_format::TrainingFormat,
+};
 use crate::costing::{Costing, StepCost};
 use crate::training::{
-    layers::Layer,
     models::{Architecture, ModelName},
     saved::SavedRun,
-    stages::SpecsStage,
     tasks::Split,
 };
 
@@ -44,37 +45,6 @@ pub(crate) struct SweepPlan {
     pub(crate) costing: Costing,
     /// The recipes of a search, of which the runs show the best one.
     pub(crate) found: Option<Candidates>,
-}
-
-/// The format that a run trains in.
-#[derive(Debug, Clone)]
-pub(crate) struct TrainingFormat {
-    pub(crate) name: String,
-    /// `None` for FP32.
-    pub(crate) specs: Option<ResolvedSpecs>,
-    /// Specs by path: of the layers that the preset exempts, then those that the command line names.
-    pub(crate) layers: Vec<Layer>,
-    /// Specs of later steps, if they change.
-    pub(crate) stages: Vec<SpecsStage>,
-    /// Whether MX options change the preset.
-    pub(crate) overridden: bool,
-}
-
-impl TrainingFormat {
-    pub(crate) fn fp32() -> Self {
-        Self {
-            name: "fp32".to_owned(),
-            specs: None,
-            layers: Vec::new(),
-            stages: Vec::new(),
-            overridden: false,
-        }
-    }
-
-    /// The name for people, with a star if options change the preset.
-    pub(crate) fn label(&self) -> String {
-        format!("{}{}", self.name, if self.overridden { "*" } else { "" })
-    }
 }
 
 impl SweepPlan {

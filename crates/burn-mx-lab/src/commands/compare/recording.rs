@@ -4,12 +4,10 @@ use std::{fs, path::PathBuf};
 
 use burn_mx::record::{RECORDS, REPORT_HTML, REPORT_JSON, RecorderConfig};
 use burn_mx_lab::{
-    output::{self, OutputFile},
+    output::{self, OutputFile, unwritable},
     own_files,
 };
 use clap::{Args, builder::RangedU64ValueParser};
-
-use super::cli::unwritable;
 
 /// Options of the records of MX runs.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use burn_mx::{
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
-use super::{plan::TrainingFormat, train::Trained};
+use super::{train::Trained, training_format::TrainingFormat};
 use crate::costing::StepCost;
 use crate::training::{layers::Layer, stages::SpecsStage};
 

@@ -220,7 +220,7 @@ pub(crate) fn train<B: Staged>(
     reseed(seed); // the same numbers whether or not there was an epoch to train before
     let score = score(&model, test(&stages).as_ref());
     if let Some(saved) = saved {
-        model.save(&saved)?;
+        saved.save_model(model)?;
     }
     let step = median_after_warm_up(&history);
     let loss: Vec<f32> = history.into_iter().flat_map(|epoch| epoch.loss).collect();

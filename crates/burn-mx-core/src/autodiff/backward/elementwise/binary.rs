@@ -8,8 +8,9 @@ use crate::semantics::activation;
 use crate::semantics::elementwise::{self, Passes};
 use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
-use burn_mx_kernels::formulas::Arithmetic;
-use burn_mx_kernels::{BinaryOp, MxKernels, to_f32};
+use burn_mx_kernels::internal::BinaryOp;
+use burn_mx_kernels::internal::formulas::Arithmetic;
+use burn_mx_kernels::{MxKernels, to_f32};
 
 /// An op on two tensors of the same rank, which broadcast, and its gradients.
 #[derive(Clone, Copy, Debug)]

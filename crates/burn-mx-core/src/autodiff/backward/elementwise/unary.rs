@@ -8,8 +8,9 @@ use crate::semantics::{activation, softmax};
 use crate::tensor::Float;
 use crate::tensor::random_streams::OpNumber;
 use burn_mx_kernels::Function;
-use burn_mx_kernels::formulas::Arithmetic;
-use burn_mx_kernels::{MxKernels, UnaryOp};
+use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::UnaryOp;
+use burn_mx_kernels::internal::formulas::Arithmetic;
 
 /// An op on one tensor that has its own step, and its gradient.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,8 @@ use crate::specs::{Slot, StaticInput};
 use crate::tensor::{Float, Meta};
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_mx_kernels::{KernelOp, MxKernels, to_f32};
+use burn_mx_kernels::internal::KernelOp;
+use burn_mx_kernels::{MxKernels, to_f32};
 use microscaling::{BlockFormat, Dialect, OperandQuantization, RandomStream, Rounding};
 
 /// How an operand is quantized.

@@ -3,7 +3,7 @@
 use microscaling_product::OperandKind;
 
 use crate::specs::{ProductKind, ResolvedSpecs, Slot, SpecsError};
-use burn_mx_kernels::product::accumulated::kind_of;
+use burn_mx_kernels::internal::accumulated::kind_of;
 
 impl ResolvedSpecs {
     /// Checks the accumulator of each product against all pairs of operands that it may get.

@@ -1,6 +1,6 @@
 //! The fields of attention, alone and together.
 
-use burn_mx_kernels::product::accumulated::kind_of;
+use burn_mx_kernels::internal::accumulated::kind_of;
 use microscaling_product::{Accumulation, OperandKind, OperandType};
 
 use super::recipe::contradiction;

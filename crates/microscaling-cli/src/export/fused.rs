@@ -1,8 +1,8 @@
 //! Fused layers of a converted checkpoint.
 
-use super::{error, tensor_scale};
+use super::{Export, Exported};
 use crate::error::Error;
-use crate::export::{Export, Exported};
+use crate::fused::{error, tensor_scale};
 use crate::numbers::floats;
 use crate::target::{Retold, WrittenForm};
 use microscaling::FusedGroup;
