@@ -11,8 +11,8 @@ pub(super) mod sub_scales;
 mod validate;
 
 use crate::format::{
-    ElementConversion, ElementFormat, Headroom, NonFinite, OuterScale, ScaleFormat, ScaleMode,
-    SharedExpMethod, Shifts, SubScales, Subnormals,
+    ElementConversion, ElementFormat, FieldValue, Headroom, NonFinite, OuterScale, ScaleFormat,
+    ScaleMode, SharedExpMethod, Shifts, SubScales, Subnormals,
 };
 use crate::round::bits;
 
@@ -215,9 +215,23 @@ impl BlockFormat {
     /// NaN or Inf.
     pub fn is_element_times_scale(&self) -> bool {
         let is_shared = self.shared_exp_method == SharedExpMethod::Max;
-        let is_alone = self.sub_scales.is_none() && self.outer.is_none();
+        let is_alone = self.other_scales().is_none();
         let is_product = !self.has_fixed_steps() || self.non_finite == NonFinite::TopExponent;
         is_shared && is_alone && is_product && !self.element.is_table()
+    }
+
+    /// The allowed formats, for the error of a tool that knows one scale a block.
+    #[doc(hidden)]
+    pub const ONE_SCALE: &'static str = "an MX format, or one with a float for a scale and no tables, sub_scales, eden or outer_size";
+
+    /// The first field that gives blocks other scales beside their own one, and its value. A tool that knows one scale a block refuses
+    /// such a format, and names the field. Shifts, and the scale of the tensor, are not such fields.
+    #[doc(hidden)]
+    pub fn other_scales(&self) -> Option<(&'static str, FieldValue)> {
+        let outer = self.outer.map(|outer| u32::try_from(outer.size));
+        let outer = outer.map(|size| ("outer_size", FieldValue::Number(size.unwrap_or(u32::MAX))));
+        let sub_scales = self.sub_scales.map(FieldValue::SubScales);
+        outer.or_else(|| sub_scales.map(|own| ("sub_scales", own)))
     }
 
     /// Whether this is an [MX format](Self::mx), with any parameters: powers of two for scales, and elements of any format.

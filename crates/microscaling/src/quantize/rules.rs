@@ -281,8 +281,7 @@ impl BlockRule {
         }
     }
 
-    /// One element, given the patterns of the largest magnitudes of its block and of its sub-block,
-    /// whose sign bits are ignored.
+    /// One element, given the largest magnitude of its block and the word that refines its grid.
     pub(crate) fn round_element(
         &self,
         x: f32,
@@ -291,7 +290,7 @@ impl BlockRule {
         draw: u32,
     ) -> f32 {
         ieee(|| {
-            let grid = self.grid(maxima[0] & ABS, maxima[1] & ABS);
+            let grid = self.grid(maxima[0], maxima[1]);
             with_rule!(rounding, R => self.round::<R>(grid, x, draw))
         })
     }

@@ -58,6 +58,11 @@ pub(in crate::cube) fn is_short_enough(format: &BlockFormat) -> bool {
     !Format::of(*format).looks_twice() || (size > 0 && size.saturating_mul(columns) < LONGEST)
 }
 
+/// Whether a device packs blocks of a format. It knows the records of shifts and sub-scales.
+pub(in crate::cube) fn has_packing(format: &BlockFormat) -> bool {
+    format.outer.is_none()
+}
+
 /// Writes all grids that a block with this largest magnitude may get, where it has several.
 ///
 /// A loop, here as in [`add`], holds the code once. Compilers take long for this code.
