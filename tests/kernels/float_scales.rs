@@ -62,6 +62,22 @@ fn blocks_with_sub_scales() {
     }
 }
 
+/// A scale for each sign: powers of two that may be NaN, floats with and without a tensor scale, blocks that units share and others.
+#[test]
+fn blocks_with_scales_by_sign() {
+    let formats = [
+        "block(element=e2m1,scale=ue5m2,sign_scales=true)",
+        "mx(element=fp4_e2m1,sign_scales=true)",
+        "mx(element=int8,block_size=7,scale_bits=4,scale_mode=rceil,sign_scales=true)",
+        "mx(element=fp8_e4m3fnuz,block_size=16,scale_mode=ceil,headroom=4/3,flush_fp32_subnorms=true,sign_scales=true)",
+        "block(element=int4,scale=ue4m3,block_size=16,tensor_scale=true,headroom=17/16,sign_scales=true)",
+        "block(element=int2,scale=float32,block_size=0,sign_scales=true)",
+    ];
+    for (format, rounding) in formats.into_iter().zip(Rounding::ALL.into_iter().cycle()) {
+        assert_quantizes_both_ways(format, rounding);
+    }
+}
+
 /// Outer scales: of tiles and of the whole axis, of blocks shorter and longer than a unit's elements, in several formats.
 #[test]
 fn blocks_with_outer_scales() {

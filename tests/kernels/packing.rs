@@ -12,7 +12,7 @@ use crate::backend::TestBackend;
 type B = TestBackend;
 
 /// One of each kind, with codes of 2 to 16 bits, blocks of one element to a whole axis, records of one byte and more.
-const FORMATS: [&str; 28] = [
+const FORMATS: [&str; 30] = [
     "mxfp8_e4m3",
     "mxfp8_e5m2",
     "mxfp6_e2m3",
@@ -42,6 +42,8 @@ const FORMATS: [&str; 28] = [
     "razer",
     "hif4",
     "block(element=int4,scale=bfloat16,block_size=30,sub_scales=6/2)",
+    "mx(element=int4,block_size=20,sign_scales=true)",
+    "block(element=e2m1,scale=float32,block_size=16,sign_scales=true)",
 ];
 
 fn format(text: &str) -> BlockFormat {

@@ -40,7 +40,7 @@ fn product<B: MxKernels>(
 }
 
 /// Formats with a tensor scale.
-const SCALED: [&str; 7] = [
+const SCALED: [&str; 8] = [
     "nvfp4(tensor_scale=true)",
     "nvfp4(tensor_scale=true,square=true)",
     "nvfp4(tensor_scale=true,four_over_six=true)",
@@ -48,6 +48,7 @@ const SCALED: [&str; 7] = [
     "if4",
     "razer",
     "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)",
+    "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,sign_scales=true)",
 ];
 
 /// An operand in blocks of a format, with random numbers if the rounding is stochastic.

@@ -205,6 +205,8 @@ fn of_the_recipes() -> impl Iterator<Item = BlockFormat> {
         "nvfp4(tensor_scale=true,headroom=17/16,four_over_six=true)",
         "nvfp4(tensor_scale=true,square=true,four_over_six=true)",
         "hif4",
+        "mx(element=fp4_e2m1,scale_mode=even,sign_scales=true)",
+        "block(element=e2m1,scale=ue5m2,sign_scales=true)",
         "nf4",
         "if4",
         "block(element=table(0 1 2.5/0 1 -3),scale=bfloat16,block_size=8)",

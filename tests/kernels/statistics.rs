@@ -25,6 +25,8 @@ fn formats() -> Vec<BlockFormat> {
         "mx(element=fp6_e2m3,block_size=8,square=true)",
         "nvfp4(tensor_scale=true,square=true)",
         "hif4",
+        "mx(element=fp4_e2m1,block_size=24,sign_scales=true)",
+        "block(element=e2m1,scale=ue4m3,tensor_scale=true,sign_scales=true)",
         "nf4",
         "if4",
         "block(element=table(0 1 2.5),scale=ue5m3,block_size=16)",

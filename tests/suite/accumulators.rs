@@ -216,6 +216,8 @@ fn what_an_accumulator_does_not_take() {
         &["_elem_format", "mx9", "allowed: an MX format"],
     );
     says(error(&specs("hif4", "blackwell")), &["hif4", "sub_scales"]);
+    let format = "mx(element=fp4_e2m1,block_size=32,sign_scales=true)";
+    says(error(&specs(format, "blackwell")), &[format, "no tables"]);
     says(
         error(&specs("nvfp4(outer_size=0)", "blackwell")),
         &["outer_size=0", "or outer_size"],

@@ -51,6 +51,9 @@ impl Activations {
                 allowed: "even, nearest, floor".into(),
             });
         }
+        if let Some((field, got)) = self.format.other_scales() {
+            return refuse(&format!("{field} is {got}; allowed: one scale a block"));
+        }
         match self.format {
             format
                 if !format.conversion.is_of_library()

@@ -48,6 +48,9 @@ impl Storage {
     /// Checks that weights can be in this format.
     pub(crate) fn check(&self) -> Result<(), OnnxError> {
         let refuse = |reason| Err(self.refused(reason));
+        if let Some((field, got)) = self.format.other_scales() {
+            return refuse(&format!("{field} is {got}; allowed: one scale a block"));
+        }
         if !self.format.has_exponent() && !self.format.is_nvfp4() {
             return refuse(FAMILIES);
         }

@@ -147,6 +147,7 @@ pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
         None => true,
         Some(format) => {
             format.has_exponent()
+                && format.other_scales().is_none()
                 && format.scale_mode == ScaleMode::Floor
                 && format.shared_exp_method == SharedExpMethod::Max
                 && !format.square

@@ -61,16 +61,9 @@ fn check(format: &BlockFormat, text: &str) -> Result<(), ReferenceError> {
             allowed,
         }),
     };
-    part(
-        "outer_size",
-        format.outer.map(|outer| outer.size.to_string()),
-        "no outer scale",
-    )?;
-    part(
-        "sub_scales",
-        format.sub_scales.map(|sub_scales| sub_scales.to_string()),
-        "none",
-    )?;
+    if let Some((field, got)) = format.other_scales() {
+        part(field, Some(got.to_string()), "none: one scale a block")?;
+    }
     part("eden", format.eden.then(|| "true".into()), "false")?;
     part(
         "four_over_six",

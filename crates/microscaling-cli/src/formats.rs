@@ -174,17 +174,18 @@ fn scale(format: &BlockFormat) -> String {
         0 => format!(", {} for the axis", outer.scale),
         size => format!(", {} for each {size}", outer.scale),
     });
-    let [sub, outer] = [sub, outer].map(Option::unwrap_or_default);
+    let sign = format.sign_scales.then(|| ", one for each sign".to_owned());
+    let [sub, outer, sign] = [sub, outer, sign].map(Option::unwrap_or_default);
     if !format.has_exponent() {
-        return format!("{}{sub}{outer}{tensor}", format.scale);
+        return format!("{}{sub}{sign}{outer}{tensor}", format.scale);
     }
     if let Some(Shifts { block_size, bits }) = format.shifts {
         return format!("2^s, and {bits} bit for each {block_size} elements");
     }
     match (format.has_fixed_steps(), format.scale) {
         (true, _) => "2^s".to_owned(),
-        (false, ScaleFormat::E8M0) => format!("2^s (e8m0), {}", format.scale_mode),
-        (false, scale) => format!("2^s, s in {} bits", scale.bits()),
+        (false, ScaleFormat::E8M0) => format!("2^s (e8m0), {}{sign}", format.scale_mode),
+        (false, scale) => format!("2^s, s in {} bits{sign}", scale.bits()),
     }
 }
 

@@ -204,8 +204,7 @@ impl Format {
             return Ok(None);
         };
         // The record of a block has shifts, sub-scales or an outer scale beside the scale.
-        let is_alone =
-            format.shifts.is_none() && format.sub_scales.is_none() && format.outer.is_none();
+        let is_alone = format.shifts.is_none() && format.other_scales().is_none();
         let name = match format.scale {
             _ if !is_alone => None,
             scale if scale.is_exponent() => Some("float8_e8m0fnu"),

@@ -111,8 +111,7 @@ impl<'a> Words<'a> {
         let parts = StatisticsParts::of(Some(format), shape, axis)?;
         let is_short_enough =
             two_pass_scale::is_short_enough(&format) && largest_length(&parts) <= MOST_TURNS;
-        let has_outer_scale = format.outer.is_some();
-        if shape.contains(&0) || !is_short_enough || has_outer_scale {
+        if shape.contains(&0) || !is_short_enough || !two_pass_scale::has_packing(&format) {
             return Ok(None);
         }
         let form = Form::of(format, parts.rows());

@@ -105,9 +105,9 @@ impl QuantConfig {
 
 /// Checks that weights have a grid for AdaRound.
 fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
-    let has_grid = resolved
-        .block_format(Slot::W)
-        .is_some_and(|format| !format.square && format.has_exponent());
+    let has_grid = resolved.block_format(Slot::W).is_some_and(|format| {
+        !format.square && format.has_exponent() && format.other_scales().is_none()
+    });
     match has_grid && resolved.hadamard_forward().is_none() {
         true => Ok(()),
         false => Err(PtqError::Field {

@@ -63,7 +63,7 @@ impl WeightGrid {
     /// Whether blocks of a format are a scale byte and elements that multiply it.
     pub(super) fn has(format: BlockFormat) -> bool {
         let is_known = format.is_mx() && format.block_size > 0 || format.is_nvfp4();
-        is_known && !format.square
+        is_known && !format.square && format.other_scales().is_none()
     }
 
     /// The grid of a finite weight. `importance` are factors of squared errors, one for each input.

@@ -62,7 +62,7 @@ impl BlockModel {
             .validate()
             .map_err(|error| PackError::from(QuantizeError::from(error)))?;
         let is_shared = format.shared_exp_method == SharedExpMethod::Max;
-        let has_parts = format.sub_scales.is_some() || format.outer.is_some();
+        let has_parts = format.other_scales().is_some();
         // A square of a tensor's blocks has rows of several blocks.
         let has_squares = format.square && format.tensor_scale;
         let is_modelled = is_shared

@@ -11,8 +11,8 @@ pub(super) mod sub_scales;
 mod validate;
 
 use crate::format::{
-    ElementConversion, ElementFormat, Headroom, NonFinite, OuterScale, ScaleFormat, ScaleMode,
-    SharedExpMethod, Shifts, SubScales, Subnormals,
+    ElementConversion, ElementFormat, FieldValue, Headroom, NonFinite, OuterScale, ScaleFormat,
+    ScaleMode, SharedExpMethod, Shifts, SubScales, Subnormals,
 };
 use crate::round::bits;
 
@@ -60,7 +60,7 @@ use crate::round::bits;
 /// The text form (`FromStr`, `Display`, serde) is one of [`NAMES`](Self::NAMES), Quark's name (`MXFP8E4M3`, `MX6`,
 /// `BFP16`, …), or a family with parameters:
 /// * `mx(element=int4,block_size=16,scale_mode=rceil)`, where all but the element may be left out: `block_size`
-///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`;
+///   (32), `scale_bits` (8), `scale_mode`, `shared_exp_method`, `flush_fp32_subnorms`, `square`, `headroom`, `sign_scales`;
 /// * `bfp16ebs8(rounding=even)`, where omitted parameters are as in [`BFP16EBS8`](Self::BFP16EBS8): `bit_width`, `block_size`,
 ///   `rounding`;
 /// * `bfp(bit_width=12,block_size=16)`, where omitted parameters are as in `bfp16`;
@@ -68,7 +68,7 @@ use crate::round::bits;
 /// * `nvfp4(tensor_scale=true,square=true,headroom=17/16,four_over_six=true)`; a field that is left out has the value
 ///   of `nvfp4`. With `block_size` or `scale` it is a `block` without subnormal scales: `nvfp4(block_size=32,scale=ue5m3)`;
 /// * `block(element=e2m1,scale=ue5m3,block_size=32)`, any element with any scale: `e8m0`, which is MX, or a
-///   [`ScaleFormat`]. Optional parameters are `block_size` (32), `square` and `headroom`. With
+///   [`ScaleFormat`]. Optional parameters are `block_size` (32), `square`, `headroom` and `sign_scales`. With
 ///   `e8m0`, `scale_mode` is optional, too; with a float, `scale_mode=max_abs_finite`, `non_finite=elements`, `tensor_scale`, `subnormal_scales` (true), `four_over_six`,
 ///   `sub_scales`, `eden`, `outer_size` and `outer_scale` (float32) are.
 ///
@@ -132,6 +132,19 @@ pub struct BlockFormat {
     pub eden: bool,
     /// Bits that double the scale of a block's parts.
     pub sub_scales: Option<SubScales>,
+    /// Whether a block has two scales: one for its positive elements, and one for its negative elements (AMXFP4, arXiv 2411.09909).
+    ///
+    /// The rule of the format makes each scale from the largest magnitude among the elements of its sign. A 0 belongs to its sign bit. A
+    /// sign without elements has the scale of a block of zeros; no number depends on this scale. A NaN or Inf of any sign makes all of its
+    /// block NaN. So does a scale of either sign that is too large. A tensor scale follows from all elements of the tensor.
+    ///
+    /// A [`Packed`](crate::Packed) block has the codes of both scales, first the code for the positive elements.
+    /// [`Statistics`](crate::Statistics) see the larger scale of each block. An element saturates there if it is beyond the largest
+    /// number of both signs.
+    ///
+    /// Elements must have signs, and no tables. The scale mode is `floor`, `ceil`, `even` or `rceil`. Square blocks, sub-scales, shifts,
+    /// outer scales, four over six, MS-EDEN and [`NonFinite::Elements`] exclude scales by sign.
+    pub sign_scales: bool,
     /// Shifts that make the scale of a block's parts smaller.
     pub shifts: Option<Shifts>,
     /// Whether the tensor has a float32 scale, too.
@@ -190,6 +203,7 @@ impl BlockFormat {
             four_over_six: false,
             eden: false,
             sub_scales: None,
+            sign_scales: false,
             shifts: None,
             tensor_scale: false,
             outer: None,
@@ -210,14 +224,30 @@ impl BlockFormat {
         self.shifts.is_some() || matches!(self.non_finite, NonFinite::Kept | NonFinite::TopExponent)
     }
 
-    /// Whether every number is an element times the scale of its block, beside a tensor scale. Sub-scales, shifts, outer scales, a
-    /// scale for each element, block floating point, and elements by tables are not such formats. `bfp16ebs8` is one, but for blocks with
+    /// Whether every number is an element times the scale of its block, beside a tensor scale. Sub-scales, shifts, outer scales, scales
+    /// by sign, a scale for each element, block floating point, and elements by tables are not such formats. `bfp16ebs8` is one, but for blocks with
     /// NaN or Inf.
     pub fn is_element_times_scale(&self) -> bool {
         let is_shared = self.shared_exp_method == SharedExpMethod::Max;
-        let is_alone = self.sub_scales.is_none() && self.outer.is_none();
+        let is_alone = self.other_scales().is_none();
         let is_product = !self.has_fixed_steps() || self.non_finite == NonFinite::TopExponent;
         is_shared && is_alone && is_product && !self.element.is_table()
+    }
+
+    /// The allowed formats, for the error of a tool that knows one scale a block.
+    #[doc(hidden)]
+    pub const ONE_SCALE: &'static str = "an MX format, or one with a float for a scale and no tables, sub_scales, sign_scales, eden or outer_size";
+
+    /// The first field that gives blocks other scales beside their own one, and its value. A tool that knows one scale a block refuses
+    /// such a format, and names the field. Shifts, and the scale of the tensor, are not such fields.
+    #[doc(hidden)]
+    pub fn other_scales(&self) -> Option<(&'static str, FieldValue)> {
+        let outer = self.outer.map(|outer| u32::try_from(outer.size));
+        let outer = outer.map(|size| ("outer_size", FieldValue::Number(size.unwrap_or(u32::MAX))));
+        let sub_scales = self.sub_scales.map(FieldValue::SubScales);
+        let sub_scales = sub_scales.map(|own| ("sub_scales", own));
+        let sign_scales = self.sign_scales.then(|| ("sign_scales", true.into()));
+        outer.or(sub_scales).or(sign_scales)
     }
 
     /// Whether this is an [MX format](Self::mx), with any parameters: powers of two for scales, and elements of any format.
@@ -304,6 +334,10 @@ impl BlockFormat {
             }
             (true, None) => bits as f64,
             (false, None) => bits.next_multiple_of(8) as f64,
+        };
+        let scale_bits = match self.sign_scales {
+            true => 2.0 * scale_bits,
+            false => scale_bits,
         };
         let elements = match self.square {
             true => block_size as f64 * block_size as f64,

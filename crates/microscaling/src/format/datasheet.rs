@@ -59,6 +59,10 @@ impl BlockFormat {
             (size, true) => format!("{size} × {size} elements"),
         };
         rows.push(("block", block));
+        if self.sign_scales {
+            let text = "of the positive elements, and of the negative elements; amax is the largest magnitude of these";
+            rows.push(("two scales", text.to_string()));
+        }
         match (self.has_fixed_steps(), self.has_exponent()) {
             (true, _) => self.rows_of_fixed_steps(&mut rows),
             (false, true) => self.rows_of_exponent(&mut rows),

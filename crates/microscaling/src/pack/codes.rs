@@ -126,13 +126,91 @@ impl<const SHIFTS: bool> BlockCodec for ExponentCodec<SHIFTS> {
     }
 }
 
+/// Blocks with scales by sign: the bytes of the positive elements' scale, the bytes of the negative elements' scale, then the elements'
+/// own codes. The highest bit of a code is the sign. The codec of one sign reads and writes the rest.
+#[derive(Clone, Copy)]
+pub(crate) struct SignScalesCodec<C> {
+    rule: BlockRule,
+    of_sign: C,
+    /// Bytes of each scale.
+    scale_bytes: usize,
+    /// The place of the sign in an element's code.
+    sign_place: u32,
+}
+
+impl<C: BlockCodec> SignScalesCodec<C> {
+    /// From the codec of the format without scales by sign.
+    pub(crate) fn of(of_sign: C, format: &BlockFormat) -> Self {
+        Self {
+            rule: of_sign.rule().by_sign(),
+            of_sign,
+            scale_bytes: format.scale_bits().div_ceil(8) as usize,
+            sign_place: format.element_bits() - 1,
+        }
+    }
+}
+
+impl<C: BlockCodec> BlockCodec for SignScalesCodec<C> {
+    type Scale = [C::Scale; 2];
+    type Unit = [C::Unit; 2];
+
+    #[inline(always)]
+    fn rule(&self) -> &BlockRule {
+        &self.rule
+    }
+
+    fn scale(&self, maxima: [u32; 2], index: usize, record: &mut [u8]) -> [C::Scale; 2] {
+        let [positive, negative] = self.rule.of_signs(maxima);
+        let (of_positive, of_negative) = record.split_at_mut(self.scale_bytes);
+        [
+            self.of_sign.scale([positive; 2], index, of_positive),
+            self.of_sign.scale([negative; 2], index, of_negative),
+        ]
+    }
+
+    #[inline(always)]
+    fn code<R: RoundingRule>(&self, scales: [C::Scale; 2], x: f32, draw: u32) -> u32 {
+        let scale = scales[usize::from(x.is_sign_negative())];
+        self.of_sign.code::<R>(scale, x, draw)
+    }
+
+    #[inline(always)]
+    fn unit(&self, record: &[u8], index: usize) -> [C::Unit; 2] {
+        let (of_positive, of_negative) = record.split_at(self.scale_bytes);
+        [of_positive, of_negative].map(
+            #[inline(always)]
+            |record| self.of_sign.unit(record, index),
+        )
+    }
+
+    #[inline(always)]
+    fn value(&self, units: [C::Unit; 2], code: u32) -> f32 {
+        let sign = code >> self.sign_place & 1;
+        self.of_sign.value(units[sign as usize], code)
+    }
+}
+
 /// Runs `$body` with `$codec` bound to the [`BlockCodec`](crate::pack::codes::BlockCodec) of a [`BlockFormat`], in a tensor with
 /// this scale if the format has tensor scales.
 macro_rules! with_codec {
     ($format:expr, $tensor_factor:expr, $codec:ident => $body:expr) => {{
-        use $crate::pack::codes::{ExponentCodec, FloatScaleCodec, OuterScaleCodec};
+        use $crate::pack::codes::{
+            ExponentCodec, FloatScaleCodec, OuterScaleCodec, SignScalesCodec,
+        };
         let format = $format;
-        if format.shifts.is_some() {
+        let of_sign = $crate::format::BlockFormat {
+            sign_scales: false,
+            ..format
+        };
+        if format.sign_scales && format.has_exponent() {
+            let codec = ExponentCodec::<false>::of(&of_sign);
+            let $codec = SignScalesCodec::of(codec, &format);
+            $body
+        } else if format.sign_scales {
+            let codec = FloatScaleCodec::of(&of_sign, $tensor_factor);
+            let $codec = SignScalesCodec::of(codec, &format);
+            $body
+        } else if format.shifts.is_some() {
             let $codec = ExponentCodec::<true>::of(&format);
             $body
         } else if format.has_exponent() {

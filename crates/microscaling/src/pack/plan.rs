@@ -189,9 +189,10 @@ impl Divide for Bytes<'_> {
     }
 }
 
-/// Bytes of the code of a scale.
+/// Bytes of the code of a block's scale, or of the codes of both.
 pub(super) fn scale_bytes(format: &BlockFormat) -> usize {
-    format.scale_bits().div_ceil(8) as usize
+    let each = format.scale_bits().div_ceil(8) as usize;
+    if format.sign_scales { 2 * each } else { each }
 }
 
 /// Bytes of an outer scale.

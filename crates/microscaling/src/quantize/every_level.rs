@@ -199,8 +199,8 @@ fn scalar(
         let (x, draw) = (data[i], stream.draw(i as u64));
         let elements = (first..end).map(|other| data[i + other * inner - at * inner]);
         if format.has_exponent() {
-            if format.scale_mode == ScaleMode::Rms || format.non_finite == NonFinite::TopExponent {
-                let rule = BlockRule::of(&format, None);
+            let rule = BlockRule::of(&format, None);
+            if rule.looks_twice() {
                 return rule.round_element(x, rule.maxima(elements), rounding, draw);
             }
             let sub_amax = max(sub_first, end.min(sub_first + sub_block));
@@ -208,8 +208,8 @@ fn scalar(
         }
         let outer_scale = format.outer_scale_of(amax);
         let tensor_scale = outer_scale.unwrap_or(format.tensor_scale_of(tensor_amax));
-        if format.element.is_table() || format.sub_scales.is_some() {
-            let rule = BlockRule::of(&format, Some(tensor_scale));
+        let rule = BlockRule::of(&format, Some(tensor_scale));
+        if format.element.is_table() || rule.looks_twice() || format.sub_scales.is_some() {
             let [amax, mut refinement] = rule.maxima(elements.clone());
             if format.sub_scales.is_some() {
                 refinement =

@@ -35,7 +35,7 @@ pub use unit::UnitElement;
 
 use crate::format::BlockFormat;
 use crate::format::element::table::ShortTable;
-use crate::round::bits::{ABS, INFINITY, NAN};
+use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::round::mode::Rounding;
 use crate::round::words::Word;
 use crate::round::{RoundingRule, with_rule};
@@ -125,14 +125,24 @@ impl BlockRule {
         matches!(self, Self::Mx(_) | Self::FixedPoint(_))
     }
 
+    /// Whether the elements of each sign have a scale.
+    #[inline(always)]
+    pub(crate) fn has_sign_scales(&self) -> bool {
+        match self {
+            Self::Mx(rule) => rule.sign_scales,
+            Self::FloatScale(rule) => rule.sign_scales,
+            Self::FixedPoint(_) | Self::OuterScale(_) => false,
+        }
+    }
+
     /// Whether the grid depends on all elements of a block. The loops look at such a block twice: the second time they know its
     /// largest magnitude. A format of such blocks has no sub-blocks.
     #[inline(always)]
     pub(crate) fn looks_twice(&self) -> bool {
         match self {
-            Self::Mx(rule) => rule.is_rms(),
+            Self::Mx(rule) => rule.is_rms() || rule.sign_scales,
             Self::FixedPoint(rule) => rule.renormalizes(),
-            Self::FloatScale(rule) => rule.looks_twice(),
+            Self::FloatScale(rule) => rule.looks_twice() || rule.sign_scales,
             Self::OuterScale(_) => false,
         }
     }
@@ -175,6 +185,9 @@ impl BlockRule {
         if !self.looks_twice() {
             return amax;
         }
+        if self.has_sign_scales() {
+            return smaller_of_signs(elements);
+        }
         if let Self::FloatScale(rule) = self
             && !rule.four_over_six
         {
@@ -210,9 +223,18 @@ impl BlockRule {
         }
     }
 
-    /// The grid of a sub-block, from the largest counted magnitudes of its block and its own, or what a second look says.
+    /// The grid of a sub-block, from the largest counted magnitudes of its block and its own, or what a second look says. Scales by sign
+    /// have a word for each sign in place of the grid, see [`grid_of_sign`](Self::grid_of_sign).
     #[inline(always)]
     pub(crate) fn grid(&self, amax: u32, refinement: u32) -> Grid {
+        match self.has_sign_scales() {
+            true => self.grid_of_signs(amax, refinement),
+            false => self.grid_of_one(amax, refinement),
+        }
+    }
+
+    #[inline(always)]
+    fn grid_of_one(&self, amax: u32, refinement: u32) -> Grid {
         match self {
             Self::Mx(_) | Self::FixedPoint(_) => self.steps(amax, refinement).words(),
             Self::FloatScale(rule) => rule.grid(amax, refinement),
@@ -234,6 +256,7 @@ impl BlockRule {
     #[inline(always)]
     pub(crate) fn step_element(&self) -> Option<StepElement> {
         match self {
+            Self::Mx(rule) if rule.sign_scales => None,
             Self::Mx(rule) => Some(rule.step_element()),
             Self::FixedPoint(rule) => Some(rule.step_element()),
             Self::FloatScale(_) | Self::OuterScale(_) => None,
@@ -258,6 +281,7 @@ impl BlockRule {
     /// Rounds an element to a grid.
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
+        let grid = self.grid_of_sign(grid, x.to_bits());
         match self {
             Self::FloatScale(rule) => rule.round::<R>(grid, x, draw),
             Self::OuterScale(rule) => rule.blocks.round::<R>(grid, x, draw),
@@ -270,6 +294,7 @@ impl BlockRule {
     /// without numbers of this sign gives the pattern of its smallest number.
     #[inline(always)]
     pub(crate) fn largest(&self, grid: Grid, sign: u32) -> u32 {
+        let grid = self.grid_of_sign(grid, sign);
         match self {
             Self::FloatScale(rule) | Self::OuterScale(OuterScaleRule { blocks: rule, .. }) => {
                 match rule.pair_of(grid) {
@@ -281,8 +306,7 @@ impl BlockRule {
         }
     }
 
-    /// One element, given the patterns of the largest magnitudes of its block and of its sub-block,
-    /// whose sign bits are ignored.
+    /// One element, given the largest magnitude of its block and the word that refines its grid.
     pub(crate) fn round_element(
         &self,
         x: f32,
@@ -291,8 +315,71 @@ impl BlockRule {
         draw: u32,
     ) -> f32 {
         ieee(|| {
-            let grid = self.grid(maxima[0] & ABS, maxima[1] & ABS);
+            let grid = self.grid(maxima[0], maxima[1]);
             with_rule!(rounding, R => self.round::<R>(grid, x, draw))
         })
+    }
+}
+
+/// Scales by sign. The refinement of a block is the largest magnitude among the elements of one sign, with a sign bit if these are
+/// the positive ones. The other sign has the largest magnitude of the block.
+impl BlockRule {
+    /// The same rule with a scale for each sign.
+    pub(crate) fn by_sign(mut self) -> Self {
+        match &mut self {
+            Self::Mx(rule) => rule.sign_scales = true,
+            Self::FloatScale(rule) => rule.sign_scales = true,
+            Self::FixedPoint(_) | Self::OuterScale(_) => {}
+        }
+        self
+    }
+
+    /// The largest magnitudes of the positive and of the negative elements, from the largest magnitude of the block and its refinement;
+    /// NaN where all of the block becomes NaN. The largest magnitude has the largest scale.
+    pub(crate) fn of_signs(&self, [amax, refinement]: [u32; 2]) -> [u32; 2] {
+        let largest = self.grid_of_one(amax, amax);
+        let is_nan = match self {
+            Self::FloatScale(rule) => rule.pair_of(largest).is_nan(),
+            _ => Steps::of(largest).max > INFINITY,
+        };
+        let other = refinement & ABS;
+        match (is_nan, refinement & SIGN) {
+            (true, _) => [NAN; 2],
+            (false, 0) => [amax, other],
+            (false, _) => [other, amax],
+        }
+    }
+
+    /// The largest magnitudes of both signs, or their scales if scales are floats: a division less for each element.
+    fn grid_of_signs(&self, amax: u32, refinement: u32) -> Grid {
+        let maxima = self.of_signs([amax, refinement]);
+        match self {
+            Self::FloatScale(rule) => maxima.map(|amax| rule.block_scale_with(amax, 0)),
+            _ => maxima,
+        }
+    }
+
+    /// The grid of the elements with this sign bit.
+    #[inline(always)]
+    pub(crate) fn grid_of_sign(&self, grid: Grid, sign: u32) -> Grid {
+        let of_sign = grid[(sign >> 31) as usize];
+        match self {
+            Self::Mx(rule) if rule.sign_scales => self.grid_of_one(of_sign, of_sign),
+            Self::FloatScale(rule) if rule.sign_scales => rule.grid_of(of_sign, 0),
+            _ => grid,
+        }
+    }
+}
+
+/// The refinement of a block with scales by sign.
+fn smaller_of_signs(elements: impl Iterator<Item = f32>) -> u32 {
+    let [positive, negative] = elements.fold([0; 2], |mut maxima, x| {
+        let own = &mut maxima[usize::from(x.is_sign_negative())];
+        *own = (x.to_bits() & ABS).max(*own);
+        maxima
+    });
+    match positive >= negative {
+        true => negative,
+        false => positive | SIGN,
     }
 }

@@ -173,18 +173,49 @@ pub(crate) fn quantize(
     for places in blocks(format, shape, axis) {
         let block: Vec<f32> = places.iter().map(|at| data[*at]).collect();
         let draws: Vec<u32> = places.iter().map(|at| draw(*at)).collect();
-        let block = match (format.shifts, format.non_finite, format.scale, format.outer) {
-            (Some(shifts), ..) => microexponent(format, shifts, &block, rounding, &draws),
-            (_, NonFinite::Kept, ..) => bfp(format, &block, rounding, &draws),
-            (.., scale, _) if scale.is_exponent() => mx(format, &block, rounding, &draws),
-            (.., Some(outer)) => outer_scale(format, outer, &block, rounding, &draws),
-            (.., None) => float_scale(format, tensor_amax, &block, rounding, &draws),
+        let of = |block: &[f32], draws: &[u32]| match (
+            format.shifts,
+            format.non_finite,
+            format.scale,
+            format.outer,
+        ) {
+            (Some(shifts), ..) => microexponent(format, shifts, block, rounding, draws),
+            (_, NonFinite::Kept, ..) => bfp(format, block, rounding, draws),
+            (.., scale, _) if scale.is_exponent() => mx(format, block, rounding, draws),
+            (.., Some(outer)) => outer_scale(format, outer, block, rounding, draws),
+            (.., None) => float_scale(format, tensor_amax, block, rounding, draws),
+        };
+        let block = match format.sign_scales {
+            true => by_sign(&block, &draws, of),
+            false => of(&block, &draws),
         };
         for (at, element) in places.into_iter().zip(block) {
             elements[at] = element;
         }
     }
     elements
+}
+
+/// The elements of each sign in a block of their own. One of them that is NaN makes both NaN.
+fn by_sign(
+    block: &[f32],
+    draws: &[u32],
+    of: impl Fn(&[f32], &[u32]) -> Vec<Element>,
+) -> Vec<Element> {
+    let mut elements = vec![(0.0, 0.0); block.len()];
+    for negative in [false, true] {
+        let places = (0..block.len()).filter(|at| block[*at].is_sign_negative() == negative);
+        let places: Vec<usize> = places.collect();
+        let part: Vec<f32> = places.iter().map(|at| block[*at]).collect();
+        let draws: Vec<u32> = places.iter().map(|at| draws[*at]).collect();
+        for (at, element) in places.into_iter().zip(of(&part, &draws)) {
+            elements[at] = element;
+        }
+    }
+    match elements.iter().any(|(x, _)| x.is_nan()) {
+        true => all_nan(block),
+        false => elements,
+    }
 }
 
 /// The places of the elements of each block, in row-major order.

@@ -127,6 +127,7 @@ impl Random {
                     sub_scales,
                     outer,
                     eden: self.one_in(8),
+                    sign_scales: self.one_in(4),
                     subnormal_scales: self.one_in(2),
                     tensor_scale: self.one_in(2),
                     square: self.one_in(4),
@@ -155,7 +156,9 @@ impl Random {
                     false => SharedExpMethod::None,
                 };
                 let whole = !square && self.one_in(8);
+                let by_largest = scale_mode != ScaleMode::Rms && method == SharedExpMethod::Max;
                 BlockFormat {
+                    sign_scales: self.one_in(4) && by_largest && !square,
                     scale: match self.one_in(3) {
                         true => ScaleFormat::exponent(self.range(1, 8) as u32).unwrap(),
                         false => ScaleFormat::E8M0,

@@ -57,6 +57,7 @@ mod properties;
 mod safetensors;
 #[cfg(feature = "std")]
 mod scale_rules;
+mod sign_scales;
 mod square;
 #[cfg(feature = "std")]
 mod statistics;

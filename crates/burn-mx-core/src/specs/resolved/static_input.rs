@@ -39,7 +39,10 @@ impl StaticInput {
         let is_magnitude = |pattern: &u32| *pattern < f32::INFINITY.to_bits();
         let fits = |format| {
             let blocks = self.length.div_ceil(block_length(format, self.length));
-            format.has_exponent() && blocks == self.amax.len() && self.amax.iter().all(is_magnitude)
+            format.has_exponent()
+                && format.other_scales().is_none()
+                && blocks == self.amax.len()
+                && self.amax.iter().all(is_magnitude)
         };
         self.length > 0 && format.is_some_and(fits)
     }

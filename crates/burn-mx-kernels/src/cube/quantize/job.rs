@@ -94,6 +94,8 @@ pub(in crate::cube) fn rounded(
         rules::clipped(x, grid, known, job.format)
     } else if comptime!(job.in_units) {
         let element = comptime!(job.format.element);
+        let scale = rules::scale_of_sign(x, grid, scale, known, job.format);
+        let grid = rules::grid_of_sign(x, grid, known, job.format);
         rules::round_in_units(x, grid, scale, word, known, element, job.rounding)
     } else {
         rules::round(x, grid, word, known, job.format, job.rounding)

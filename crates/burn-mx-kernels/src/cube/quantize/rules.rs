@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use microscaling::{BlockFormat, ElementFormat, NonFinite, Rounding, ScaleMode};
 use std::ops::Deref;
 
-use crate::cube::numbers::bits::{self, ABS, INFINITY, ONE};
+use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 pub(in crate::cube) use float_scale::{
     both_levels, code_of_unit, scale_of_block, scale_of_sub_block,
 };
@@ -70,7 +70,15 @@ impl Format {
 
     /// Whether the grid follows from all elements of a block, in a second look at them.
     pub(in crate::cube) fn looks_twice(self) -> bool {
-        self.scale_mode == ScaleMode::Rms || self.grids() > 1
+        self.scale_mode == ScaleMode::Rms || self.grids() > 1 || self.sign_scales
+    }
+
+    /// The format of the elements of one sign, where each sign has a scale; else the same format.
+    fn of_one_sign(self) -> Self {
+        Self(BlockFormat {
+            sign_scales: false,
+            ..self.0
+        })
     }
 
     /// The grids among which the second look chooses, numbered from 0 on; 1 if it has no choice.
@@ -125,6 +133,9 @@ pub(in crate::cube) fn counted(abs: u32, #[comptime] format: Format) -> u32 {
 
 /// The grid of a sub-block. The arguments are the largest counted magnitudes of its block and of the sub-block, where there are two
 /// levels [of both](both_levels). For blocks that are looked at twice, the choice takes the sub-block's place.
+///
+/// With scales by sign, the grid has the largest magnitudes of the positive and of the negative elements, NaN where all of the block
+/// becomes NaN. The third word is then the first word of the larger one's grid. [grid_of_sign] makes the grid of an element.
 #[cube]
 pub(in crate::cube) fn grid(
     amax: u32,
@@ -132,6 +143,65 @@ pub(in crate::cube) fn grid(
     known: &Known,
     #[comptime] format: Format,
 ) -> Grid {
+    if comptime!(format.sign_scales) {
+        let of_sign = comptime!(format.of_one_sign());
+        let (first, second, _) = grid_of_one(amax, amax, known, of_sign);
+        let is_nan = if comptime!(format.has_exponent()) {
+            second > INFINITY
+        } else {
+            first >= INFINITY
+        };
+        let other = sub_amax & ABS;
+        let positive = select(sub_amax >= SIGN, other, amax);
+        let negative = select(sub_amax >= SIGN, amax, other);
+        (
+            select(is_nan, NAN, positive),
+            select(is_nan, NAN, negative),
+            first,
+        )
+    } else {
+        grid_of_one(amax, sub_amax, known, format)
+    }
+}
+
+/// The grid of the elements with the sign of x.
+#[cube]
+pub(super) fn grid_of_sign(x: u32, grid: Grid, known: &Known, #[comptime] format: Format) -> Grid {
+    if comptime!(format.sign_scales) {
+        let amax = amax_of_sign(x, grid);
+        grid_of_one(amax, amax, known, comptime!(format.of_one_sign()))
+    } else {
+        grid
+    }
+}
+
+#[cube]
+fn amax_of_sign(x: u32, grid: Grid) -> u32 {
+    let (positive, negative, _) = grid;
+    select(x < SIGN, positive, negative)
+}
+
+/// The scale of the elements with the sign of x, without the tensor's scale. `scale` is the scale of a block with one.
+#[cube]
+pub(super) fn scale_of_sign(
+    x: u32,
+    grid: Grid,
+    scale: u32,
+    known: &Known,
+    #[comptime] format: Format,
+) -> u32 {
+    if comptime!(format.sign_scales) {
+        let amax = amax_of_sign(x, grid);
+        let of_sign = grid_of_sign(x, grid, known, format);
+        let block = comptime!(format.of_one_sign().block());
+        scale_of_block(of_sign, amax, amax, known, block)
+    } else {
+        scale
+    }
+}
+
+#[cube]
+fn grid_of_one(amax: u32, sub_amax: u32, known: &Known, #[comptime] format: Format) -> Grid {
     let block = comptime!(format.block());
     if comptime!(format.has_exponent()) {
         power_grid(amax, sub_amax, block)
@@ -161,8 +231,10 @@ pub(in crate::cube) fn round(
     #[comptime] format: Format,
     #[comptime] rounding: Rounding,
 ) -> u32 {
+    let grid = grid_of_sign(x, grid, known, format);
     if comptime!(format.has_exponent()) {
-        round_to_power_grid(x, grid, draw, comptime!(format.block()), rounding)
+        let block = comptime!(format.of_one_sign().block());
+        round_to_power_grid(x, grid, draw, block, rounding)
     } else {
         round_float_scale(x, grid, draw, known, format.element, rounding)
     }
@@ -189,6 +261,7 @@ pub(in crate::cube) fn largest(
     known: &Known,
     #[comptime] format: Format,
 ) -> u32 {
+    let grid = grid_of_sign(x, grid, known, format);
     let (_, second, _) = grid;
     if comptime!(format.has_exponent()) {
         second
@@ -197,10 +270,15 @@ pub(in crate::cube) fn largest(
     }
 }
 
-/// The scale of a block with this largest magnitude and this grid, 0 if it has none.
+/// The scale of a block with this largest magnitude and this grid, 0 if it has none; the larger one of scales by sign.
 #[cube]
 pub(in crate::cube) fn scale(amax: u32, grid: Grid, #[comptime] format: Format) -> u32 {
-    let (first, second, _) = grid;
+    let (first, second, third) = grid;
+    let (first, second) = if comptime!(format.sign_scales) {
+        (third, first)
+    } else {
+        (first, second)
+    };
     let scale = if comptime!(!format.has_exponent()) {
         first
     } else if comptime!(format.has_fixed_steps()) {

@@ -58,6 +58,11 @@ pub(in crate::cube) fn is_short_enough(format: &BlockFormat) -> bool {
     !Format::of(*format).looks_twice() || (size > 0 && size.saturating_mul(columns) < LONGEST)
 }
 
+/// Whether a device packs blocks of a format.
+pub(in crate::cube) fn has_packing(format: &BlockFormat) -> bool {
+    format.outer.is_none() && !format.sign_scales
+}
+
 /// Writes all grids that a block with this largest magnitude may get, where it has several.
 ///
 /// A loop, here as in [`add`], holds the code once. Compilers take long for this code.
@@ -125,7 +130,12 @@ pub(in crate::cube) fn add(
 ) {
     // A block that becomes NaN may be anything.
     let x = select(amax >= INFINITY, 0, x);
-    if comptime!(format.grids() > 1) {
+    if comptime!(format.sign_scales) {
+        // In the place of sums, the largest magnitude of each sign.
+        let abs = x & ABS;
+        sums[0] = max(sums[0], select(x < SIGN, abs, 0));
+        sums[1] = max(sums[1], select(x < SIGN, 0, abs));
+    } else if comptime!(format.grids() > 1) {
         let fraction_bits = comptime!(fraction_bits(format)).runtime();
         let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - fraction_bits;
         for number in 0..comptime!(format.grids() as u32) {
@@ -159,7 +169,12 @@ pub(in crate::cube) fn choice(
     length: u32,
     #[comptime] format: Format,
 ) -> u32 {
-    if comptime!(format.grids() > 1) {
+    if comptime!(format.sign_scales) {
+        // As the host has it: the smaller one, with a sign bit if it is of the positive elements.
+        let positive = sums[0];
+        let negative = sums[1];
+        select(positive >= negative, negative, positive | SIGN)
+    } else if comptime!(format.grids() > 1) {
         // The number of the least sum, of equal ones the first.
         let mut best = 0u32.runtime();
         let mut least = u32::MAX.runtime();

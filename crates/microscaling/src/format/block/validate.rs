@@ -33,7 +33,8 @@ impl BlockFormat {
     /// * [`FormatError::SubScales`]: sub-scales that do not divide the blocks, or beside a field that excludes them.
     /// * [`FormatError::OuterScale`]: an outer scale whose parts are not whole blocks, or beside a field that excludes an outer scale.
     ///
-    /// Both have [`FormatError::WithoutEffect`]: a field differs from its default, and formats with such a scale lack the field.
+    /// Both have [`FormatError::WithoutEffect`]: a field differs from its default, and formats with such a scale lack the field. Scales by
+    /// sign are such a field beside others that exclude them.
     pub fn validate(&self) -> Result<(), FormatError> {
         if self.has_fixed_steps() {
             self.validate_fixed_steps()?;
@@ -43,7 +44,28 @@ impl BlockFormat {
             self.validate_float_scale()?;
         }
         self.validate_effects()?;
+        self.validate_sign_scales()?;
         self.validate_conversion()
+    }
+
+    /// The other fields beside scales by sign.
+    fn validate_sign_scales(&self) -> Result<(), FormatError> {
+        let has_signs = !self.element.is_table() && !self.element.is_unsigned();
+        let is_by_largest = !matches!(self.scale_mode, ScaleMode::Rms | ScaleMode::MaxAbsFinite);
+        let is_of_blocks = self.shared_exp_method == SharedExpMethod::Max
+            && self.non_finite == NonFinite::OfBlock
+            && !self.square;
+        let is_alone =
+            self.sub_scales.is_none() && self.outer.is_none() && !self.four_over_six && !self.eden;
+        if !self.sign_scales || (has_signs && is_by_largest && is_of_blocks && is_alone) {
+            return Ok(());
+        }
+        Err(FormatError::WithoutEffect {
+            field: "sign_scales",
+            got: true.into(),
+            allowed: "false",
+            kind: "tables, elements without a sign, square, shared_exp_method=none, non_finite=elements, the scale modes rms and max_abs_finite, sub_scales, outer_size, four_over_six and eden",
+        })
     }
 
     /// The fields that only some formats have are as in the formats that lack them.
@@ -114,6 +136,7 @@ impl BlockFormat {
         let (fixed, exponent) = (self.has_fixed_steps(), self.has_exponent());
         let flags = [
             ("square", fixed && self.square),
+            ("sign_scales", fixed && self.sign_scales),
             ("subnormal_scales", exponent && self.subnormal_scales),
             ("four_over_six", exponent && self.four_over_six),
             ("eden", exponent && self.eden),

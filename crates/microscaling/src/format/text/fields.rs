@@ -321,7 +321,7 @@ macro_rules! family {
 pub(super) static FAMILIES: [Family; 6] = [
     family!("mx", BlockFormat::mx(ElementFormat::FP8_E4M3, 32), required: 1, always: 2, [
         ELEMENT, BLOCK_SIZE, SCALE_BITS, POWER_SCALE_MODE, SHARED_EXP_METHOD, FLUSH_FP32_SUBNORMS,
-        flag!(square), HEADROOM, ROUNDING, RANDOM_BITS, OVERFLOW, FLUSH_INPUTS,
+        flag!(square), HEADROOM, flag!(sign_scales), ROUNDING, RANDOM_BITS, OVERFLOW, FLUSH_INPUTS,
         FLUSH_OUTPUTS, NEGATIVE_ZERO,
     ]),
     family!("bfp16ebs8", BlockFormat::BFP16EBS8, required: 0, always: 1, [
@@ -342,7 +342,7 @@ pub(super) static FAMILIES: [Family; 6] = [
         always: 3,
         [
             ELEMENT, SCALE, BLOCK_SIZE, flag!(tensor_scale), flag!(square), flag!(four_over_six),
-            flag!(eden), OUTER_SIZE, OUTER_SCALE, SUB_SCALES, flag!(subnormal_scales), HEADROOM,
+            flag!(eden), OUTER_SIZE, OUTER_SCALE, SUB_SCALES, flag!(sign_scales), flag!(subnormal_scales), HEADROOM,
             SCALE_MODE, NON_FINITE, ROUNDING, RANDOM_BITS, OVERFLOW, FLUSH_INPUTS,
             FLUSH_OUTPUTS, NEGATIVE_ZERO,
         ]

@@ -46,7 +46,7 @@ impl ExponentLanes {
     /// `None` for other formats, other elements, and for integers of fewer bits.
     pub(crate) fn of(format: &BlockFormat) -> Option<Self> {
         let element = format.element;
-        if !format.has_exponent() || format.shifts.is_some() {
+        if !format.has_exponent() || format.shifts.is_some() || format.other_scales().is_some() {
             return None;
         }
         let places = CodePlaces::of_element(element);

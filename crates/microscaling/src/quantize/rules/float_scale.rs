@@ -82,6 +82,8 @@ pub struct FloatScaleRule<W: Word = u32> {
     pub(crate) eden: bool,
     /// Whether a second look at a block compares its two scales.
     pub(super) four_over_six: bool,
+    /// Whether the elements of each sign have a scale.
+    pub(super) sign_scales: bool,
     /// The switches of hardware, if one differs from the library.
     conversion: Option<ConversionRule>,
     /// Whether elements are divided by their scale, so that nothing is rounded twice.
@@ -164,6 +166,7 @@ impl FloatScaleRule {
             sub_scales: SubScaleRule::of(format),
             eden: format.eden,
             four_over_six: format.four_over_six,
+            sign_scales: format.sign_scales,
             conversion: ConversionRule::of(format),
             divides: format.scale_mode == ScaleMode::MaxAbsFinite,
             special_elements: format.non_finite == NonFinite::Elements,
@@ -205,6 +208,7 @@ impl FloatScaleRule {
             sub_scales: self.sub_scales,
             eden: self.eden,
             four_over_six: self.four_over_six,
+            sign_scales: self.sign_scales,
             conversion: self.conversion,
             divides: self.divides,
             special_elements: self.special_elements,
@@ -367,6 +371,7 @@ impl FloatScaleRule {
         };
         match self.scale.min >= NARROW {
             _ if self.tables.is_some() || self.conversion.is_some() => 0..0,
+            _ if self.sign_scales => 0..0,
             _ if self.element.flush_below > 0 || self.special_elements || self.divides => 0..0,
             // A scale of more than float32 makes its block NaN.
             true => range(0, bits::pow2(120), LARGE..INFINITY),

@@ -118,6 +118,7 @@ impl BlockFormat {
         rounding: Rounding,
         draw: u32,
     ) -> f32 {
+        let maxima = maxima.map(|max| max & ABS);
         BlockRule::of(self, Some(tensor_scale)).round_element(x, maxima, rounding, draw)
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct MxRule {
     /// Magnitudes below this pattern count as zero.
     flush_elements_below: u32,
     conversion: Option<ConversionRule>,
+    /// Whether the elements of each sign have a scale.
+    pub(super) sign_scales: bool,
     /// `None` if the scale follows from the root mean square.
     power: Option<PowerScale>,
     rms: RmsScale,
@@ -54,6 +56,7 @@ impl MxRule {
                 Subnormals::Kept | Subnormals::FlushBlocks => 0,
             },
             conversion: ConversionRule::of(format),
+            sign_scales: format.sign_scales,
         }
     }
 
@@ -131,7 +134,7 @@ impl MxRule {
     }
 
     pub(super) fn ordinary(&self) -> Range<u32> {
-        if self.conversion.is_some() || self.flush_elements_below > 0 {
+        if self.conversion.is_some() || self.flush_elements_below > 0 || self.sign_scales {
             return 0..0;
         }
         self.ordinary.from..self.ordinary.below

@@ -1,5 +1,6 @@
 //! That accumulators take the operands of their products.
 
+use microscaling::BlockFormat;
 use microscaling_product::OperandKind;
 
 use crate::specs::{ProductKind, ResolvedSpecs, Slot, SpecsError};
@@ -60,7 +61,7 @@ impl ResolvedSpecs {
                 field: slot.field(),
                 value: format.map(|format| format.to_string()).unwrap_or_default(),
                 reason: "its products have an accumulator, which takes elements with one scale a block",
-                allowed: "an MX format, or one with a float for a scale and no tables, sub_scales, eden or outer_size",
+                allowed: BlockFormat::ONE_SCALE,
             })
         };
         for [lhs, rhs] in pairs {

@@ -180,7 +180,7 @@ fn check_accumulator(
     };
     let [Some(lhs), Some(rhs)] = operands.map(kind_of_point) else {
         let reason = "an operand has other factors than one scale a block";
-        let allowed = "none, or operands in MX, or with a float for a scale and no tables, sub_scales, eden or outer_size";
+        let allowed = "none, or operands with one scale a block";
         return contradiction(field, &accumulator, reason, allowed);
     };
     match accumulator.of(lhs, rhs) {
