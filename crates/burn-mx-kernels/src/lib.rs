@@ -16,6 +16,7 @@ mod host;
 mod kernel_op;
 mod plain;
 mod portable;
+mod process;
 #[doc(hidden)]
 pub mod product;
 mod statistics;
@@ -23,6 +24,7 @@ mod statistics;
 pub use arithmetic::Function;
 pub use plain::ModelOps;
 pub use portable::host_round_trips;
+pub use process::{keep_compiled_kernels, show_waits};
 pub use product::reproducible_products;
 
 // Items for the crates above.
