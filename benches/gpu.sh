@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that is to be known of a GPU, in one go of at most nine minutes, as one JSON.
+# Everything that is to be known of a GPU, in one go of at most nine minutes, as one JSON. First all programs run side by side: they
+# check, and they compile kernels and try strategies, whose results stay on disk. Then the measurements run one after another.
 #
 #   benches/gpu.sh build cuda     on any machine, without a GPU: the programs, into target/gpu and target/gpu.tar.xz
 #   benches/gpu.sh run cuda OUT   where the GPU is: checks and measurements, into the folder OUT
@@ -35,8 +36,13 @@ run() {
     mkdir -p "$out"
     if [[ -f $archive ]]; then tar xf "$archive" -C "$(dirname "$folder")"; fi
     local began=$SECONDS limit=520
-    # The strategies of products are tried for fewer shapes, which takes minutes all the same.
+    # Burn tries the strategies of its own products for fewer shapes, which takes minutes all the same.
     export CUBECL_AUTOTUNE_LEVEL=minimal
+    # Compiled kernels belong to this run: the first steps are cold.
+    XDG_CACHE_HOME=$(realpath "$out")/caches
+    export XDG_CACHE_HOME
+    local train_step=("$folder/train_step" --bench --backend "$backend" --model transformer2048)
+    local devices=("$folder/devices" --bench --backend "$backend")
     # A step: its name, the seconds that it may take, its command. What fails or takes too long is said, and the next begins.
     step() {
         local name=$1 seconds=$2 rest=$((limit - (SECONDS - began)))
@@ -58,12 +64,13 @@ run() {
         step "conformance.$file" 120 "$folder/burn-mx-lab" conformance tests/data/golden --backend "$backend" --file "$file" &
     done
     step host_round_trips 120 "$folder/host_round_trips" --nocapture &
+    step compile.train_step 300 "${train_step[@]}" --seconds 0.1 &
+    step compile.train_step_bfloat16 300 "${train_step[@]}" --peer bfloat16 --seconds 0.1 &
+    step compile.devices 300 "${devices[@]}" --seconds 0.1 &
     wait
-    step train_step 250 "$folder/train_step" --bench --backend "$backend" \
-        --model transformer2048 --json "$out/train_step.json"
-    step train_step_bfloat16 80 "$folder/train_step" --bench --backend "$backend" \
-        --model transformer2048 --peer bfloat16 --json "$out/train_step_bfloat16.json"
-    step devices 120 "$folder/devices" --bench --backend "$backend" --seconds 0.3 --json "$out/devices.json"
+    step train_step 120 "${train_step[@]}" --json "$out/train_step.json"
+    step train_step_bfloat16 80 "${train_step[@]}" --peer bfloat16 --json "$out/train_step_bfloat16.json"
+    step devices 120 "${devices[@]}" --seconds 0.3 --json "$out/devices.json"
     step transformer 100 "$folder/burn-mx-lab" compare --model transformer --backend "$backend" --epochs 2 \
         --preset mxfp8_e4m3 --out "$out/transformer" --json "$out/transformer.json"
     file() { if [[ -s $1 ]]; then cat "$1"; else echo null; fi; }

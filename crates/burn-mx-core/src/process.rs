@@ -3,7 +3,9 @@
 use crate::specs::{SpecsError, ToResolvedSpecs};
 use crate::tensor::shared_specs;
 pub use crate::tensor::weight_cache::{keep_quantized_weights, without_keeping_weights};
-pub use burn_mx_kernels::{host_round_trips, reproducible_products};
+pub use burn_mx_kernels::{
+    host_round_trips, keep_compiled_kernels, reproducible_products, show_waits,
+};
 
 /// Sets the default for devices and tensors of this process without their own specs, such as `MxDevice::default()`.
 /// `specs` are [`MxSpecs`](crate::MxSpecs), the name of a preset, or resolved specs.

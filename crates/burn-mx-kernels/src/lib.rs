@@ -18,6 +18,7 @@ mod kernel_op;
 mod kernel_set;
 mod plain;
 mod portable;
+mod process;
 mod product;
 mod statistics;
 
@@ -25,6 +26,7 @@ pub use arithmetic::Function;
 pub use float_types::{from_f32, to_f32};
 pub use plain::ModelOps;
 pub use portable::host_round_trips;
+pub use process::{keep_compiled_kernels, show_waits};
 pub use product::reproducible_products;
 
 /// Items for the other crates of the project.

@@ -24,8 +24,9 @@ pub(crate) const NOT_A_BACKENDS: &str = "accumulated operands are multiplied by 
 /// * **Processors.** With `true`, products in bfloat16 have the same bits on every processor. Without, a processor with AMX uses its
 ///   tiles, whose sums have another order; the bits are still the same in each run on such a processor.
 /// * **Backends of CubeCL.** With `true`, the strategy of a matrix product or a convolution follows from its shapes, so a
-///   run on the same device gives the same bits again. Without, feature `autotune` tries several strategies and takes the fastest
-///   one, which may differ from run to run, and with it the order of sums.
+///   run on the same device gives the same bits again. Without, a matrix product follows the same rule, unless CubeCL's
+///   `autotune.level` is `extensive` or `full`. A convolution takes the fastest of several strategies by feature `autotune`. The
+///   fastest one may differ from run to run, and with it the order of sums.
 ///
 /// A call wins over the environment variable `MICROSCALING_PRODUCT`, whose value `reproducible` means `true`.
 /// A path that the variable names stays, as far as the call allows. Without both, products are as fast as possible.

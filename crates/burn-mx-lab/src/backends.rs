@@ -42,16 +42,27 @@ impl BackendName {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
+
+    /// Keeps compiled kernels on disk, if the backend compiles any.
+    #[doc(hidden)]
+    pub fn keep_compiled_kernels(self) {
+        if !["flex", "ndarray", "tch"].contains(&&*self.name()) {
+            burn_mx::process::keep_compiled_kernels();
+        }
+    }
 }
 
-/// Runs `$body` with `$B` as the type of the backend with this name. `$body` is compiled for each backend.
+/// Runs `$body` with `$B` as the type of the backend with this name. `$body` is compiled for each backend. Kernels of
+/// graphics processors are kept on disk.
 ///
 /// The calling crate depends on `burn`, and has a feature of the name of each backend but Flex, which turns on this crate's feature.
 #[macro_export]
 macro_rules! with_backend {
     ($name:expr, $B:ident => $body:expr) => {{
         use $crate::backends::BackendName;
-        match $name {
+        let name: BackendName = $name;
+        name.keep_compiled_kernels();
+        match name {
             BackendName::Flex => {
                 type $B = ::burn::backend::Flex;
                 $body

@@ -3,20 +3,20 @@
 //! Where a device has matrix units for bfloat16, operands that bfloat16 holds are multiplied by them: each product is exact,
 //! the sums are the device's float32. Other operands are multiplied in true float32: Burn's own product rounds them to
 //! tensor-float-32 on CUDA.
+//!
+//! Burn tries some 25 strategies for each product, and compiles each of them. Here a table chooses one.
+
+mod run;
+mod strategy;
 
 use burn_backend::{DType, FloatDType, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubecl::prelude::*;
-use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
-use cubek::matmul::launch::{Strategy, launch_ref};
-use cubek::std::InputBinding;
 use microscaling::{BlockFormat, Rounding};
-use microscaling_product::are_products_reproducible;
 
 use super::functions::elementwise;
 use super::launch;
@@ -42,11 +42,6 @@ fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
         && units
             .iter()
             .any(|unit| (unit.a_type, unit.b_type, unit.cd_type) == (narrow, narrow, wide))
-}
-
-/// Whether [`multiply`] is another product than Burn's own, which on CUDA and HIP may round float32 operands.
-pub(super) fn is_own<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
-    Float32::of(client) == Float32::Device || are_products_reproducible()
 }
 
 /// The float type in which an operand is multiplied.
@@ -123,23 +118,14 @@ pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeT
         }
         _ => unreachable!("panels are the processor's"),
     });
-    let product = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
-        true if is_by_shape() => by_shape(lhs, rhs),
-        true => matmul(lhs, rhs, None, MatmulStrategy::default(), DType::F32),
-        false => {
-            let [lhs, rhs] = [lhs, rhs].map(|operand| match operand.dtype {
-                DType::F32 => operand,
-                _ => T::float_cast(operand, FloatDType::F32),
-            });
-            match is_own(&lhs.client) {
-                true => by_shape(lhs, rhs),
-                false => matmul(lhs, rhs, None, MatmulStrategy::default(), DType::F32),
-            }
-        }
+    let [lhs, rhs] = match lhs.dtype == DType::BF16 && rhs.dtype == DType::BF16 {
+        true => [lhs, rhs],
+        false => [lhs, rhs].map(|operand| match operand.dtype {
+            DType::F32 => operand,
+            _ => T::float_cast(operand, FloatDType::F32),
+        }),
     };
-    let product =
-        product.unwrap_or_else(|error| panic!("burn-mx: a matrix product failed: {error:?}"));
-    scaled(product, [lhs_scale, rhs_scale])
+    scaled(run::multiply(lhs, rhs), [lhs_scale, rhs_scale])
 }
 
 /// The product, which nobody else has, of operands that have these tensor scales: multiplied by both in float64, as on
@@ -195,47 +181,4 @@ fn word_or_one(scale: &ComptimeOption<Array<u32>>) -> u32 {
         ComptimeOption::Some(words) => words[0],
         ComptimeOption::None => bits::ONE.runtime(),
     }
-}
-
-/// Whether no strategy is chosen by trial.
-fn is_by_shape() -> bool {
-    are_products_reproducible() || cfg!(not(feature = "autotune"))
-}
-
-/// Bfloat16 by matrix units, and float32 by units that multiply float32 exactly. If these refuse a shape, elements are
-/// multiplied one by one.
-///
-/// Burn's own choice by shape, `MatmulStrategy::Cube`, panics where its first strategy refuses a shape in any but one of the
-/// ways in which it may.
-fn by_shape<R: CubeRuntime>(
-    lhs: CubeTensor<R>,
-    rhs: CubeTensor<R>,
-) -> Result<CubeTensor<R>, MatmulSetupError> {
-    let output = init_matmul_output(&lhs, &rhs, DType::F32);
-    let client = output.client.clone();
-    let dtype: StorageType = lhs.dtype.into();
-    let launch = |strategy| {
-        let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
-            lhs: dtype,
-            rhs: dtype,
-            out: DType::F32.into(),
-        });
-        launch_ref(
-            &strategy,
-            &client,
-            InputBinding::new(lhs.clone().binding(), dtype),
-            InputBinding::new(rhs.clone().binding(), dtype),
-            output.clone().binding(),
-            &mut elements,
-        )
-    };
-    let by_units = || launch(Strategy::SimpleUnit(Default::default()));
-    let first = match lhs.dtype {
-        DType::BF16 => {
-            launch(Strategy::SimpleCyclicCmma(Default::default())).or_else(|_| by_units())
-        }
-        _ => by_units(),
-    };
-    first.or_else(|_| launch(Strategy::Naive))?;
-    Ok(output)
 }

@@ -1,0 +1,348 @@
+//! Launches a product by the first strategy that the shapes and the device allow.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use burn_backend::{DType, TensorMetadata};
+use burn_cubecl::kernel::matmul::init_matmul_output;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeRuntime, CubeTuneId};
+use cubecl::ir::StorageType;
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
+use cubek::matmul::launch::{MatmulAutotuneKey, launch_ref};
+use cubek::std::InputBinding;
+
+use super::strategy::{Problem, Strategy};
+use crate::cube::waiting::waiting;
+
+/// Whether the device computes products of this kind by a strategy. Strategies that were not tried have no entry.
+static KNOWN: Mutex<Option<HashMap<(CubeTuneId, MatmulAutotuneKey, Strategy), bool>>> =
+    Mutex::new(None);
+
+/// The product of two matrices of bfloat16, or of float32, in float32.
+///
+/// Shapes, layouts and the device decide the strategy, so its sums have the same order in each run. Only users who ask CubeCL for
+/// extensive tuning, and not for reproducible products, get trials.
+///
+/// # Panics
+///
+/// If the device computes no strategy.
+pub(super) fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTensor<R> {
+    let output = init_matmul_output(&lhs, &rhs, DType::F32);
+    if output.shape().num_elements() == 0 {
+        return output;
+    }
+    let problem = Problem::of(&lhs, &rhs);
+    #[cfg(feature = "autotune")]
+    if problem.is_worth_a_trial() && trial::is_wanted() {
+        trial::multiply(lhs, rhs, output.clone());
+        return output;
+    }
+    multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output);
+    output
+}
+
+/// Multiplies by the first strategy that is not refused.
+fn multiply_by_first<R: CubeRuntime>(
+    strategies: &[Strategy],
+    [lhs, rhs]: [&CubeTensor<R>; 2],
+    output: &CubeTensor<R>,
+) {
+    let mut refused = Vec::new();
+    for (number, &strategy) in (1..).zip(strategies) {
+        let text = || text(lhs, rhs, strategy, number, strategies.len());
+        match try_one(strategy, [lhs, rhs], output, text) {
+            Ok(()) => return,
+            Err(error) => refused.push(format!("{strategy:?}: {}", error.trim())),
+        }
+    }
+    panic!("burn-mx: a matrix product failed: {}", refused.join("; "))
+}
+
+/// Launches a strategy. The first time waits until the device has compiled and computed it: so an error of the compiler has the
+/// same effect as a refusal.
+fn try_one<R: CubeRuntime>(
+    strategy: Strategy,
+    [lhs, rhs]: [&CubeTensor<R>; 2],
+    output: &CubeTensor<R>,
+    text: impl FnOnce() -> String,
+) -> Result<(), String> {
+    let key = (
+        CubeTuneId::new(&lhs.client, &lhs.device),
+        key(lhs, rhs),
+        strategy,
+    );
+    let known = with_known(|known| known.get(&key).copied());
+    match known {
+        Some(false) => return Err("refused before".to_owned()),
+        Some(true) => {}
+        // Errors of other operations must not look like this strategy's.
+        None => (lhs.client.flush())
+            .unwrap_or_else(|error| panic!("burn-mx: an operation failed: {error}")),
+    }
+    launch(strategy, lhs, rhs, output).map_err(|error| error.to_string())?;
+    if known.is_some() {
+        return Ok(());
+    }
+    let text = text();
+    let computed = waiting(&text, || cubecl::future::block_on(lhs.client.sync()));
+    with_known(|known| known.insert(key, computed.is_ok()));
+    computed.map_err(|error| {
+        log::warn!("{text} failed: {error}");
+        error.to_string()
+    })
+}
+
+fn with_known<T>(
+    with: impl FnOnce(&mut HashMap<(CubeTuneId, MatmulAutotuneKey, Strategy), bool>) -> T,
+) -> T {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    with(known.get_or_insert_default())
+}
+
+/// Names the product and the strategy that a program waits for.
+fn text<R: CubeRuntime>(
+    lhs: &CubeTensor<R>,
+    rhs: &CubeTensor<R>,
+    strategy: Strategy,
+    number: usize,
+    of: usize,
+) -> String {
+    let [lhs, rhs] = [lhs.shape(), rhs.shape()];
+    let (lhs, rhs) = (&lhs[..], &rhs[..]);
+    format!("product {lhs:?} · {rhs:?}, strategy {number} of {of}: {strategy:?}")
+}
+
+fn key<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>) -> MatmulAutotuneKey {
+    MatmulAutotuneKey::generate(
+        &lhs.client,
+        lhs.meta.shape(),
+        rhs.meta.shape(),
+        lhs.meta.strides(),
+        rhs.meta.strides(),
+        lhs.dtype.into(),
+        rhs.dtype.into(),
+        DType::F32.into(),
+        None,
+        None,
+    )
+}
+
+/// # Errors
+///
+/// If the strategy does not fit the shapes, the layouts or the device. Then nothing was launched.
+fn launch<R: CubeRuntime>(
+    strategy: Strategy,
+    lhs: &CubeTensor<R>,
+    rhs: &CubeTensor<R>,
+    output: &CubeTensor<R>,
+) -> Result<(), MatmulSetupError> {
+    let dtype: StorageType = lhs.dtype.into();
+    let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
+        lhs: dtype,
+        rhs: dtype,
+        out: DType::F32.into(),
+    });
+    launch_ref(
+        &strategy.of_cubek(),
+        &lhs.client,
+        InputBinding::new(lhs.clone().binding(), dtype),
+        InputBinding::new(rhs.clone().binding(), dtype),
+        output.clone().binding(),
+        &mut elements,
+    )
+}
+
+/// The fastest strategy of a few, for users who ask for it.
+#[cfg(feature = "autotune")]
+mod trial {
+    use std::sync::OnceLock;
+
+    use burn_cubecl::tensor::CubeTensor;
+    use burn_cubecl::{CubeRuntime, CubeTuneId};
+    use cubecl::config::autotune::AutotuneLevel;
+    use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+    use cubecl::tune::{LocalTuner, Tunable, TunableSet, local_tuner};
+    use cubek::matmul::launch::MatmulAutotuneKey;
+    use microscaling_product::are_products_reproducible;
+
+    use super::{Problem, Strategy};
+
+    type Tensors<R> = (CubeTensor<R>, CubeTensor<R>, CubeTensor<R>);
+
+    pub(super) fn is_wanted() -> bool {
+        static LEVEL: OnceLock<bool> = OnceLock::new();
+        let is_extensive = || {
+            use AutotuneLevel::{Extensive, Full};
+            matches!(CubeClRuntimeConfig::get().autotune.level, Extensive | Full)
+        };
+        !are_products_reproducible() && *LEVEL.get_or_init(is_extensive)
+    }
+
+    pub(super) fn multiply<R: CubeRuntime>(
+        lhs: CubeTensor<R>,
+        rhs: CubeTensor<R>,
+        output: CubeTensor<R>,
+    ) {
+        static TUNER: LocalTuner<MatmulAutotuneKey, CubeTuneId> = local_tuner!();
+        let strategies = TUNER.init(|| {
+            let set = TunableSet::new(key::<R>, inputs::<R>);
+            (Strategy::ALL.into_iter()).fold(set, |set, strategy| {
+                set.with(Tunable::new(
+                    &format!("{strategy:?}"),
+                    move |(lhs, rhs, output): Tensors<R>| {
+                        let candidates = Problem::of(&lhs, &rhs).candidates();
+                        let Some(place) = candidates.iter().position(|c| *c == strategy) else {
+                            return Err("no candidate".to_owned());
+                        };
+                        let of = candidates.len();
+                        let text = || super::text(&lhs, &rhs, strategy, place + 1, of);
+                        super::try_one(strategy, [&lhs, &rhs], &output, text)
+                    },
+                ))
+            })
+        });
+        let id = CubeTuneId::new(&lhs.client, &lhs.device);
+        let client = lhs.client.clone();
+        TUNER.execute(&id, &client, strategies, (lhs, rhs, output));
+    }
+
+    fn key<R: CubeRuntime>((lhs, rhs, _): &Tensors<R>) -> MatmulAutotuneKey {
+        super::key(lhs, rhs)
+    }
+
+    fn inputs<R: CubeRuntime>(
+        _: &MatmulAutotuneKey,
+        (lhs, rhs, output): &Tensors<R>,
+    ) -> Tensors<R> {
+        (lhs.clone(), rhs.clone(), output.copy())
+    }
+}
+
+/// On the device that wgpu finds, which has no matrix units for bfloat16 if that is Mesa's driver for processors.
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use std::panic::AssertUnwindSafe;
+
+    use burn_backend::ops::FloatTensorOps;
+    use burn_backend::{TensorData, read_sync};
+    use burn_cubecl::CubeBackend;
+    use burn_wgpu::WgpuRuntime;
+    use cubecl::zspace::{metadata::Metadata, shape, strides};
+
+    use super::*;
+
+    type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
+    type DeviceTensor = CubeTensor<WgpuRuntime>;
+
+    /// Eighths up to 4 of both signs, whose products and sums are exact.
+    fn eighths(shape: &[usize], seed: usize) -> DeviceTensor {
+        let number = |i: usize| (((i + seed) * 37 % 65) as f32 - 32.0) / 8.0;
+        let values: Vec<f32> = (0..shape.iter().product()).map(number).collect();
+        B::float_from_data(TensorData::new(values, shape.to_vec()), &Default::default())
+    }
+
+    fn values(tensor: DeviceTensor) -> Vec<f32> {
+        let data = read_sync(B::float_into_data(tensor)).expect("the device computes");
+        data.into_vec().expect("it holds f32")
+    }
+
+    /// The product by three loops on the host, of tensors of equal batches.
+    fn expected(lhs: &DeviceTensor, rhs: &DeviceTensor) -> Vec<f32> {
+        let (rows, columns) = (lhs.shape(), rhs.shape());
+        let last = rows.num_dims() - 1;
+        let (m, k, n) = (rows[last - 1], rows[last], columns[last]);
+        let batches: usize = rows[..last - 1].iter().product();
+        let [lhs, rhs] = [lhs, rhs].map(|tensor| values(tensor.clone()));
+        let element = |batch: usize, row: usize, column: usize| {
+            let lhs = &lhs[(batch * m + row) * k..][..k];
+            let rhs = rhs[batch * k * n..].iter().skip(column).step_by(n);
+            lhs.iter().zip(rhs).map(|(x, y)| x * y).sum()
+        };
+        let place = |i: usize| (i / (m * n), i / n % m, i % n);
+        (0..batches * m * n)
+            .map(place)
+            .map(|(batch, row, column)| element(batch, row, column))
+            .collect()
+    }
+
+    #[test]
+    fn strangers_operands_are_multiplied() {
+        let wide = eighths(&[5, 16], 3);
+        // Rows of 12 elements in memory of 16.
+        let pitched = CubeTensor::new(
+            wide.client.clone(),
+            wide.handle.clone(),
+            Metadata::new(shape![5, 12], strides![16, 1]),
+            wide.device.clone(),
+            DType::F32,
+        );
+        let transposed = |shape: &[usize]| B::float_transpose(eighths(shape, 1));
+        let swapped = B::float_swap_dims(eighths(&[4, 3, 6], 2), 0, 1);
+        for (lhs, rhs) in [
+            (eighths(&[1, 1], 1), eighths(&[1, 1], 2)),
+            (eighths(&[0, 3, 4], 1), eighths(&[0, 4, 5], 2)),
+            (eighths(&[2, 0], 1), eighths(&[0, 3], 2)),
+            (pitched.clone(), eighths(&[12, 7], 2)),
+            (eighths(&[7, 5], 2), pitched.clone()),
+            (B::float_transpose(pitched), eighths(&[5, 7], 2)),
+            (transposed(&[33, 9]), transposed(&[65, 33])),
+            (swapped, eighths(&[3, 6, 5], 4)),
+            (eighths(&[1, 4097], 1), eighths(&[4097, 1], 2)),
+            (eighths(&[600, 130], 1), eighths(&[130, 70], 2)),
+        ] {
+            let what = (lhs.shape(), rhs.shape());
+            let expected = expected(&lhs, &rhs);
+            let got = values(multiply(lhs.clone(), rhs.clone()));
+            assert_eq!(got, expected, "{what:?}");
+            assert_eq!(values(multiply(lhs, rhs)), got, "{what:?}, again");
+        }
+    }
+
+    #[test]
+    fn a_refused_strategy_falls_to_the_next() {
+        let (lhs, rhs) = (eighths(&[512, 128], 1), eighths(&[128, 96], 2));
+        let output = || init_matmul_output(&lhs, &rhs, DType::F32);
+        let expected = expected(&lhs, &rhs);
+        // This device has no tensor maps.
+        for strategy in [Strategy::SpecializedTmaMma, Strategy::SimpleTmaCmma] {
+            assert!(launch(strategy, &lhs, &rhs, &output()).is_err());
+        }
+        let all = [
+            Strategy::SpecializedTmaMma,
+            Strategy::SimpleTmaMma,
+            Strategy::SimpleTmaCmma,
+            Strategy::OrderedDoubleCmma,
+            Strategy::SimpleCyclicCmma,
+            Strategy::SimpleUnit,
+            Strategy::Naive,
+        ];
+        for strategies in [&all[..], &all[6..]] {
+            for _ in 0..2 {
+                let output = output();
+                multiply_by_first(strategies, [&lhs, &rhs], &output);
+                assert_eq!(values(output), expected);
+            }
+        }
+        let panics = AssertUnwindSafe(|| multiply_by_first(&all[..2], [&lhs, &rhs], &output()));
+        let nothing = std::panic::catch_unwind(panics);
+        let message = *nothing.unwrap_err().downcast::<String>().unwrap();
+        assert!(
+            message.starts_with("burn-mx: a matrix product failed: SpecializedTmaMma: "),
+            "{message}"
+        );
+        assert!(message.contains("; SimpleTmaMma: "), "{message}");
+    }
+
+    #[cfg(feature = "autotune")]
+    #[test]
+    fn a_trial_gives_the_product() {
+        let (lhs, rhs) = (eighths(&[200, 64], 1), eighths(&[64, 300], 2));
+        let output = init_matmul_output(&lhs, &rhs, DType::F32);
+        let expected = expected(&lhs, &rhs);
+        for _ in 0..2 {
+            trial::multiply(lhs.clone(), rhs.clone(), output.clone());
+            assert_eq!(values(output.clone()), expected);
+        }
+    }
+}
