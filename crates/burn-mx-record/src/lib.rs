@@ -65,8 +65,8 @@ pub use config::{Pass, RecorderConfig, Statistic};
 pub use error::RecordError;
 pub use file::RECORDS;
 pub use file::figures::{
-    ElementwiseRecord, Figures, Header, Histogram, OperandRecord, Phase, ProductRecord,
-    ResultRecord, RoundingRecord, StepRecord, SumFigures, SumsRecord,
+    ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
+    RoundingRecord, StepHalf, StepRecord, SumFigures, SumsRecord,
 };
 pub use observer::running::scope;
 pub use products::products;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use microscaling_product::{Accumulation, Side, SumStatistics};
 
 use crate::config::{Pass, Statistic};
-use crate::file::figures::Phase;
+use crate::file::figures::StepHalf;
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{
     self, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView, ProductCall,
@@ -70,8 +70,8 @@ impl Observer for Eye {
             return None;
         }
         let phase = match hooks::in_backward_pass() {
-            true => Phase::Backward,
-            false => Phase::Forward,
+            true => StepHalf::Backward,
+            false => StepHalf::Forward,
         };
         let key = running.with_stream(|stream| {
             stream.begun = true;

@@ -1,8 +1,7 @@
 //! Trains one model in several formats, from the same weights on the same batches.
 
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -12,22 +11,27 @@ use burn::{
     module::AutodiffModule,
     optim::{AdamW, AdamWConfig, GradientsParams, Optimizer},
     prelude::*,
-    record::{BinBytesRecorder, BinFileRecorder, FullPrecisionSettings, Recorder},
+    record::{BinBytesRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx::{
-    MxAutodiff, MxBackend, MxDevice, MxSpecs,
-    module::{distillation_loss, label_parameters},
+    MxAutodiff, MxDevice,
+    module::label_parameters,
     optim::{OptimizerStates, PackedAdaptor, StateBytes, state_bytes},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-use crate::{Decoder, DecoderConfig, Error, Folder, evaluate::held_out, folder, text::Tokens};
+use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
 
 mod format;
+mod saved;
+mod tuning;
 
 pub use format::Format;
+use saved::{Files, Saved};
+use tuning::Teacher;
+pub use tuning::Tuning;
 
 type B = MxAutodiff<Flex>;
 type Device = MxDevice<FlexDevice>;
@@ -75,50 +79,6 @@ pub struct Data<'a> {
     pub tokenizer: &'a Tokenizer,
     /// A trained model to go on from, with this tokenizer. `None`: random weights.
     pub tuning: Option<Tuning<'a>>,
-}
-
-/// A trained model to go on from: quantization-aware training.
-#[derive(Clone, Copy, Debug)]
-pub struct Tuning<'a> {
-    /// The weights to begin with.
-    pub from: &'a Folder,
-    /// The model whose predictions are learned, in float32. `None`: the text's tokens are learned.
-    pub teacher: Option<&'a Folder>,
-    /// The divisor of the logits of student and teacher.
-    pub temperature: f64,
-}
-
-impl Tuning<'_> {
-    /// Checks that the teacher predicts the same tokens.
-    ///
-    /// # Errors
-    ///
-    /// If the vocabularies differ, or the temperature is not a positive number.
-    pub fn check(&self) -> Result<(), Error> {
-        if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return Err(Error::Option {
-                option: "--temperature",
-                value: self.temperature.to_string(),
-                allowed: "a positive number".into(),
-            });
-        }
-        let Some(teacher) = self.teacher else {
-            return Ok(());
-        };
-        let same = self.from.config.vocabulary == teacher.config.vocabulary
-            && self.from.tokenizer.get_vocab(true) == teacher.tokenizer.get_vocab(true);
-        if same {
-            return Ok(());
-        }
-        Err(Error::Option {
-            option: "--teacher",
-            value: teacher.path().display().to_string(),
-            allowed: format!(
-                "a model with the tokens of '{}'",
-                self.from.path().display()
-            ),
-        })
-    }
 }
 
 /// Windows of validation data while a model trains, and their batch. Only the end of a run uses all validation data.
@@ -236,34 +196,6 @@ impl Training {
     }
 }
 
-/// A model whose predictions are learned, in float32.
-struct Teacher {
-    model: Decoder<MxBackend<Flex>>,
-    temperature: f64,
-}
-
-impl Teacher {
-    fn of(tuning: Tuning<'_>) -> Result<Option<Self>, Error> {
-        let Some(folder) = tuning.teacher else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            model: folder.load(&Device::new(FlexDevice, MxSpecs::none())?)?,
-            temperature: tuning.temperature,
-        }))
-    }
-
-    /// The distance of a student's predictions from the teacher's, for all tokens of the windows but the last ones.
-    fn loss(&self, student: &Decoder<B>, windows: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-        let [_, length] = windows.dims();
-        let inputs = windows.narrow(1, 0, length - 1);
-        let plain = Tensor::from_data(inputs.to_data(), &self.model.devices()[0]);
-        let wanted = self.model.forward(plain).into_data();
-        let wanted = Tensor::from_data(wanted, &inputs.device());
-        distillation_loss(student.forward(inputs), wanted, self.temperature)
-    }
-}
-
 /// A decoder in training, one step at a time.
 pub struct Trainer<'a> {
     settings: &'a Training,
@@ -347,91 +279,5 @@ impl<'a> Trainer<'a> {
         let record = recorder.load(saved.part("optimizer", step), &self.device);
         self.optimizer = self.optimizer.load_record(record.map_err(failed)?);
         Ok(self)
-    }
-}
-
-type Files = BinFileRecorder<FullPrecisionSettings>;
-
-/// The folder of a run: `run.json`, and in `progress.json` how far it is.
-struct Saved {
-    path: PathBuf,
-}
-
-impl Saved {
-    /// Begins a run with these settings, or checks that an existing run has the same settings.
-    fn open(path: &Path, settings: Value) -> Result<Self, Error> {
-        fs::create_dir_all(path).map_err(Error::io(path))?;
-        let file = path.join("run.json");
-        match fs::read(&file) {
-            Err(_) => {
-                let names = ["progress.json", "model.safetensors"];
-                let names = names.into_iter().chain(folder::DESCRIPTION);
-                let mut files = names.map(|name| path.join(name));
-                // Nothing of somebody else is replaced.
-                if let Some(file) = files.find(|file| file.exists()) {
-                    return Err(Error::Option {
-                        option: "--out",
-                        value: file.display().to_string(),
-                        allowed:
-                            "a new folder, or one of a run; there is no run.json beside this file"
-                                .into(),
-                    });
-                }
-                fs::write(&file, format!("{settings:#}\n")).map_err(Error::io(&file))?;
-            }
-            Ok(text) if serde_json::from_slice::<Value>(&text).ok() == Some(settings) => {}
-            Ok(_) => {
-                return Err(Error::Option {
-                    option: "--out",
-                    value: path.display().to_string(),
-                    allowed: "a new folder, or one of a run with the same settings, which goes on"
-                        .into(),
-                });
-            }
-        }
-        Ok(Self {
-            path: path.to_owned(),
-        })
-    }
-
-    fn part(&self, part: &str, step: usize) -> PathBuf {
-        self.path.join(format!("{part}-{step}"))
-    }
-
-    fn progress(&self) -> Result<Option<(usize, Curve)>, Error> {
-        let file = self.path.join("progress.json");
-        let Ok(text) = fs::read(&file) else {
-            return Ok(None);
-        };
-        let progress = serde_json::from_slice(&text);
-        progress.map_err(|error| Error::io(&file)(error.into()))
-    }
-
-    /// `progress.json` comes last and at once, so that it names files that are whole.
-    fn save<R: burn::record::Record<B>>(
-        &self,
-        step: usize,
-        curve: &Curve,
-        model: &Decoder<B>,
-        optimizer: R,
-    ) -> Result<(), Error> {
-        let failed = |error: burn::record::RecorderError| Error::Other(error.to_string());
-        let before = self.progress()?;
-        let recorder = Files::new();
-        let record = model.clone().into_record();
-        Recorder::<B>::record(&recorder, record, self.part("model", step)).map_err(failed)?;
-        Recorder::<B>::record(&recorder, optimizer, self.part("optimizer", step))
-            .map_err(failed)?;
-        let file = self.path.join("progress.json");
-        let new = self.path.join("progress.json.new");
-        let text = serde_json::to_vec(&(step, curve)).expect("numbers are JSON");
-        fs::write(&new, text).map_err(Error::io(&new))?;
-        fs::rename(&new, &file).map_err(Error::io(&file))?;
-        if let Some((old, _)) = before.filter(|(old, _)| *old != step) {
-            for part in ["model", "optimizer"] {
-                fs::remove_file(self.part(part, old).with_extension("bin")).ok();
-            }
-        }
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::module::attention;
 use burn_mx::Rounding;
 use burn_mx::module::{label_parameters, scope};
-use burn_mx::record::{ElementwiseRecord, Figures, Pass, Phase, RecorderConfig, StepRecord};
+use burn_mx::record::{ElementwiseRecord, Figures, Pass, RecorderConfig, StepHalf, StepRecord};
 use burn_mx::{BlockFormat, MxBackend, MxDevice, MxSpecs, Rounder};
 use half::{bf16, f16};
 
@@ -47,7 +47,7 @@ fn elementwise() -> RecorderConfig {
     }
 }
 
-fn op<'a>(step: &'a StepRecord, layer: &str, op: &str, pass: Phase) -> &'a ElementwiseRecord {
+fn op<'a>(step: &'a StepRecord, layer: &str, op: &str, pass: StepHalf) -> &'a ElementwiseRecord {
     let mut found = step.elementwise.iter();
     let found = found.find(|found| (&*found.layer, &*found.op, found.pass) == (layer, op, pass));
     found.unwrap_or_else(|| panic!("{op} of {layer}, {pass}: {:#?}", step.elementwise))
@@ -113,7 +113,7 @@ fn sums_and_products_are_rounded_operands_and_results() {
     });
     let [x, y, g] = data.expect("it was computed");
     let [qx, qy, qg] = [&x, &y, &g].map(|x| rounded(x));
-    let add = op(&step, "first", "add", Phase::Forward);
+    let add = op(&step, "first", "add", StepHalf::Forward);
     assert_eq!(
         (add.uses, &*add.format, add.roundings.len()),
         (1, "bfloat16", 3)
@@ -124,7 +124,7 @@ fn sums_and_products_are_rounded_operands_and_results() {
     let z = rounded(&sum);
     assert_figures(rounding(add, "output"), &wide(&sum), &wide(&z), 1e-9);
 
-    let mul = op(&step, "second", "mul", Phase::Forward);
+    let mul = op(&step, "second", "mul", StepHalf::Forward);
     // The left operand is known to be rounded.
     assert_eq!(mul.roundings.len(), 2);
     let product: Vec<f32> = z.iter().zip(&qg).map(|(x, y)| x * y).collect();
@@ -132,10 +132,16 @@ fn sums_and_products_are_rounded_operands_and_results() {
     assert_figures(output, &wide(&product), &wide(&rounded(&product)), 1e-9);
 
     // The gradient of the sum of all is one: the result is g, which is rounded already.
-    let backward = op(&step, "second", "mul", Phase::Backward);
+    let backward = op(&step, "second", "mul", StepHalf::Backward);
     let gradient = rounding(backward, "lhs gradient");
     assert!(gradient.exact && gradient.elements == 40 * 24);
-    assert!(rounding(op(&step, "first", "add", Phase::Backward), "lhs gradient").exact);
+    assert!(
+        rounding(
+            op(&step, "first", "add", StepHalf::Backward),
+            "lhs gradient"
+        )
+        .exact
+    );
 }
 
 #[test]
@@ -155,7 +161,7 @@ fn functions_are_compared_with_themselves_without_roundings() {
     let gate =
         |x: f64| 1.0 / (1.0 + (-1.59375 * (x + f64::from(0.044677734_f32) * x * x * x)).exp());
     let exact: Vec<f64> = qx.iter().map(|x| x * gate(*x)).collect();
-    let recorded = op(&step, "a", "gelu", Phase::Forward);
+    let recorded = op(&step, "a", "gelu", StepHalf::Forward);
     assert_figures(rounding(recorded, "input"), &wide(&x), &qx, 1e-9);
     assert_figures(rounding(recorded, "output"), &exact, &wide(&y), OF_FLOAT32);
 
@@ -164,11 +170,11 @@ fn functions_are_compared_with_themselves_without_roundings() {
         row.iter().map(|x| x.exp() / total).collect()
     };
     let exact: Vec<f64> = qx.chunks(24).flat_map(softmax).collect();
-    let recorded = op(&step, "b", "softmax", Phase::Forward);
+    let recorded = op(&step, "b", "softmax", StepHalf::Forward);
     assert_figures(rounding(recorded, "output"), &exact, &wide(&z), OF_FLOAT32);
 
     // Gradients: against the derivative of the formula, in float64, of numbers that are rounded.
-    let backward = op(&step, "a", "gelu", Phase::Backward);
+    let backward = op(&step, "a", "gelu", StepHalf::Backward);
     let power: f64 = qx
         .iter()
         .zip(&qg)
@@ -185,7 +191,7 @@ fn functions_are_compared_with_themselves_without_roundings() {
         "{signal}, {power}"
     );
     assert!(figures.sqnr.unwrap() > 35.0, "{figures:?}");
-    let backward = op(&step, "b", "softmax", Phase::Backward);
+    let backward = op(&step, "b", "softmax", StepHalf::Backward);
     assert!(rounding(backward, "input gradient").sqnr.unwrap() > 30.0);
 }
 
@@ -207,7 +213,7 @@ fn a_norm_has_the_name_of_its_parameter() {
             let g = noise_tensor::<Mx, 2>([40, 24], 5, device);
             (y * g).sum()
         });
-        let forward = op(&step, "gamma", "layer_norm", Phase::Forward);
+        let forward = op(&step, "gamma", "layer_norm", StepHalf::Forward);
         let names: Vec<_> = forward.roundings.iter().map(|x| &*x.rounding).collect();
         assert_eq!(names, ["input", "gamma", "beta", "output"]);
         let y = data.expect("it was computed");
@@ -215,7 +221,7 @@ fn a_norm_has_the_name_of_its_parameter() {
         let output = rounding(forward, "output");
         assert!((output.amax.unwrap() / f64::from(amax) - 1.0).abs() < 0.02);
         assert!(output.sqnr.unwrap() > 35.0, "{round}: {output:?}");
-        let backward = op(&step, "gamma", "layer_norm", Phase::Backward);
+        let backward = op(&step, "gamma", "layer_norm", StepHalf::Backward);
         let names: Vec<_> = backward.roundings.iter().map(|x| &*x.rounding).collect();
         let gradients = ["input gradient", "gamma gradient", "beta gradient"];
         assert!(names.ends_with(&gradients), "{names:?}");
@@ -248,7 +254,7 @@ fn stochastic_roundings_are_seen_as_they_were_drawn() {
         z.sum()
     });
     let [x, y, z] = data.expect("it was computed");
-    let mul = op(&step, "a", "mul", Phase::Forward);
+    let mul = op(&step, "a", "mul", StepHalf::Forward);
     assert!(rounding(mul, "lhs").exact && rounding(mul, "rhs").exact);
     let product: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x * y).collect();
     assert_figures(rounding(mul, "output"), &wide(&product), &wide(&z), 1e-9);
@@ -266,7 +272,7 @@ fn what_overflows_saturates() {
         let x = Tensor::<Mx, 1>::from_data([1e5_f32, 7e4, 6e4, -1e-9, 0.0, f32::INFINITY], device);
         scope("a", || x.require_grad() + 0.0).sum()
     });
-    let figures = rounding(op(&step, "a", "add_scalar", Phase::Forward), "input");
+    let figures = rounding(op(&step, "a", "add_scalar", StepHalf::Forward), "input");
     assert_eq!(f16::from_f32(7e4), f16::INFINITY);
     assert_eq!((figures.elements, figures.non_finite), (6, 3));
     assert_eq!(figures.saturation, Some(100.0 * 2.0 / 5.0));
@@ -353,7 +359,7 @@ fn results_of_products_are_rounded_too() {
     let product: Vec<f64> = (0..40 * 16).map(product).collect();
     let narrow: Vec<f32> = product.iter().map(|x| *x as f32).collect();
     let before_bias = rounded(&narrow);
-    let linear = op(&step, "weight", "linear", Phase::Forward);
+    let linear = op(&step, "weight", "linear", StepHalf::Forward);
     assert_eq!(linear.uses, 1);
     assert_figures(
         rounding(linear, "output"),
@@ -388,7 +394,7 @@ fn results_of_products_are_rounded_too() {
         &wide(&rounded(&narrow)),
         OF_FLOAT32,
     );
-    let gradients = op(&step, "weight", "linear", Phase::Backward);
+    let gradients = op(&step, "weight", "linear", StepHalf::Backward);
     let names: Vec<_> = gradients.roundings.iter().map(|x| &*x.rounding).collect();
     assert_eq!((gradients.uses, names.len()), (2, 2), "{names:?}");
 }
@@ -427,19 +433,27 @@ fn each_point_of_attention_has_a_row() {
         ("attention statistics", "bfloat12"),
     ];
     for (name, format) in forward {
-        assert_eq!(op(&step, "block", name, Phase::Forward).format, format);
+        assert_eq!(op(&step, "block", name, StepHalf::Forward).format, format);
     }
-    let backward = op(&step, "block", "attention probabilities", Phase::Backward);
+    let backward = op(
+        &step,
+        "block",
+        "attention probabilities",
+        StepHalf::Backward,
+    );
     assert_eq!(backward.format, "fp8_e4m3");
     assert_eq!(step.elementwise.len(), forward.len() + 1);
     // Two tiles are 8 and 4 keys of 24 rows.
-    let exponentials = op(&step, "block", "attention exponentials", Phase::Forward);
+    let exponentials = op(&step, "block", "attention exponentials", StepHalf::Forward);
     assert_eq!(rounding(exponentials, "output").elements, 24 * 12);
 
     let mut quantized = query.clone();
     let format: BlockFormat = "nvfp4".parse().expect("it is a name");
     let rounded = format.quantize(&mut quantized, &[24, 16], 1, Rounder::NearestEven);
     rounded.expect("axis 1 is one of two");
-    let figures = rounding(op(&step, "block", "attention q", Phase::Forward), "output");
+    let figures = rounding(
+        op(&step, "block", "attention q", StepHalf::Forward),
+        "output",
+    );
     assert_figures(figures, &wide(&query), &wide(&quantized), 1e-9);
 }

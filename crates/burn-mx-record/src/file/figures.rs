@@ -67,14 +67,14 @@ pub struct StepRecord {
 /// Which half of a step an elementwise op belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum StepHalf {
     /// The op itself.
     Forward,
     /// Its gradient.
     Backward,
 }
 
-impl std::fmt::Display for Phase {
+impl std::fmt::Display for StepHalf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Forward => "forward",
@@ -91,7 +91,7 @@ pub struct ElementwiseRecord {
     /// The op: `add`, `gelu`, `layer_norm`.
     pub op: String,
     /// The half of the step.
-    pub pass: Phase,
+    pub pass: StepHalf,
     /// How often the op was computed.
     pub uses: u64,
     /// The elementwise format.

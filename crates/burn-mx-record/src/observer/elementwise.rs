@@ -2,10 +2,10 @@
 
 use burn_mx_core::hooks;
 
-use crate::file::figures::Phase;
+use crate::file::figures::StepHalf;
 
 /// The key of an elementwise op in a step: layer, name, and half of the step.
-pub(super) type Key = (&'static str, &'static str, Phase);
+pub(super) type Key = (&'static str, &'static str, StepHalf);
 
 /// Ends the name of a layer that stands for the elementwise ops after the layer.
 pub(super) const AFTER: &str = " >";
