@@ -1,7 +1,7 @@
 //! Launches a product by the first strategy that the shapes and the device allow.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::kernel::matmul::init_matmul_output;
@@ -15,9 +15,11 @@ use cubek::std::InputBinding;
 use super::strategy::{Problem, Strategy};
 use crate::cube::waiting::waiting;
 
+/// A kind of products, and a strategy.
+type StrategyKey = (CubeTuneId, MatmulAutotuneKey, Strategy);
+
 /// Whether the device computes products of this kind by a strategy. Strategies that were not tried have no entry.
-static KNOWN: Mutex<Option<HashMap<(CubeTuneId, MatmulAutotuneKey, Strategy), bool>>> =
-    Mutex::new(None);
+static KNOWN: LazyLock<Mutex<HashMap<StrategyKey, bool>>> = LazyLock::new(Default::default);
 
 /// The product of two matrices of bfloat16, or of float32, in float32.
 ///
@@ -72,8 +74,8 @@ fn try_one<R: CubeRuntime>(
         key(lhs, rhs),
         strategy,
     );
-    let known = with_known(|known| known.get(&key).copied());
-    match known {
+    let is_known = known().get(&key).copied();
+    match is_known {
         Some(false) => return Err("refused before".to_owned()),
         Some(true) => {}
         // Errors of other operations must not look like this strategy's.
@@ -81,23 +83,20 @@ fn try_one<R: CubeRuntime>(
             .unwrap_or_else(|error| panic!("burn-mx: an operation failed: {error}")),
     }
     launch(strategy, lhs, rhs, output).map_err(|error| error.to_string())?;
-    if known.is_some() {
+    if is_known.is_some() {
         return Ok(());
     }
     let text = text();
     let computed = waiting(&text, || cubecl::future::block_on(lhs.client.sync()));
-    with_known(|known| known.insert(key, computed.is_ok()));
+    known().insert(key, computed.is_ok());
     computed.map_err(|error| {
         log::warn!("{text} failed: {error}");
         error.to_string()
     })
 }
 
-fn with_known<T>(
-    with: impl FnOnce(&mut HashMap<(CubeTuneId, MatmulAutotuneKey, Strategy), bool>) -> T,
-) -> T {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    with(known.get_or_insert_default())
+fn known() -> MutexGuard<'static, HashMap<StrategyKey, bool>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Names the product and the strategy that a program waits for.
