@@ -35,6 +35,7 @@ pub use statistics::{Comparison, PartStatistics, Statistics, StatisticsParts};
 /// Items for the other crates of the project.
 #[doc(hidden)]
 pub mod internal {
+    pub use crate::format::element::table::round_on_side;
     pub use crate::format::text::parameters::Parameters;
     #[cfg(feature = "serde")]
     pub use crate::names::TextVisitor;
@@ -44,13 +45,13 @@ pub mod internal {
     pub use crate::pack::codes::ElementCodes;
     pub use crate::quantize::PowerScale;
     pub use crate::quantize::blocks::contiguous::largest_of_block;
+    pub use crate::quantize::hadamard::inverse_root;
     pub use crate::quantize::largest::largest;
     pub use crate::quantize::rules::{
-        EXPONENT_OFFSET, FloatScaleRule, PowerBlocks, PowerRules, ScaleAbove, ScalePair, Steps,
-        SubScaleRule, TOGETHER, UnitElement, is_large,
+        FloatScaleRule, PowerBlocks, PowerRules, ScaleAbove, ScalePair, Steps, SubScaleRule,
+        TOGETHER, UnitElement, is_large,
     };
     pub use crate::round::bits;
-    pub use crate::round::magnitude::round_magnitude;
     pub use crate::round::mode::{Even, Floor, Nearest, RoundingRule, Stochastic};
     pub use crate::round::words::{Condition, Int, Word};
     pub use crate::{impl_by_name, impl_serde_by_text, with_rule};

@@ -7,7 +7,7 @@ mod elementwise;
 mod error;
 #[cfg(all(test, feature = "std"))]
 mod every_level;
-mod hadamard;
+pub(crate) mod hadamard;
 pub(crate) mod largest;
 pub(crate) mod layout;
 mod operand;

@@ -11,6 +11,8 @@ use self::blocks::Transform;
 use super::layout::{BlockShape, Layout, Runs, checked_layout};
 use crate::format::FormatError;
 use crate::quantize::QuantizeError;
+use crate::round::bits::{MANTISSA_BITS, ONE};
+use crate::round::words::{Int, Word};
 use alloc::vec::Vec;
 use core::f32::consts::FRAC_1_SQRT_2;
 use core::ops::Range;
@@ -147,7 +149,11 @@ impl RandomHadamard {
         let mut factors = Vec::with_capacity(axis);
         for start in (0..axis).step_by(self.block_size) {
             for piece in powers_of_two(self.block_size.min(axis - start)) {
-                factors.extend(piece.clone().map(|_| inverse_sqrt(piece.len())));
+                factors.extend(
+                    piece
+                        .clone()
+                        .map(|_| f32::from_bits(inverse_root(piece.len() as u32))),
+                );
             }
         }
         factors
@@ -184,13 +190,11 @@ fn powers_of_two(length: usize) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// 1/√n of a power of two up to 2^16.
-fn inverse_sqrt(n: usize) -> f32 {
-    let exponent = n.ilog2();
-    let odd = if exponent % 2 == 1 {
-        FRAC_1_SQRT_2
-    } else {
-        1.0
-    };
-    odd / f32::from(1_u16 << (exponent / 2))
+/// The pattern of 1/√n of a power of two up to 2^16.
+#[inline]
+pub fn inverse_root<W: Word>(n: W) -> W {
+    let exponent = n.log2().to_word();
+    let is_even = (exponent & 1.into()).equals(0.into());
+    let root = W::select(is_even, ONE.into(), FRAC_1_SQRT_2.to_bits().into());
+    root - ((exponent >> 1.into()) << (MANTISSA_BITS as u32).into())
 }

@@ -26,7 +26,6 @@ pub(crate) use float_scale::{EXACT, OuterScaleRule};
 pub use float_scale::{FloatScaleRule, ScaleAbove, SubScaleRule, is_large};
 pub use grid::Steps;
 pub(crate) use grid::{Grid, StepElement};
-pub use mx::EXPONENT_OFFSET;
 pub(crate) use mx::MxRule;
 pub use power_blocks::{PowerBlocks, PowerRules};
 pub use scale::PowerScale;
@@ -216,7 +215,7 @@ impl BlockRule {
     #[inline(always)]
     fn weight<const EXACT: bool>(&self, look: SecondLook, x: f32) -> i64 {
         match self {
-            Self::Mx(_) => MxRule::square(look[0] as i32, x),
+            Self::Mx(_) => i64::from(MxRule::square(look[0] as i32, x.to_bits())),
             Self::FixedPoint(rule) => rule.overflows(look[0], x),
             Self::FloatScale(rule) => rule.difference::<EXACT>(Candidates::of(look), x),
             Self::OuterScale(_) => 0,
@@ -297,10 +296,7 @@ impl BlockRule {
         let grid = self.grid_of_sign(grid, sign);
         match self {
             Self::FloatScale(rule) | Self::OuterScale(OuterScaleRule { blocks: rule, .. }) => {
-                match rule.pair_of(grid) {
-                    pair if pair.is_nan() => NAN,
-                    pair => FloatScaleRule::largest(pair, rule.largest_unit(grid, sign)),
-                }
+                rule.pair_of(grid).largest(rule.largest_unit(grid, sign))
             }
             _ => Steps::of(grid).max,
         }

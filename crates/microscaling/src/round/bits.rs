@@ -90,35 +90,6 @@ pub const fn fixed(steps: u32, exponent: i32) -> u32 {
     scale((steps as i32 as f32).to_bits(), exponent)
 }
 
-/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. The magnitude must be less than 2^(unit + 20),
-/// or Inf for a unit of at least 2^103.
-#[inline(always)]
-pub const fn fixed_point(abs: u32, unit: i32) -> u32 {
-    let (significand, own) = parts(abs);
-    let shift = unit - own;
-    let right = if shift > 31 {
-        31
-    } else if shift > 0 {
-        shift
-    } else {
-        0
-    };
-    // Only a subnormal number has too fine a unit for its own, and then few bits.
-    let left = if shift < -20 {
-        20
-    } else if shift < 0 {
-        -shift
-    } else {
-        0
-    };
-    let multiples = (significand << left) >> right;
-    if multiples > 0xffff {
-        0xffff
-    } else {
-        multiples
-    }
-}
-
 /// The float64 of a finite pattern, exactly, in any float state.
 #[inline(always)]
 pub fn widen(abs: u32) -> f64 {

@@ -11,7 +11,7 @@ use core::ops::{Range, RangeInclusive};
 ///
 /// Integer arithmetic only, without a branch, the same for normal and subnormal numbers.
 #[inline(always)]
-pub fn round_magnitude<R: RoundingRule, W: Word>(
+pub(crate) fn round_magnitude<R: RoundingRule, W: Word>(
     abs: W,
     mantissa_bits: i32,
     emin: W::Int,

@@ -2,14 +2,15 @@
 //! of a device gets its steps as instructions.
 
 use super::bits::{self, MANTISSA_BITS};
-use core::ops::{Add, BitAnd, BitOr, BitXor, Not, Shl, Shr, Sub};
+use core::ops::{Add, BitAnd, BitOr, BitXor, Mul, Not, Shl, Shr, Sub};
 
-/// A word of 32 bits: a float32 pattern, or a whole number without a sign. No sum, difference or shift leaves its range.
+/// A word of 32 bits: a float32 pattern, or a whole number without a sign. No sum, difference or product leaves its range.
 pub trait Word:
     Copy
     + From<u32>
     + Add<Output = Self>
     + Sub<Output = Self>
+    + Mul<Output = Self>
     + BitAnd<Output = Self>
     + BitOr<Output = Self>
     + BitXor<Output = Self>
@@ -37,6 +38,8 @@ pub trait Word:
     fn to_int(self) -> Self::Int;
     /// floor(log2(n)) of a word n < 2^24; −127 for 0.
     fn log2(self) -> Self::Int;
+    /// The bits before the first one.
+    fn leading_zeros(self) -> Self;
     /// [`bits::split`]: significand and the rest of a pattern without a sign.
     fn split(self) -> (Self, Self);
     /// [`bits::scale`]: this pattern times 2^exponent.
@@ -49,6 +52,10 @@ pub trait Word:
     fn product(self, other: Self) -> Self;
     /// The float32 quotient of two finite patterns without signs, of which the second one is not 0, rounded half to even.
     fn quotient(self, other: Self) -> Self;
+    /// The float32 sum of two patterns, rounded half to even. The second one is finite; Inf as the first one stays Inf.
+    fn sum(self, other: Self) -> Self;
+    /// This pattern without a sign in multiples of 2^exponent, −127 < exponent < 127, rounded down, which are less than 2^31.
+    fn steps(self, exponent: Self::Int) -> Self;
 
     /// One word, or the other. A processor computes that one alone.
     #[inline(always)]
@@ -78,6 +85,25 @@ pub trait Word:
         let (significand, base) = self.split();
         let field = (base >> (MANTISSA_BITS as u32).into()).to_int();
         (significand, field + bits::LOWEST_EXPONENT.into())
+    }
+
+    /// [`bits::exponent`]: floor(log2(x)) of a pattern without a sign.
+    #[inline(always)]
+    fn exponent(self) -> Self::Int {
+        let (significand, unit) = self.parts();
+        significand.log2() + unit
+    }
+
+    /// The square of a pattern without a sign in multiples of 2^unit, rounded down, of which 2^16 − 1 are the most. The pattern must be
+    /// less than 2^(unit + 20), or Inf for a unit of at least 2^103.
+    #[inline(always)]
+    fn square(self, unit: Self::Int) -> Self {
+        let (significand, own) = self.parts();
+        let right = (unit - own).within(0, 31).to_word();
+        // Only a subnormal number has too fine a unit for its own, and then few bits.
+        let left = (own - unit).within(0, 20).to_word();
+        let multiples = ((significand << left) >> right).smaller(0xffff.into());
+        multiples * multiples
     }
 }
 
@@ -159,6 +185,11 @@ impl Word for u32 {
     }
 
     #[inline(always)]
+    fn leading_zeros(self) -> Self {
+        self.leading_zeros()
+    }
+
+    #[inline(always)]
     fn split(self) -> (Self, Self) {
         bits::split(self)
     }
@@ -186,6 +217,18 @@ impl Word for u32 {
     #[inline(always)]
     fn quotient(self, other: Self) -> Self {
         bits::quotient(self, other)
+    }
+
+    #[inline(always)]
+    fn sum(self, other: Self) -> Self {
+        bits::sum(self, other)
+    }
+
+    #[inline(always)]
+    fn steps(self, exponent: i32) -> Self {
+        // Without a branch on the exponent, which would keep loops from vectors.
+        let per_unit = ((bits::BIAS - exponent) as u32) << MANTISSA_BITS;
+        f32::from_bits(bits::product(self, per_unit)) as i32 as u32
     }
 
     #[inline(always)]

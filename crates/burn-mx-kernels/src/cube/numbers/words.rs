@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::mem::swap;
-use std::ops::{Add, BitAnd, BitOr, BitXor, Not, Shl, Shr, Sub};
+use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Not, Shl, Shr, Sub};
 
 use cubecl::ir::{ManagedVariable, Scope};
 use cubecl::prelude::*;
 use microscaling::internal::{Condition, Int, Word};
 
-use super::bits;
+use super::bits::{self, ABS, INFINITY};
 
 thread_local! {
     static KERNEL: RefCell<Kernel> = RefCell::new(Kernel {
@@ -25,16 +25,84 @@ struct Kernel {
     values: Vec<ManagedVariable>,
 }
 
-/// Writes the steps of `rule` into `scope`. The values do not outlive the rule: it returns variables.
-pub(in crate::cube) fn written<T>(scope: &mut Scope, rule: impl FnOnce() -> T) -> T {
+/// Writes the steps of `rule` into `scope`. The values do not outlive the rule: this function returns variables.
+pub(in crate::cube) fn written<V: Variables>(
+    scope: &mut Scope,
+    rule: impl FnOnce() -> V::Values,
+) -> V {
     KERNEL.with_borrow_mut(|kernel| swap(scope, &mut kernel.scope));
-    let result = rule();
+    let result = V::of(rule());
     KERNEL.with_borrow_mut(|kernel| {
         swap(scope, &mut kernel.scope);
         kernel.values.clear();
     });
     result
 }
+
+/// Variables of the kernel, as kernels' functions take and return them.
+pub(in crate::cube) trait Variables {
+    /// The same as a rule takes and returns them.
+    type Values;
+
+    fn values(self) -> Self::Values;
+    fn of(values: Self::Values) -> Self;
+}
+
+impl<T: CubePrimitive> Variables for NativeExpand<T> {
+    type Values = KernelValue<T>;
+
+    fn values(self) -> KernelValue<T> {
+        KernelValue::of(self)
+    }
+
+    fn of(value: KernelValue<T>) -> Self {
+        value.variable()
+    }
+}
+
+/// Tuples of variables.
+macro_rules! tuples {
+    ($(($($variables:ident $variable:ident),+);)+) => {$(
+        impl<$($variables: Variables),+> Variables for ($($variables,)+) {
+            type Values = ($($variables::Values,)+);
+
+            fn values(self) -> Self::Values {
+                let ($($variable,)+) = self;
+                ($($variable.values(),)+)
+            }
+
+            fn of(($($variable,)+): Self::Values) -> Self {
+                ($($variables::of($variable),)+)
+            }
+        }
+    )+};
+}
+
+tuples! {
+    (A a, B b);
+    (A a, B b, C c);
+}
+
+/// Functions of kernels that rules write. Variables of the kernel come first, then facts that are known when the kernel is compiled.
+macro_rules! written_by_rules {
+    ($(
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident($($variable:ident: $kind:ident),* $(; $($fact:ident: $of:ident),*)?) -> $result:ty {
+            $($rule:tt)*
+        }
+    )*) => {$(
+        $(#[$attribute])*
+        #[cube]
+        #[allow(unused_variables, reason = "used where the kernel is written")]
+        $visibility fn $name($($variable: $kind,)* $($(#[comptime] $fact: $of),*)?) -> $result {
+            intrinsic!(|scope| $crate::cube::numbers::words::written::<<$result as CubeType>::ExpandType>(scope, || {
+                $(let $variable = $crate::cube::numbers::words::Variables::values($variable);)*
+                $($rule)*
+            }))
+        }
+    )*};
+}
+pub(in crate::cube) use written_by_rules;
 
 /// A value of the kernel: a word, a number with a sign, or what a comparison says.
 pub(in crate::cube) struct KernelValue<T> {
@@ -52,7 +120,7 @@ impl<T> Copy for KernelValue<T> {}
 
 impl<T: CubePrimitive> KernelValue<T> {
     /// The value of a variable.
-    pub(in crate::cube) fn of(value: NativeExpand<T>) -> Self {
+    fn of(value: NativeExpand<T>) -> Self {
         KERNEL.with_borrow_mut(|kernel| {
             kernel.values.push(value.expand);
             Self {
@@ -63,12 +131,12 @@ impl<T: CubePrimitive> KernelValue<T> {
     }
 
     /// The variable with the value.
-    pub(in crate::cube) fn variable(self) -> NativeExpand<T> {
+    fn variable(self) -> NativeExpand<T> {
         KERNEL.with_borrow(|kernel| kernel.values[self.index].clone().into())
     }
 
     /// An instruction with this value, or several.
-    fn then<U: CubePrimitive>(
+    pub(in crate::cube) fn then<U: CubePrimitive>(
         self,
         write: impl FnOnce(&mut Scope, NativeExpand<T>) -> NativeExpand<U>,
     ) -> KernelValue<U> {
@@ -124,6 +192,7 @@ macro_rules! operators {
 operators! {
     Add::add: add of u32, i32;
     Sub::sub: sub of u32, i32;
+    Mul::mul: mul of u32;
     Shl::shl: shl of u32, i32;
     Shr::shr: shr of u32;
     BitAnd::bitand: bitand of u32;
@@ -175,6 +244,10 @@ impl Word for KernelValue<u32> {
         self.then(bits::log2::expand)
     }
 
+    fn leading_zeros(self) -> Self {
+        self.then(u32::__expand_leading_zeros)
+    }
+
     fn split(self) -> (Self, Self) {
         let value = self.variable();
         let parts = KERNEL.with_borrow_mut(|kernel| bits::split::expand(&mut kernel.scope, value));
@@ -199,6 +272,14 @@ impl Word for KernelValue<u32> {
 
     fn quotient(self, other: Self) -> Self {
         self.with(other, bits::quotient::expand)
+    }
+
+    fn sum(self, other: Self) -> Self {
+        self.with(other, sum::expand)
+    }
+
+    fn steps(self, exponent: Self::Int) -> Self {
+        self.with(exponent, bits::steps::expand)
     }
 
     fn larger(self, other: Self) -> Self {
@@ -233,4 +314,11 @@ impl Int for KernelValue<i32> {
     fn smaller(self, other: Self) -> Self {
         self.with(other, min::expand)
     }
+}
+
+/// The float32 sum of Inf or a finite number and a finite one.
+#[cube]
+fn sum(a: u32, b: u32) -> u32 {
+    let is_finite = a & ABS < INFINITY;
+    select(is_finite, bits::sum(select(is_finite, a, 0), b), a)
 }

@@ -14,7 +14,6 @@ use crate::cube::launch::{self, Target};
 use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::cube::numbers::double;
 use crate::cube::numbers::random::{self, Stream, draw};
-use crate::cube::numbers::round::round_magnitude;
 use crate::cube::numbers::wide;
 
 /// Units of a cube, as many as a group has elements at most.
@@ -96,22 +95,12 @@ pub(in crate::cube) fn eden_kernel<O: Int>(
 
     let scales = rules::float_scales(amax, 0u32.runtime(), known, format);
     let (tensor_scale, scale) = (scales.tensor_scale, scales.block_scale);
-    let is_nan = scale >= INFINITY;
     let grid = rules::grid(amax, 0, known, job.format);
     let rounded = rules::round_unit(x, grid, 0, format.element, Rounding::NearestEven);
     let ratio = ratio_of_sums(x, rounded, grid, unit, row, width, format);
-    let corrected = bits::product(select(is_nan, ONE, scale), ratio);
     let word = draw(stream, place.position + first * place.step);
-    let scale = select(is_nan, NAN, rounded_scale(corrected, word, format));
-
-    let finite = select(is_nan, 0, scale);
-    let both = bits::product(select(is_nan, 0, tensor_scale), finite);
-    let is_nan = is_nan || both >= INFINITY;
-    let factor = if comptime!(job.in_units) {
-        finite
-    } else {
-        both
-    };
+    let factor = rules::eden_factor(scale, tensor_scale, ratio, word, format, job.in_units);
+    let is_nan = factor >= INFINITY;
     let value = bits::product(rounded, select(is_nan, 0, factor));
     if unit < length {
         let value = select(is_nan, NAN, (x & SIGN) | value);
@@ -119,8 +108,7 @@ pub(in crate::cube) fn eden_kernel<O: Int>(
     }
 }
 
-/// Σu² / Σu·q over the elements of a group; 1 if the second sum is 0. u is an element in units of its scale, q is u rounded.
-/// Cut to few bits, u makes exact sums.
+/// Σu² / Σu·q over the elements of a group, of `microscaling`'s u and q; 1 if the second sum is 0.
 #[cube]
 fn ratio_of_sums(
     x: u32,
@@ -131,11 +119,7 @@ fn ratio_of_sums(
     #[comptime] width: usize,
     #[comptime] format: BlockFormat,
 ) -> u32 {
-    // No number of a block is much larger than the largest one in units of its scale.
-    let largest = comptime!((2.0 * format.element.max()).to_bits()).runtime();
-    let exponent = comptime!(format.element.emax() - 22).runtime();
-    let before = bits::steps(min(rules::scaled(x, grid), largest), exponent);
-    let after = bits::steps(rounded, exponent);
+    let (before, after) = rules::eden_multiples(rules::scaled(x, grid), rounded, format);
 
     let mut sums = SharedMemory::<u32>::new(comptime!(4 * UNITS));
     let own = row + unit;
@@ -167,17 +151,6 @@ fn ratio_of_sums(
     let is_zero = high == 0 && low == 0;
     let products = double::of_whole(high, select(is_zero, 1, low));
     select(is_zero, ONE, double::quotient(squares, products))
-}
-
-/// A block's scale: limited, and rounded stochastically to each number of its format from 0 on.
-#[cube]
-fn rounded_scale(scale: u32, draw: u32, #[comptime] format: BlockFormat) -> u32 {
-    let least = comptime!(format.scale_min().to_bits()).runtime();
-    let limited = min(scale, comptime!(format.scale.max().to_bits()).runtime());
-    let mantissa_bits = comptime!(format.scale.mantissa_bits() as i32);
-    let emin = comptime!(format.scale.emin()).runtime();
-    let rounded = round_magnitude(limited, emin, draw, mantissa_bits, Rounding::Stochastic);
-    max(rounded, least)
 }
 
 /// The limit of the sums: 2^24 multiples squared, for each element of a group, as [`double::of_whole`] takes them.

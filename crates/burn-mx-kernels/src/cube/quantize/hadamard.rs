@@ -4,13 +4,14 @@ use burn_backend::TensorMetadata;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
-use microscaling::{RandomHadamard, Signs};
+use microscaling::{RandomHadamard, Signs, internal};
 
 use super::places::place;
 use crate::cube::launch::{self, Target};
 use crate::cube::numbers::bits::SIGN;
 use crate::cube::numbers::float::{self, Float32};
 use crate::cube::numbers::random::{self, Stream, bit, draw};
+use crate::cube::numbers::words::written_by_rules;
 
 /// Transforms blocks along `axis`, or undoes that.
 pub(in crate::cube) fn transform<R: CubeRuntime>(
@@ -156,10 +157,9 @@ pub(in crate::cube) fn transform_kernel(
     }
 }
 
-/// The pattern of 1/√n of a power of two.
-#[cube]
-fn inverse_root(n: u32) -> u32 {
-    let exponent = 31 - n.leading_zeros();
-    let odd = comptime!(core::f32::consts::FRAC_1_SQRT_2.to_bits());
-    select(exponent % 2 == 1, odd, 0x3f80_0000) - ((exponent / 2) << 23)
+written_by_rules! {
+    /// The pattern of 1/√n of a power of two.
+    fn inverse_root(n: u32) -> u32 {
+        internal::inverse_root(n)
+    }
 }

@@ -14,11 +14,14 @@ use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 pub(in crate::cube) use float_scale::{
     both_levels, code_of_unit, scale_of_block, scale_of_sub_block,
 };
+pub(super) use float_scale::{
+    eden_factor, eden_multiples, float_scales, round_in_units, round_unit, scaled,
+};
 use float_scale::{
     float_scale_code, float_scale_grid, largest_number, round_float_scale, tensor_scale,
 };
-pub(super) use float_scale::{float_scales, round_in_units, round_unit, scaled};
 use known::Known;
+pub(super) use power_of_two::choice_of_mean;
 use power_of_two::{power_grid, round_to_power_grid};
 
 /// The numbers that elements are rounded to: two words by which the format rounds elements, and a third word. In the third word

@@ -9,7 +9,8 @@ use microscaling::{
 use super::known::Known;
 use super::rules::{self, Format, Grid};
 use crate::cube::numbers::bits::{self, ABS, INFINITY, SIGN};
-use microscaling::internal::EXPONENT_OFFSET;
+use crate::cube::numbers::words::written_by_rules;
+use microscaling::internal::Word;
 
 /// Words of a sum, its upper and its lower half, and words of a grid beside its number.
 pub(super) const WORDS: usize = 2;
@@ -130,33 +131,35 @@ pub(in crate::cube) fn add(
 ) {
     // A block that becomes NaN may be anything.
     let x = select(amax >= INFINITY, 0, x);
+    // Any error is less than the largest multiple.
+    let fraction_bits = comptime!(if format.four_over_six { 17i32 } else { 15 }).runtime();
+    let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - fraction_bits;
     if comptime!(format.sign_scales) {
         // In the place of sums, the largest magnitude of each sign.
         let abs = x & ABS;
         sums[0] = max(sums[0], select(x < SIGN, abs, 0));
         sums[1] = max(sums[1], select(x < SIGN, 0, abs));
     } else if comptime!(format.grids() > 1) {
-        let fraction_bits = comptime!(fraction_bits(format)).runtime();
-        let unit = bits::exponent(select(amax >= INFINITY, 0, amax)) - fraction_bits;
         for number in 0..comptime!(format.grids() as u32) {
-            let at = (number * 2) as usize;
-            let square = square_of_error(x, written(grids, number), unit, known, format);
-            sums[at] += square >> 16;
-            sums[at + 1] += square & 0xffff;
+            let error = error(x, written(grids, number), known, format);
+            add_square(sums, (number * 2) as usize, error, unit);
         }
     } else {
-        let multiples = fixed_point(x & ABS, bits::exponent(amax) - 15);
-        let square = multiples * multiples;
-        sums[0] += square >> 16;
-        sums[1] += square & 0xffff;
+        add_square(sums, 0usize, x & ABS, unit);
     }
 }
 
-/// By how many binades the unit of errors is below the largest magnitude.
-fn fraction_bits(format: Format) -> i32 {
-    match format.tables() {
-        Some(_) => 15,
-        None => 17,
+/// Adds the square of a magnitude, in units of 2^unit, to a sum.
+#[cube]
+fn add_square(sums: &mut Array<u32>, at: usize, abs: u32, unit: i32) {
+    let square = square(abs, unit);
+    sums[at] += square >> 16;
+    sums[at + 1] += square & 0xffff;
+}
+
+written_by_rules! {
+    fn square(abs: u32, unit: i32) -> u32 {
+        abs.square(unit)
     }
 }
 
@@ -198,16 +201,7 @@ pub(in crate::cube) fn choice(
         let upper = sums[0] / length;
         let rest = sums[0] % length;
         let lower = ((rest << 16) + sums[1]) / length;
-        let mean = max((upper << 16) + lower, 1);
-        let halved = mean.leading_zeros() / 2;
-        let normal = mean << (2 * halved);
-        let steps = comptime!(format.rms_steps());
-        let exponent = bits::exponent(amax) - 2 - halved as i32
-            + select(normal >= comptime!(steps[0]), 1, 0)
-            + select(normal >= comptime!(steps[1]), 1, 0);
-        let emax = comptime!(format.element.emax());
-        let of_zeros = comptime!(-126 - emax).runtime();
-        (EXPONENT_OFFSET + select(amax == 0, of_zeros, exponent)) as u32
+        rules::choice_of_mean(amax, (upper << 16) + lower, comptime!(format.block()))
     } else {
         amax
     }
@@ -223,27 +217,10 @@ fn is_nan_in_table(word: u32, #[comptime] element: ElementFormat) -> bool {
     }
 }
 
-/// The square of the error of an element under a grid, in units of 2^unit.
+/// The error of an element under a grid; Inf where the block becomes NaN.
 #[cube]
-fn square_of_error(
-    x: u32,
-    grid: Grid,
-    unit: i32,
-    known: &Known,
-    #[comptime] format: Format,
-) -> u32 {
+fn error(x: u32, grid: Grid, known: &Known, #[comptime] format: Format) -> u32 {
     let value = rules::round(x, grid, 0, known, format, Rounding::NearestEven) & ABS;
     let difference = bits::sum(select(value >= INFINITY, 0, value), x | SIGN) & ABS;
-    let error = fixed_point(select(value >= INFINITY, INFINITY, difference), unit);
-    error * error
-}
-
-/// A magnitude in multiples of 2^unit, rounded down; 2^16 − 1 at most. The magnitude must be less than 2^(unit + 20).
-#[cube]
-fn fixed_point(abs: u32, unit: i32) -> u32 {
-    let (significand, base) = bits::split(abs);
-    let shift = unit - (base >> 23) as i32 + 149;
-    let right = min(max(shift, 0), 31) as u32;
-    let left = min(max(-shift, 0), 20) as u32;
-    min((significand << left) >> right, 0xffff)
+    select(value >= INFINITY, INFINITY, difference)
 }

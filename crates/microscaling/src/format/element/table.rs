@@ -1,5 +1,6 @@
 //! Elements by a table: any numbers, each with a code.
 
+mod search;
 mod short;
 mod sides;
 
@@ -8,16 +9,13 @@ use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
+pub use search::round_on_side;
 use short::LONGEST_SHORT;
 pub(crate) use short::ShortTable;
 use sides::Sides;
 
 /// The most numbers of a table.
 const LONGEST: usize = 256;
-/// Bits of the fraction of a step between neighbours.
-const FRACTION_BITS: u32 = 24;
-/// Half a step. Rounding to nearest needs to know only whether a number is at, below or above half a step.
-const HALF: u32 = 1 << (FRACTION_BITS - 1);
 
 /// Some numbers: by their codes, and in order.
 #[derive(PartialEq, Eq, Hash)]
@@ -186,36 +184,17 @@ impl Table {
         } = &self.sides;
         // The remainders only show that the indices are less.
         const ALL: usize = 2 * LONGEST;
-        // Where there is no next number stands Inf.
-        let abs = if abs < INFINITY { abs } else { INFINITY - 1 };
-        let mut below = (sign >> 31) as usize * LONGEST;
-        let mut step = LONGEST / 2;
-        while step > 0 {
-            let next = (below + step) % ALL;
-            below = if magnitudes[next] <= abs { next } else { below };
-            step /= 2;
-        }
-        // Nothing goes up from the last one: its mean is Inf, and so is the next one, or the next one is 0.
-        let fraction = match R::USES_DRAWS {
-            true => fraction(magnitudes[below % ALL], magnitudes[(below + 1) % ALL], abs),
-            false => {
-                let mean = means[below % ALL];
-                HALF - 1 + u32::from(abs >= mean) + u32::from(abs > mean)
-            }
-        };
-        let exact = ((below % LONGEST) as u32) << FRACTION_BITS | fraction;
-        let carried = exact + R::addend(exact, FRACTION_BITS, draw);
-        let index = (below / LONGEST * LONGEST + (carried >> FRACTION_BITS) as usize) % ALL;
-        [magnitudes[index], u32::from(codes[index])]
+        let place = round_on_side::<R, u32>(
+            (sign >> 31) * LONGEST as u32,
+            LONGEST,
+            abs,
+            draw,
+            |at| magnitudes[at as usize % ALL],
+            |at| means[at as usize % ALL],
+        );
+        let place = place as usize % ALL;
+        [magnitudes[place], u32::from(codes[place])]
     }
-}
-
-/// How far a magnitude is on the way from one neighbour to the other.
-#[inline(always)]
-fn fraction(below: u32, above: u32, abs: u32) -> u32 {
-    let [below, above, x] = [below, above, abs].map(f32::from_bits);
-    let fraction = (x - below) / (above - below) * (2 * HALF) as f32;
-    (fraction as u32).min(2 * HALF - 1)
 }
 
 /// The number of this code is none that the table can have.
@@ -250,6 +229,17 @@ impl ElementFormat {
             .iter()
             .map(|table| table.numbers().collect())
             .collect()
+    }
+
+    /// For each of its tables the numbers that are not negative, then those that are not positive. Each of these sides has its
+    /// magnitudes in order as patterns, the mean of each and the next one (Inf of the last one), and the codes.
+    #[doc(hidden)]
+    pub fn table_sides(self) -> Vec<[Vec<u32>; 3]> {
+        let tables = self.as_tables().map_or(&[][..], |tables| tables.0);
+        let sides = tables
+            .iter()
+            .flat_map(|table| [0, 1].map(|side| table.sides.of_sign(side)));
+        sides.collect()
     }
 }
 

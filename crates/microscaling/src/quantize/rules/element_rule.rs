@@ -3,7 +3,7 @@
 use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement};
 use crate::format::element::table::ShortTable;
 use crate::round::RoundingRule;
-use crate::round::bits::{ABS, INFINITY, NAN};
+use crate::round::bits::{ABS, INFINITY};
 
 /// The loops' rule for the elements of blocks.
 ///
@@ -111,7 +111,6 @@ impl ElementRule for Clipped {
 
     #[inline(always)]
     fn short_table(&self, short: &ShortTable, pair: ScalePair, _: u32, x: f32, _: u32) -> f32 {
-        let largest = FloatScaleRule::largest(pair, short.largest(x.to_bits()));
-        clipped(x, if pair.is_nan() { NAN } else { largest })
+        clipped(x, pair.largest(short.largest(x.to_bits())))
     }
 }

@@ -338,17 +338,6 @@ impl FloatScaleRule {
         f32::from_bits(sign | bits::product(unit, pair.scale))
     }
 
-    /// The largest number of a block, from that in units of the scale; the smallest number where there is but 0, beyond which all
-    /// is clipped.
-    #[inline(always)]
-    pub(crate) fn largest(pair: ScalePair, unit: u32) -> u32 {
-        if unit == 0 && pair.scale > 0 {
-            1
-        } else {
-            bits::product(pair.scale, unit)
-        }
-    }
-
     /// The largest number with a sign bit that an element of a grid can become in units of the scale.
     #[inline(always)]
     pub(super) fn largest_unit(&self, grid: Grid, sign: u32) -> u32 {
@@ -394,7 +383,7 @@ impl FloatScaleRule {
 /// Any block, for numbers and for the words of a device's kernel: the specification.
 impl<W: Word> FloatScaleRule<W> {
     /// The same rule with results in units of the tensor scale: q · c instead of q · (t · c).
-    pub(crate) fn in_units_of_the_scale(self) -> Self {
+    pub fn in_units_of_the_scale(self) -> Self {
         Self {
             in_units: true,
             ..self
@@ -481,6 +470,29 @@ impl<W: Word> FloatScaleRule<W> {
         };
         // A scale that is too large with the tensor scale is NaN, also in units of the tensor scale.
         if EXACT { pair.or_nan(both) } else { pair }
+    }
+
+    /// MS-EDEN's u and q as multiples of the same power of two, at most 2^24: u is an element in units of its scale, and q is u rounded.
+    /// u is cut to few enough bits that sums over a group are exact in any order.
+    #[inline(always)]
+    pub fn eden_multiples(&self, scaled: W, rounded: W) -> [W; 2] {
+        // No number of a block is much larger than the largest one in units of its scale.
+        let largest = bits::product(self.element.max, bits::pow2(1));
+        let exponent = bits::exponent(self.element.max) - 22;
+        [scaled.smaller(largest.into()), rounded].map(
+            #[inline(always)]
+            |x| x.steps(exponent.into()),
+        )
+    }
+
+    /// The factor of the elements of a block after MS-EDEN has corrected and rounded c; NaN where the block becomes NaN.
+    #[inline(always)]
+    pub fn eden_factor(&self, scale: W, correction: W, draw: W) -> W {
+        let is_finite = scale.is_below(INFINITY.into());
+        let corrected = W::select(is_finite, scale, ONE.into()).product(correction);
+        let rounded = self.scale.round_stochastically(corrected, draw);
+        let scale = W::select(is_finite, rounded, NAN.into());
+        self.pair::<EXACT>(scale).scale
     }
 
     /// The factors of a sub-block's elements, from c and what a second look says, and a bit for each level of sub-blocks that doubles

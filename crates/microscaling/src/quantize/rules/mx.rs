@@ -34,7 +34,7 @@ pub(crate) struct MxRule {
 }
 
 /// Added to an exponent that a second look chooses, so that the word is not negative.
-pub const EXPONENT_OFFSET: i32 = 1 << 10;
+const EXPONENT_OFFSET: i32 = 1 << 10;
 
 impl MxRule {
     pub(crate) fn of(format: &BlockFormat) -> Self {
@@ -129,7 +129,7 @@ impl MxRule {
     /// The code of the scale of a block of zeros.
     #[inline(always)]
     pub(super) fn zero_code(&self) -> u32 {
-        let (exponent, _) = self.scale([0, self.choice_of_squares(0, 0, 1)]);
+        let (exponent, _) = self.scale([0, self.choice_of_mean(0, 0)]);
         (exponent + BIAS) as u32
     }
 
@@ -167,27 +167,32 @@ impl MxRule {
 impl MxRule {
     /// Exponent of the unit in which the magnitudes of a block have 16 bits.
     #[inline(always)]
-    pub(super) fn unit_of_mean(amax: u32) -> i32 {
-        bits::exponent(amax) - 15
+    pub(super) fn unit_of_mean<W: Word>(amax: W) -> W::Int {
+        amax.exponent() - 15.into()
     }
 
     /// The square of an element in that unit. NaN and Inf give anything, as the largest magnitude says enough then.
     #[inline(always)]
-    pub(super) fn square(unit: i32, x: f32) -> i64 {
-        let multiples = bits::fixed_point(x.to_bits() & ABS, unit);
-        i64::from(multiples * multiples)
+    pub(super) fn square<W: Word>(unit: W::Int, x: W) -> W {
+        (x & ABS.into()).square(unit)
     }
 
     /// The choice of the sum of the squares of `length` elements.
     #[inline(always)]
     pub(super) fn choice_of_squares(&self, amax: u32, sum: i64, length: usize) -> u32 {
-        if amax == 0 {
-            // As in the other modes.
-            return (EXPONENT_OFFSET + 1 - BIAS - self.row.emax) as u32;
-        }
-        let mean = (sum as u64 / length as u64) as u32;
-        let exponent = self.rms.exponent(mean.max(1), Self::unit_of_mean(amax));
-        (EXPONENT_OFFSET + exponent) as u32
+        self.choice_of_mean(amax, (sum as u64 / length.max(1) as u64) as u32)
+    }
+
+    /// The choice of the mean of the squares of a block, rounded down.
+    #[inline(always)]
+    pub(super) fn choice_of_mean<W: Word>(&self, amax: W, mean: W) -> W {
+        // As in the other modes.
+        let of_zeros = W::Int::from(1 - BIAS - self.row.emax);
+        let exponent = self
+            .rms
+            .exponent(mean.larger(1.into()), Self::unit_of_mean(amax));
+        let exponent = W::Int::select(amax.equals(0.into()), of_zeros, exponent);
+        (exponent + EXPONENT_OFFSET.into()).to_word()
     }
 }
 

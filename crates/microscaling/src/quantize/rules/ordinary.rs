@@ -209,7 +209,7 @@ impl BlockRule {
                     .iter()
                     .map(
                         #[inline(always)]
-                        |x| MxRule::square(look[0] as i32, *x),
+                        |x| i64::from(MxRule::square(look[0] as i32, x.to_bits())),
                     )
                     .fold(0, add),
                 Self::FloatScale(rule) => {

@@ -71,6 +71,15 @@ impl PowerRules {
         self.0.steps(amax, refinement)
     }
 
+    /// The choice of the mean of the squares of a block, rounded down, in units of 2^(e − 15), where e is the exponent of the largest
+    /// magnitude.
+    pub fn choice_of_mean<W: Word>(&self, amax: W, mean: W) -> W {
+        match &self.0 {
+            BlockRule::Mx(rule) => rule.choice_of_mean(amax, mean),
+            _ => unreachable!("the scale follows from the root mean square"),
+        }
+    }
+
     /// Rounds the element with the pattern `x`.
     pub fn round<R: RoundingRule, W: Word>(&self, steps: Steps<W>, x: W, draw: W) -> W {
         let element = self.0.step_element().expect("grids are steps");

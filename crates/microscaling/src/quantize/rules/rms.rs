@@ -1,6 +1,7 @@
 //! The scale of a block from its root mean square.
 
 use crate::format::Headroom;
+use crate::round::words::{Int, Word};
 
 /// c = [`FACTOR`].0 / [`FACTOR`].1 = 2.92247856 / 6.
 const FACTOR: (u128, u128) = (6_088_497, 12_500_000);
@@ -35,10 +36,13 @@ impl RmsScale {
 
     /// floor(log2(c · h · √mean · 2^unit)) of a mean of at least 1.
     #[inline(always)]
-    pub(crate) fn exponent(&self, mean: u32, unit: i32) -> i32 {
-        let halved = mean.leading_zeros() / 2;
-        let normal = mean << (2 * halved);
-        let steps = self.steps.map(|step| i32::from(normal >= step));
-        unit + 13 - halved as i32 + steps[0] + steps[1]
+    pub(crate) fn exponent<W: Word>(&self, mean: W, unit: W::Int) -> W::Int {
+        let halved = mean.leading_zeros() >> 1.into();
+        let normal = mean << (halved + halved);
+        let reached = self.steps.map(|step| {
+            let is_below = normal.is_below(step.into());
+            W::Int::select(is_below, 0.into(), 1.into())
+        });
+        unit + 13.into() - halved.to_int() + reached[0] + reached[1]
     }
 }

@@ -26,6 +26,16 @@ impl<W: Word> ScalePair<W> {
         W::choose(is_zero, || 0.into(), nonzero)
     }
 
+    /// The largest number of a block, from that in units of the scale: NaN where the block becomes NaN, and the smallest number where
+    /// there is but 0, beyond which all is clipped.
+    #[inline(always)]
+    pub fn largest(self, unit: W) -> W {
+        let is_alone = unit.equals(0.into()) & !self.scale.equals(0.into());
+        let largest = W::select(is_alone, 1.into(), self.scale.product(unit));
+        let is_finite = self.scale.is_below(INFINITY.into());
+        W::select(is_finite, largest, NAN.into())
+    }
+
     /// The pair of a block that becomes NaN where a scale is not finite, else this pair.
     #[inline(always)]
     pub(crate) fn or_nan(self, scale: W) -> Self {

@@ -7,9 +7,11 @@ use super::tables::{
 };
 use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::cube::numbers::element::element_code;
-use crate::cube::numbers::words::{KernelValue, written};
+use crate::cube::numbers::words::written_by_rules;
 use cubecl::prelude::*;
-use microscaling::internal::{FloatScaleRule, ScaleAbove, ScalePair, SubScaleRule, UnitElement};
+use microscaling::internal::{
+    FloatScaleRule, ScaleAbove, ScalePair, SubScaleRule, UnitElement, Word,
+};
 use microscaling::{BlockFormat, ElementFormat, Rounding, with_rule};
 
 /// The scales that follow from the largest magnitudes of a block and of its tensor, or of the part that shares its outer scale.
@@ -52,36 +54,20 @@ pub(in crate::cube::quantize) fn float_scales(
     }
 }
 
-#[cube]
-#[allow(unused_variables, reason = "used where the kernel is written")]
-fn scales_of_magnitudes(
-    amax: u32,
-    above: u32,
-    choice: u32,
-    largest_unit: u32,
-    #[comptime] format: BlockFormat,
-) -> (u32, u32, Grid) {
-    intrinsic!(|scope| written(scope, || {
-        let [amax, above, choice] = [amax, above, choice].map(KernelValue::of);
+written_by_rules! {
+    fn scales_of_magnitudes(
+        amax: u32, above: u32, choice: u32, largest_unit: u32; format: BlockFormat
+    ) -> (u32, u32, Grid) {
         let tensor_scale = ScaleAbove::of(&format).map(|rule| rule.scale(above));
         let rule = match tensor_scale {
             Some(scale) => rules_of(&format).with_tensor_scale(scale),
             None => rules_of(&format).without_tensor_scale(),
         };
-        let scale = rule.block_scale::<true>(amax, KernelValue::of(largest_unit), choice);
-        let (
-            ScalePair {
-                scale: factor,
-                inverse,
-            },
-            doubled,
-        ) = rule.pair_and_doubled(scale, choice);
-        (
-            tensor_scale.unwrap_or(ONE.into()).variable(),
-            scale.variable(),
-            (factor.variable(), inverse.variable(), doubled.variable()),
-        )
-    }))
+        let scale = rule.block_scale::<true>(amax, largest_unit, choice);
+        let (pair, doubled) = rule.pair_and_doubled(scale, choice);
+        let grid = (pair.scale, pair.inverse, doubled);
+        (tensor_scale.unwrap_or(ONE.into()), scale, grid)
+    }
 }
 
 /// t · c, or NaN, and (1 / t) / c, which may be Inf; c of the sub-block, if blocks have some.
@@ -101,17 +87,11 @@ pub(super) fn float_scale_grid(
     (scale, inverse, number)
 }
 
-/// t, of a finite magnitude.
-#[cube]
-#[allow(unused_variables, reason = "used where the kernel is written")]
-pub(super) fn tensor_scale(tensor_amax: u32, #[comptime] format: BlockFormat) -> u32 {
-    intrinsic!(|scope| written(scope, || {
-        let amax = KernelValue::of(tensor_amax);
-        match ScaleAbove::of(&format) {
-            Some(rule) => rule.scale(amax).variable(),
-            None => ONE.into(),
-        }
-    }))
+written_by_rules! {
+    /// t, of a finite magnitude.
+    pub(super) fn tensor_scale(tensor_amax: u32; format: BlockFormat) -> u32 {
+        ScaleAbove::of(&format).map_or(ONE.into(), |rule| rule.scale(tensor_amax))
+    }
 }
 
 /// c, the scale of a block without the tensor's, where the grid has both; NaN where all of the block becomes NaN.
@@ -144,7 +124,7 @@ pub(super) fn float_scale_code(scale: u32, #[comptime] format: BlockFormat) -> u
     }
 }
 
-/// The largest number with the sign of x. Where there is but 0 it is the smallest number, beyond which all is clipped.
+/// The largest number with the sign of x.
 #[cube]
 pub(super) fn largest_number(
     x: u32,
@@ -152,16 +132,18 @@ pub(super) fn largest_number(
     known: &Known,
     #[comptime] element: ElementFormat,
 ) -> u32 {
-    let (scale, _, table) = grid;
-    let is_nan = scale >= INFINITY;
     let unit = if comptime!(element.is_table()) {
-        largest_of_sign(table, x, known)
+        largest_of_sign(grid.2, x, known)
     } else {
         comptime!(element.max().to_bits()).runtime()
     };
-    let limit = bits::product(select(is_nan, ONE, scale), unit);
-    let limit = select(unit == 0 && scale > 0, 1, limit);
-    select(is_nan, NAN, limit)
+    largest_of_unit(grid, unit)
+}
+
+written_by_rules! {
+    fn largest_of_unit(grid: Grid, unit: u32) -> u32 {
+        pair(grid).largest(unit)
+    }
 }
 
 /// An element in units of the tensor's scale, in a block with this scale.
@@ -221,68 +203,56 @@ pub(in crate::cube) fn code_of_unit(
     select(grid.0 >= INFINITY, 0, code)
 }
 
-/// The magnitude of an element's code, of elements without tables, as a pattern; 0 in a block that becomes NaN.
-#[cube]
-pub(in crate::cube::quantize) fn round_unit(
-    x: u32,
-    grid: Grid,
-    draw: u32,
-    #[comptime] element: ElementFormat,
-    #[comptime] rounding: Rounding,
-) -> u32 {
-    let (scale, inverse, _) = grid;
-    let abs = select(scale >= INFINITY, 0, x & ABS);
-    round_scaled(abs, scale, inverse, draw, element, rounding)
+/// The pair of a grid.
+fn pair<W: Word>((scale, inverse, _): (W, W, W)) -> ScalePair<W> {
+    ScalePair { scale, inverse }
 }
 
-#[cube]
-#[allow(unused_variables, reason = "used where the kernel is written")]
-fn round_scaled(
-    abs: u32,
-    scale: u32,
-    inverse: u32,
-    draw: u32,
-    #[comptime] element: ElementFormat,
-    #[comptime] rounding: Rounding,
-) -> u32 {
-    intrinsic!(|scope| written(scope, || {
-        let [abs, scale, inverse, draw] = [abs, scale, inverse, draw].map(KernelValue::of);
-        let (pair, element) = (ScalePair { scale, inverse }, UnitElement::of(element));
-        with_rule!(rounding, R => element.round_scaled::<R, _>(pair, abs, draw)).variable()
-    }))
+/// The magnitude of an element, or 0 in a block that becomes NaN.
+fn finite<W: Word>(x: W, pair: ScalePair<W>) -> W {
+    let is_finite = pair.scale.is_below(INFINITY.into());
+    W::select(is_finite, x & ABS.into(), 0.into())
 }
 
-/// A magnitude in units of the scale; 0 in a block that becomes NaN.
-#[cube]
-pub(in crate::cube::quantize) fn scaled(x: u32, grid: Grid) -> u32 {
-    let (scale, inverse, _) = grid;
-    scaled_finite(select(scale >= INFINITY, 0, x & ABS), scale, inverse)
-}
+written_by_rules! {
+    /// The magnitude of an element's code, of elements without tables, as a pattern; 0 in a block that becomes NaN.
+    pub(in crate::cube::quantize) fn round_unit(
+        x: u32, grid: Grid, draw: u32; element: ElementFormat, rounding: Rounding
+    ) -> u32 {
+        let (pair, element) = (pair(grid), UnitElement::of(element));
+        let abs = finite(x, pair);
+        with_rule!(rounding, R => element.round_scaled::<R, _>(pair, abs, draw))
+    }
 
-#[cube]
-#[allow(unused_variables, reason = "used where the kernel is written")]
-fn scaled_finite(abs: u32, scale: u32, inverse: u32) -> u32 {
-    intrinsic!(|scope| written(scope, || {
-        let [abs, scale, inverse] = [abs, scale, inverse].map(KernelValue::of);
-        ScalePair { scale, inverse }.scaled(abs).variable()
-    }))
-}
+    /// A magnitude in units of the scale; 0 in a block that becomes NaN.
+    pub(in crate::cube::quantize) fn scaled(x: u32, grid: Grid) -> u32 {
+        let pair = pair(grid);
+        pair.scaled(finite(x, pair))
+    }
 
-/// The scale of a sub-block, from the block's scale and a bit for each level that doubles it; Inf if it is too large.
-#[cube]
-#[allow(unused_variables, reason = "used where the kernel is written")]
-pub(in crate::cube) fn scale_of_sub_block(scale: u32, doubled: u32) -> u32 {
-    intrinsic!(|scope| written(scope, || {
-        let [scale, doubled] = [scale, doubled].map(KernelValue::of);
-        SubScaleRule::times_of_bits(scale, doubled).variable()
-    }))
-}
+    /// The scale of a sub-block, from the block's scale and a bit for each level that doubles it; Inf if it is too large.
+    pub(in crate::cube) fn scale_of_sub_block(scale: u32, doubled: u32) -> u32 {
+        SubScaleRule::times_of_bits(scale, doubled)
+    }
 
-/// The word that refines the grid of a sub-block of the second level, from the largest magnitudes of the sub-blocks of both levels.
-#[cube]
-#[allow(unused_variables, reason = "used where the kernel is written")]
-pub(in crate::cube) fn both_levels(first: u32, second: u32) -> u32 {
-    intrinsic!(|scope| written(scope, || {
-        SubScaleRule::refinement([first, second].map(KernelValue::of)).variable()
-    }))
+    /// The word that refines the grid of a sub-block of the second level, from the largest magnitudes of the sub-blocks of both levels.
+    pub(in crate::cube) fn both_levels(first: u32, second: u32) -> u32 {
+        SubScaleRule::refinement([first, second])
+    }
+
+    /// MS-EDEN's multiples of an element in units of its scale, and of the rounded element.
+    pub(in crate::cube::quantize) fn eden_multiples(scaled: u32, rounded: u32; format: BlockFormat) -> (u32, u32) {
+        let rule = rules_of(&format).without_tensor_scale();
+        let [scaled, rounded] = rule.eden_multiples(scaled, rounded);
+        (scaled, rounded)
+    }
+
+    /// The factor of a block's elements after MS-EDEN's correction of its scale.
+    pub(in crate::cube::quantize) fn eden_factor(
+        scale: u32, tensor_scale: u32, correction: u32, draw: u32; format: BlockFormat, in_units: bool
+    ) -> u32 {
+        let rule = rules_of(&format).with_tensor_scale(tensor_scale);
+        let rule = if in_units { rule.in_units_of_the_scale() } else { rule };
+        rule.eden_factor(scale, correction, draw)
+    }
 }

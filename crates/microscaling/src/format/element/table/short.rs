@@ -1,7 +1,8 @@
 //! Tables of few numbers.
 
+use super::LONGEST;
+use super::search::FRACTION_BITS;
 use super::sides::Sides;
-use super::{FRACTION_BITS, LONGEST};
 use crate::round::RoundingRule;
 
 /// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.

@@ -2,6 +2,7 @@
 
 use super::LONGEST;
 use crate::round::bits::{ABS, INFINITY};
+use alloc::vec::Vec;
 
 /// The numbers that are not negative, and from [`LONGEST`] on those that are not positive.
 #[derive(PartialEq, Eq, Hash)]
@@ -62,5 +63,16 @@ impl Sides {
             i += 1;
         }
         self
+    }
+
+    /// The magnitudes of a side, their means and their codes.
+    pub(super) fn of_sign(&self, side: usize) -> [Vec<u32>; 3] {
+        let places = side * LONGEST..self.last[side] + 1;
+        let codes = self.codes[places.clone()].iter();
+        [
+            self.magnitudes[places.clone()].to_vec(),
+            self.means[places].to_vec(),
+            codes.map(|code| u32::from(*code)).collect(),
+        ]
     }
 }

@@ -5,6 +5,7 @@ use crate::quantize::rules::ScalePair;
 use crate::round::bits::{self, ABS, INFINITY, ONE, SIGN};
 use crate::round::mode::Even;
 use crate::round::round_normal;
+use crate::round::words::Word;
 
 /// The choice of the second look if the scale that makes the largest magnitude 4 is better; else 0.
 pub(crate) const FOUR_CHOICE: u32 = 1;
@@ -84,7 +85,6 @@ impl FloatScaleRule {
         };
         let value = bits::product(q, pair.scale);
         let difference = bits::sum(value, abs | SIGN);
-        let error = bits::fixed_point(difference & ABS, unit);
-        error * error
+        (difference & ABS).square(unit)
     }
 }

@@ -6,6 +6,7 @@ use crate::quantize::rules::{Grid, ScalePair, TOGETHER as WINDOW};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN, SIGN};
 use crate::round::mode::Even;
+use crate::round::words::Word;
 use core::hint::black_box;
 use core::ops::Range;
 
@@ -173,8 +174,7 @@ impl FloatScaleRule {
             let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
             let q = round(sign, abs);
             let difference = bits::sum(bits::product(q, pair.scale), abs | SIGN);
-            let error = bits::fixed_point(difference & ABS, unit);
-            *square = error * error;
+            *square = (difference & ABS).square(unit);
         }
         squares.iter().map(|square| u64::from(*square)).sum()
     }
