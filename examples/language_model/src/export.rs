@@ -2,17 +2,19 @@
 
 mod divisors;
 mod gguf;
+mod inputs;
 mod special;
 
 use std::{fs, path::Path};
 
 use burn::backend::Flex;
-use burn_mx::{FusedLayers, MxBackend, WeightLayout};
+use burn_mx::{Dialect, FusedLayers, MxBackend, ResolvedSpecs, Slot, WeightLayout};
 use microscaling::safetensors::CheckpointLayout;
 use safetensors::SafeTensors;
 
 use crate::{Decoder, DecoderConfig, Error, Folder, folder};
 use burn_mx_lab::own_files;
+use inputs::Inputs;
 pub(crate) use special::COMPANIONS;
 
 type B = MxBackend<Flex>;
@@ -42,7 +44,8 @@ impl Engine {
                 WeightLayout::Mxfp8Quantized,
             ][..],
             Self::ModelOpt => &[WeightLayout::ModelOptNvfp4],
-            Self::Gguf => &[WeightLayout::GgufMxfp4],
+            // The blocks of llama.cpp's NVFP4 are made of this layout's bytes.
+            Self::Gguf => &[WeightLayout::GgufMxfp4, WeightLayout::ModelOptNvfp4],
         };
         let layout = layouts.iter().find(|layout| layout.has(format));
         layout.copied().ok_or_else(|| {
@@ -59,18 +62,87 @@ impl Engine {
     }
 }
 
+/// The kind of files that an export writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The layout of the weights.
+    pub layout: WeightLayout,
+    /// Whether a file for llama.cpp has them, in place of a folder.
+    pub is_gguf: bool,
+    /// Whether the weights' own rule gives the divisors that compressed-tensors stores.
+    has_divisors: bool,
+    inputs: Option<Inputs>,
+}
+
+impl Target {
+    /// The files of an engine for a model whose linear layers have these specs.
+    ///
+    /// # Errors
+    ///
+    /// If the engine does not have the format of the weights, or computes other numbers of the inputs.
+    pub fn of(engine: Engine, specs: &ResolvedSpecs) -> Result<Self, Error> {
+        let target = Self::of_weights(engine, specs)?;
+        let inputs = Inputs::of(engine, target.layout, specs)?;
+        Ok(Self { inputs, ..target })
+    }
+
+    /// The layers that the engine computes with one tensor scale.
+    pub fn fused(self) -> FusedLayers {
+        // llama.cpp multiplies by each weight on its own.
+        match self.layout.format().tensor_scale && !self.is_gguf {
+            true => FusedLayers::default(),
+            false => FusedLayers::NONE,
+        }
+    }
+
+    /// The same files, which say nothing of inputs.
+    ///
+    /// # Errors
+    ///
+    /// If the engine does not have the format of the weights.
+    pub fn of_weights(engine: Engine, specs: &ResolvedSpecs) -> Result<Self, Error> {
+        let format = specs.block_format(Slot::W).ok_or_else(|| Error::Option {
+            option: "--format",
+            value: specs.to_string(),
+            allowed: "specs with a format for weights".into(),
+        })?;
+        Ok(Self {
+            layout: engine.layout(format)?,
+            is_gguf: engine == Engine::Gguf,
+            has_divisors: specs.dialect(Slot::W) == Some(Dialect::CompressedTensors),
+            inputs: None,
+        })
+    }
+}
+
+impl From<WeightLayout> for Target {
+    /// Weights alone: for `gguf-mxfp4` a file for llama.cpp, for other layouts a folder.
+    fn from(layout: WeightLayout) -> Self {
+        Self {
+            layout,
+            is_gguf: layout == WeightLayout::GgufMxfp4,
+            has_divisors: false,
+            inputs: None,
+        }
+    }
+}
+
 /// The name of the weights' file in an exported folder.
-const WEIGHTS: &str = "model.safetensors";
+pub(crate) const WEIGHTS: &str = "model.safetensors";
 
 /// Checks, before any work, that an export replaces nothing but what an earlier one wrote.
 ///
 /// # Errors
 ///
-/// If a file of the output is one of the source's, or somebody else's.
-pub fn check_output(out: &Path, source: &Folder, layout: WeightLayout) -> Result<(), Error> {
-    let files = match layout {
-        WeightLayout::GgufMxfp4 => vec![out.to_owned()],
-        _ => {
+/// If a file of the output is one of the source's, or somebody else's, or llama.cpp lacks a part of the model.
+pub fn check_output(out: &Path, source: &Folder, target: impl Into<Target>) -> Result<(), Error> {
+    let target = target.into();
+    if target.is_gguf {
+        gguf::check(&source.config, target.layout)?;
+    }
+    let files = match target.is_gguf {
+        true => vec![out.to_owned()],
+        false => {
             // An index would be of other weights, whose files a checkpoint replaces.
             let weights = [WEIGHTS, "model.config.json", "model.safetensors.index.json"];
             let names = weights.into_iter().chain(folder::DESCRIPTION);
@@ -86,10 +158,10 @@ pub fn check_output(out: &Path, source: &Folder, layout: WeightLayout) -> Result
     Ok(())
 }
 
-/// Writes a quantized model. `out` is a folder, or for GGUF a file. The head stays float32. A folder has the source's special tokens,
+/// Writes a quantized model. `out` is a folder, or for a [`Target`] of llama.cpp a file. The head stays float32. A folder has the source's special tokens,
 /// generation config and chat template; a GGUF file has the tokens and the template.
 ///
-/// NVFP4 of compressed-tensors stores the reciprocal of a tensor's scale. The written scale is the reciprocal of that number, which
+/// NVFP4 of compressed-tensors stores the reciprocal of a tensor's scale. Weights that were trained by this dialect have it. For others the written scale is the reciprocal of that number, which
 /// may be a neighbour of the model's scale in float32; codes and scales of blocks are the model's.
 ///
 /// # Errors
@@ -99,24 +171,24 @@ pub fn export(
     out: &Path,
     source: &Folder,
     model: &Decoder<B>,
-    layout: WeightLayout,
+    target: impl Into<Target>,
 ) -> Result<(), Error> {
-    check_output(out, source, layout)?;
+    let target = target.into();
+    let layout = target.layout;
+    check_output(out, source, target)?;
     let description = DecoderConfig {
         is_tied: model.lm_head.is_none(),
         ..source.config.clone()
     };
     let temporary = tempfile::tempdir().map_err(Error::io(std::env::temp_dir()))?;
-    let stored_as = match layout {
-        WeightLayout::Nvfp4PackQuantized => CheckpointLayout::Microscaling,
-        layout => layout.into(),
+    let computes_divisors = layout == WeightLayout::Nvfp4PackQuantized && !target.has_divisors;
+    let stored_as = match computes_divisors {
+        true => CheckpointLayout::Microscaling,
+        false => layout.into(),
     };
     let checkpoint = folder::checkpoint(temporary.path())?
         .layout(stored_as)
-        .fused(match layout.format().tensor_scale {
-            true => FusedLayers::default(),
-            false => FusedLayers::NONE,
-        })
+        .fused(target.fused())
         .leave_unpacked_if(model.lm_head.is_some(), "lm_head");
     let saved = (model.routers().iter())
         .fold(checkpoint, |checkpoint, router| {
@@ -126,16 +198,20 @@ pub fn export(
     let mut quantization = saved.quantization_config;
     let file = temporary.path().join(WEIGHTS);
     let mut weights = fs::read(&file).map_err(Error::io(file))?;
-    if layout == WeightLayout::GgufMxfp4 {
+    if target.is_gguf {
         let tensors =
             SafeTensors::deserialize(&weights).map_err(|error| Error::Other(error.to_string()))?;
         return gguf::write(out, &tensors, &description, source);
     }
-    if layout == WeightLayout::Nvfp4PackQuantized {
+    if computes_divisors {
         let (file, ignored) = divisors::with_divisors(&weights)?;
         let ignored: Vec<&str> = ignored.iter().map(String::as_str).collect();
         quantization = layout.quantization_config(&ignored);
         weights = file;
+    }
+    if let Some(inputs) = target.inputs {
+        weights = inputs.beside(&weights)?;
+        quantization = quantization.map(|quantization| inputs.described(quantization));
     }
     fs::create_dir_all(out).map_err(Error::io(out))?;
     let write = |name: &str, contents: &[u8]| {

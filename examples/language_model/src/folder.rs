@@ -9,9 +9,10 @@ use burn_mx::MxSpecs;
 use burn_mx::checkpoint::Checkpoint;
 use burn_mx::module::{MxTensorOps, set_specs};
 use burn_store::{BurnToPyTorchAdapter, PyTorchToBurnAdapter};
+use safetensors::SafeTensors;
 use tokenizers::Tokenizer;
 
-use crate::{Decoder, DecoderConfig, Error, export::COMPANIONS, text};
+use crate::{Decoder, DecoderConfig, Error, export::COMPANIONS, export::WEIGHTS, text};
 
 /// A model out of a folder.
 #[derive(Debug)]
@@ -85,9 +86,12 @@ pub fn load_weights<B: MxTensorOps>(
         .adapter(PyTorchToBurnAdapter)
         .rename(r"norm\.weight$", "norm.gamma")?;
     let loaded = checkpoint.load(config.init::<B>(device))?;
+    let ones = ones(path, &loaded.unused);
     // A head beside a tied table is the table again; tables of rotary frequencies are computed here.
     let is_known = |name: &&String| {
-        name.ends_with("rotary_emb.inv_freq") || (config.is_tied && *name == "lm_head.weight")
+        name.ends_with("rotary_emb.inv_freq")
+            || (config.is_tied && *name == "lm_head.weight")
+            || ones.contains(name)
     };
     let unexpected: Vec<String> = loaded
         .unused
@@ -105,13 +109,38 @@ pub fn load_weights<B: MxTensorOps>(
     }
 }
 
+/// The end of the name of a divisor of a layer's inputs.
+const DIVISOR: &str = ".input_global_scale";
+
+/// The divisors of inputs that are 1 in an exported file: these change no number.
+fn ones(path: &Path, unused: &[String]) -> Vec<String> {
+    let mut names = unused
+        .iter()
+        .filter(|name| name.ends_with(DIVISOR))
+        .peekable();
+    if names.peek().is_none() {
+        return Vec::new();
+    }
+    let file = fs::read(path.join(WEIGHTS)).unwrap_or_default();
+    let Ok(tensors) = SafeTensors::deserialize(&file) else {
+        return Vec::new();
+    };
+    let one = 1.0_f32.to_le_bytes();
+    let is_one = |name: &&String| {
+        tensors
+            .tensor(name)
+            .is_ok_and(|tensor| tensor.data() == one)
+    };
+    names.filter(is_one).cloned().collect()
+}
+
 /// The checkpoint of a folder, by the names that transformers has.
 ///
 /// # Errors
 ///
 /// None that a call can cause; the rules are constant.
 pub fn checkpoint(path: &Path) -> Result<Checkpoint, Error> {
-    Ok(Checkpoint::new(path.join("model.safetensors"))
+    Ok(Checkpoint::new(path.join(WEIGHTS))
         .adapter(BurnToPyTorchAdapter)
         .rename(r"norm\.gamma$", "norm.weight")?)
 }

@@ -106,10 +106,12 @@ if arguments.prompt is not None:
     print(text_by_llama_cpp(arguments.model, arguments.prompt, 40))
 if arguments.logits is None:
     raise SystemExit(0)
-reference = json.loads(arguments.logits.read_text())
+reference = json.loads(arguments.logits.read_text())[0]
 ours = np.array(reference["logits"])
+# The last one is only predicted.
+tokens = reference["tokens"][: len(ours)]
 engine = by_transformers if arguments.model.is_dir() else by_llama_cpp
-theirs = engine(arguments.model, reference["tokens"])
+theirs = engine(arguments.model, tokens)
 compare("engine against evaluate", ours, theirs)
 if arguments.weights is not None:
-    compare("llama.cpp against inputs in Q8_0", by_transformers(arguments.weights, reference["tokens"], q8_0), theirs)
+    compare("llama.cpp against inputs in Q8_0", by_transformers(arguments.weights, tokens, q8_0), theirs)

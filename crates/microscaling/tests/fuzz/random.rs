@@ -144,36 +144,39 @@ impl Random {
                 four_over_six: self.one_in(3),
                 ..BlockFormat::nvfp4(!self.one_in(3))
             },
-            _ => {
-                let scale_mode = self.any(&ScaleMode::POWERS);
-                let element = match scale_mode {
-                    ScaleMode::Rms => ElementFormat::FP4_E2M1,
-                    _ => self.element(),
-                };
-                let square = self.one_in(4);
-                let method = match square || !self.one_in(5) {
-                    true => SharedExpMethod::Max,
-                    false => SharedExpMethod::None,
-                };
-                let whole = !square && self.one_in(8);
-                let by_largest = scale_mode != ScaleMode::Rms && method == SharedExpMethod::Max;
-                BlockFormat {
-                    sign_scales: self.one_in(4) && by_largest && !square,
-                    scale: match self.one_in(3) {
-                        true => ScaleFormat::exponent(self.range(1, 8) as u32).unwrap(),
-                        false => ScaleFormat::E8M0,
-                    },
-                    scale_mode,
-                    shared_exp_method: method,
-                    subnormals: match self.one_in(4) {
-                        true => Subnormals::FlushBlocks,
-                        false => Subnormals::Kept,
-                    },
-                    square,
-                    headroom: self.headroom(),
-                    ..BlockFormat::mx(element, if whole { 0 } else { self.block_size() })
-                }
-            }
+            _ => self.power_format(),
+        }
+    }
+
+    /// A format whose scales are powers of two.
+    fn power_format(&mut self) -> BlockFormat {
+        let scale_mode = self.any(&ScaleMode::POWERS);
+        let element = match scale_mode {
+            ScaleMode::Rms => ElementFormat::FP4_E2M1,
+            _ => self.element(),
+        };
+        let square = self.one_in(4);
+        let method = match square || !self.one_in(5) {
+            true => SharedExpMethod::Max,
+            false => SharedExpMethod::None,
+        };
+        let whole = !square && self.one_in(8);
+        let by_largest = scale_mode != ScaleMode::Rms && method == SharedExpMethod::Max;
+        BlockFormat {
+            sign_scales: self.one_in(4) && by_largest && !square,
+            scale: match self.one_in(3) {
+                true => ScaleFormat::exponent(self.range(1, 8) as u32).unwrap(),
+                false => ScaleFormat::E8M0,
+            },
+            scale_mode,
+            shared_exp_method: method,
+            subnormals: match self.one_in(4) {
+                true => Subnormals::FlushBlocks,
+                false => Subnormals::Kept,
+            },
+            square,
+            headroom: self.headroom(),
+            ..BlockFormat::mx(element, if whole { 0 } else { self.block_size() })
         }
     }
 

@@ -170,8 +170,118 @@ fn values_where_a_tool_has_no_bytes() {
     let error = Dialect::Ggml.quantize(mxfp6, &mut [0.0_f32; 32], &[1, 32], 1);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "dialect ggml: format is mxfp6_e2m3, expected one of mxfp4"
+        format!("dialect ggml: format is mxfp6_e2m3, expected one of mxfp4, {Q8_0}")
     );
+}
+
+/// ggml's format of inputs.
+const Q8_0: &str = "block(element=int8,scale=float(exponent_bits=5,mantissa_bits=10,bias=9,specials=ieee),block_size=32)";
+
+/// The numbers that compressed-tensors 0.20 computed (`fake_quantize`) for blocks of an input whose `input_global_scale` is 1: an ordinary
+/// one, one beyond the largest scale, those around the smallest scale.
+#[test]
+fn nvfp4_of_an_input_with_a_divisor_of_one() {
+    let format: BlockFormat = "block(element=fp4_e2m1,scale=ue4m3,block_size=16)"
+        .parse()
+        .unwrap();
+    let base = [
+        1.0, -0.9, 0.8, 0.7, -0.6, 0.5, 0.4, -0.3, 0.25, 0.2, 0.1, 0.05, -0.02, 0.0, -0.0, 0.45_f32,
+    ];
+    // Codes of the block, in units of half the scale.
+    let ordinary = [12, -12, 8, 8, -6, 6, 4, -3, 3, 2, 1, 1, 0, 0, 0, 6];
+    let cases: [(f32, f32, [i32; 16]); 6] = [
+        (1.0, 0.171875, ordinary),
+        (
+            5000.0,
+            448.0,
+            [12, -12, 12, 12, -12, 12, 8, -6, 6, 4, 2, 1, 0, 0, 0, 12],
+        ),
+        (0.09, 0.015625, ordinary),
+        (
+            0.0118,
+            0.001953125,
+            [12, -12, 8, 8, -8, 6, 4, -4, 3, 2, 1, 1, 0, 0, 0, 6],
+        ),
+        (
+            0.006,
+            0.001953125,
+            [6, -6, 4, 4, -4, 3, 2, -2, 2, 1, 1, 0, 0, 0, 0, 3],
+        ),
+        (0.0058, 0.125, [0; 16]),
+    ];
+    for (amax, scale, halves) in cases {
+        let data = base.map(|x| x * amax);
+        let mut values = data;
+        let dialect = Dialect::CompressedTensors;
+        dialect.quantize(format, &mut values, &[1, 16], 1).unwrap();
+        assert_eq!(
+            values,
+            halves.map(|half| half as f32 / 2.0 * scale),
+            "{amax}"
+        );
+        let encoded = dialect.encode(format, &data, &[1, 16]).unwrap();
+        assert_eq!(encoded.divisor, None);
+        assert_eq!(encoded.packed.decode(), values, "{amax}");
+    }
+}
+
+/// Integers and scales that NumPy computed in float32 and float16 by ggml's formulas for x86.
+#[test]
+fn inputs_in_q8_0() {
+    let format: BlockFormat = Q8_0.parse().unwrap();
+    let ramp = core::array::from_fn(|i| (i as f32 - 16.0) / 8.0 + (i % 3) as f32 / 64.0);
+    let padded =
+        |data: &[f32], rest: f32| core::array::from_fn(|i| data.get(i).copied().unwrap_or(rest));
+    let integers =
+        |first: &[i8], rest: i8| core::array::from_fn(|i| first.get(i).copied().unwrap_or(rest));
+    let cases: [([f32; 32], u16, [i8; 32]); 4] = [
+        (
+            ramp,
+            0x2408,
+            [
+                -127, -118, -109, -103, -94, -85, -79, -70, -62, -56, -47, -38, -32, -23, -14, -8,
+                1, 10, 16, 25, 34, 40, 49, 58, 64, 72, 81, 87, 96, 105, 111, 120,
+            ],
+        ),
+        (
+            padded(&[127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5], 0.0),
+            0x3c00,
+            integers(&[127, 0, 2, 2, 0, -2, -2, 126], 0),
+        ),
+        (
+            padded(
+                &[1.0, -0.99, 0.3337, 0.5, -0.7512, 0.01, 0.004, 0.0039],
+                0.1,
+            ),
+            0x2008,
+            integers(&[127, -126, 42, 64, -95, 1, 1, 0], 13),
+        ),
+        // A scale below float16's numbers.
+        (
+            padded(&[1e-6, -5e-7, 3e-7], 0.0),
+            0,
+            integers(&[127, -64, 38], 0),
+        ),
+    ];
+    for (data, scale, integers) in cases {
+        let encoded = Dialect::Ggml.encode(format, &data, &[1, 32]).unwrap();
+        assert_eq!(encoded.packed.scales(), scale.to_le_bytes());
+        let codes = integers.map(|integer| integer as u8);
+        assert_eq!(encoded.packed.elements(), codes);
+        let mut values = data;
+        Dialect::Ggml
+            .quantize(format, &mut values, &[1, 32], 1)
+            .unwrap();
+        let scale = half::f16::from_bits(scale).to_f32();
+        assert_eq!(values, integers.map(|integer| f32::from(integer) * scale));
+        assert_eq!(encoded.packed.decode(), values);
+    }
+    // A scale beyond float16's numbers.
+    let mut large = [1e7_f32; 32];
+    Dialect::Ggml
+        .quantize(format, &mut large, &[1, 32], 1)
+        .unwrap();
+    assert!(large.iter().all(|x| x.is_nan()));
 }
 
 /// Two dialects equal formats of this crate. Other tests compare Microxcaling's formats with its values.
@@ -204,7 +314,7 @@ fn what_a_dialect_has_not() {
     };
     assert_eq!(
         error(Dialect::Ggml.encode(mxfp6, &[0.0; 32], &[1, 32])),
-        "dialect ggml: format is mxfp6_e2m3, expected one of mxfp4"
+        format!("dialect ggml: format is mxfp6_e2m3, expected one of mxfp4, {Q8_0}")
     );
     assert_eq!(
         error(Dialect::Torchao.encode(mxfp4, &[0.0; 80], &[2, 40])),

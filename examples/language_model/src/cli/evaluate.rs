@@ -33,9 +33,12 @@ pub(super) struct Evaluate {
     /// The format of all products: fp32, bfloat16, a preset, or a recipe as JSON. Exemptions do not count
     #[arg(long, value_name = "NAME", default_value = "fp32")]
     format: String,
-    /// Tokens and logits of the first window as JSON, to compare with another engine
+    /// Tokens and logits of the first windows as JSON, to compare with another engine
     #[arg(long, value_name = "FILE", conflicts_with = "kv_format")]
     logits: Option<PathBuf>,
+    /// Windows of --logits
+    #[arg(long, value_name = "WINDOWS", default_value_t = 1, requires = "logits")]
+    windows: usize,
     #[command(flatten)]
     cache: CacheOptions,
 }
@@ -124,20 +127,27 @@ impl Evaluate {
         if let Some(path) = &self.logits {
             own_files::not_an_input("--logits", path, folder.files().iter().chain(&self.text))?;
         }
+        if self.windows == 0 {
+            return Err("--windows '0'; allowed: 1 or more".into());
+        }
         let format = Format::named("--format", &self.format)?;
         let stored = self.cache.stored()?;
         let (tokens, context) = validation(&folder, &self.text, self.context)?;
         let device: MxDevice<FlexDevice> = format.device()?;
         let model = format.load(&folder)?;
         if let Some(file) = &self.logits {
-            let window = tokens.in_order::<B>([1, context], &device).next();
-            let window = window.expect("there is one").narrow(1, 0, context);
-            let logits = model.forward(window.clone()).into_data();
-            let logits: Vec<f32> = logits.iter::<f32>().collect();
-            let json = serde_json::json!({
-                "tokens": window.into_data().iter::<i64>().collect::<Vec<_>>(),
-                "logits": logits.chunks(folder.config.vocabulary).collect::<Vec<_>>(),
+            let windows = tokens.in_order::<B>([1, context], &device);
+            let windows: Vec<_> = windows.take(self.windows).collect();
+            let json = windows.iter().map(|window| {
+                let logits = model.forward(window.clone().narrow(1, 0, context));
+                let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+                serde_json::json!({
+                    // One more than the positions: the last one is predicted, too.
+                    "tokens": window.to_data().iter::<i64>().collect::<Vec<_>>(),
+                    "logits": logits.chunks(folder.config.vocabulary).collect::<Vec<_>>(),
+                })
             });
+            let json: serde_json::Value = json.collect();
             fs::write(file, json.to_string()).map_err(Reason::io(file))?;
         }
         let windows = tokens.in_order([48, context], &device);

@@ -2,11 +2,10 @@
 
 use std::{error::Error, path::PathBuf};
 
-use burn_mx::Slot;
 use clap::ValueEnum;
 use language_model::{
     Folder,
-    export::{Engine, check_output, export},
+    export::{Engine, Target, check_output, export},
     quantize,
     train::Format,
 };
@@ -25,6 +24,15 @@ pub(super) struct Export {
     /// A configuration, such as MXFP4E2M1_GPTQ or NVFP4
     #[arg(long, value_name = "NAME", default_value = "MXFP4E2M1_GPTQ")]
     config: String,
+    /// Write the numbers of the training in this format, without another quantization: a preset, or a recipe as JSON
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = [
+            "config", "seed", "text", "context", "scope", "calibration", "act_order", "iterations", "learning_rate", "resume"
+        ]
+    )]
+    format: Option<String>,
     /// A folder, or for gguf a file
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
@@ -41,19 +49,42 @@ enum EngineName {
     CompressedTensors,
     /// TensorRT-LLM and vLLM: NVFP4
     Modelopt,
-    /// llama.cpp: MXFP4
+    /// llama.cpp: MXFP4, NVFP4
     Gguf,
 }
 
 impl Export {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = Folder::open(&self.model)?;
-        let config = self.options.config(&self.config, &folder.config)?;
         let engine = match self.engine {
             EngineName::CompressedTensors => Engine::CompressedTensors,
             EngineName::Modelopt => Engine::ModelOpt,
             EngineName::Gguf => Engine::Gguf,
         };
+        let target = match &self.format {
+            Some(name) => self.as_trained(&folder, engine, name),
+            None => self.quantized(&folder, engine),
+        }?;
+        println!("{}: {}", target.layout.name(), self.out.display());
+        Ok(())
+    }
+
+    fn as_trained(
+        &self,
+        folder: &Folder,
+        engine: Engine,
+        name: &str,
+    ) -> Result<Target, Box<dyn Error>> {
+        let format = Format::named("--format", name)?;
+        let target = Target::of(engine, &format.specs()?)?;
+        check_output(&self.out, folder, target)?;
+        let model = format.served(folder, &target.fused())?;
+        export(&self.out, folder, &model, target)?;
+        Ok(target)
+    }
+
+    fn quantized(&self, folder: &Folder, engine: Engine) -> Result<Target, Box<dyn Error>> {
+        let config = self.options.config(&self.config, &folder.config)?;
         let specs = config.specs.resolve()?;
         if specs.hadamard_forward().is_some() {
             let name = &self.config;
@@ -62,12 +93,10 @@ impl Export {
             )
             .into());
         }
-        let format = specs
-            .block_format(Slot::W)
-            .expect("each configuration has one");
-        let layout = engine.layout(format)?;
-        check_output(&self.out, &folder, layout)?;
-        let texts = self.options.texts(&folder)?;
+        // An engine's files do not say how the scope of post-training quantization computes inputs.
+        let target = Target::of_weights(engine, &specs)?;
+        check_output(&self.out, folder, target)?;
+        let texts = self.options.texts(folder)?;
         let bar = super::bar(&self.config, 1)?;
         let device = Format::named("--format", "fp32")?.device()?;
         let model = folder.load::<B>(&device)?;
@@ -80,8 +109,7 @@ impl Export {
         let quantized =
             quantize::quantize(model, config, &calibration, resume.as_deref(), progress)?;
         bar.finish_and_clear();
-        export(&self.out, &folder, &quantized.model, layout)?;
-        println!("{}: {}", layout.name(), self.out.display());
-        Ok(())
+        export(&self.out, folder, &quantized.model, target)?;
+        Ok(target)
     }
 }

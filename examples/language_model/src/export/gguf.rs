@@ -14,8 +14,9 @@ mod keys;
 
 use std::path::Path;
 
+use burn_mx::WeightLayout;
 use keys::{keys, text};
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::{Dtype, SafeTensors};
 
 use super::special::Special;
 use crate::{DecoderConfig, Error, Folder, RotaryScaling};
@@ -26,9 +27,17 @@ const ALIGNMENT: usize = 32;
 /// ggml's types of tensors.
 const F32: u32 = 0;
 const MXFP4: u32 = 39;
+const NVFP4: u32 = 40;
 
-/// Refuses a model with parts that llama.cpp's architecture `llama` does not have.
-fn check(config: &DecoderConfig) -> Result<(), Error> {
+/// Elements that ggml's NVFP4 stores together: four blocks.
+const NVFP4_ELEMENTS: usize = 64;
+
+/// Refuses a model with parts that llama.cpp's architecture `llama` does not have, and rows that its blocks do not divide.
+///
+/// # Errors
+///
+/// [`Error::Config`] names the field.
+pub(super) fn check(config: &DecoderConfig, layout: WeightLayout) -> Result<(), Error> {
     let refuse = |field: &str, value: String, allowed: &str| {
         Err(Error::Config {
             field: field.to_owned(),
@@ -51,6 +60,17 @@ fn check(config: &DecoderConfig) -> Result<(), Error> {
     }
     if config.has_qkv_bias {
         return refuse("attention_bias", "true".into(), "false");
+    }
+    let inputs = [
+        ("hidden_size", config.width),
+        ("intermediate_size", config.hidden),
+        ("head_dim", config.heads * config.head),
+    ];
+    for (field, inputs) in inputs {
+        if layout == WeightLayout::ModelOptNvfp4 && !inputs.is_multiple_of(NVFP4_ELEMENTS) {
+            let allowed = "inputs of a layer in multiples of 64 for NVFP4";
+            return refuse(field, format!("of a layer with {inputs} inputs"), allowed);
+        }
     }
     Ok(())
 }
@@ -100,64 +120,105 @@ struct Stored {
     bytes: Vec<u8>,
 }
 
-fn stored(tensor: (&str, TensorView<'_>), config: &DecoderConfig) -> Result<Stored, Error> {
-    let (name_here, view) = tensor;
+/// A tensor of a checkpoint in the layout `gguf-mxfp4` or `modelopt-nvfp4`. `None` if another tensor's blocks have its bytes.
+fn stored(
+    name_here: &str,
+    tensors: &SafeTensors<'_>,
+    config: &DecoderConfig,
+) -> Result<Option<Stored>, Error> {
+    let other = |error: safetensors::SafeTensorError| Error::Other(error.to_string());
     let unknown = || {
         Error::Other(format!(
             "`{name_here}` has no name in GGUF's architecture llama"
         ))
     };
+    let view = tensors.tensor(name_here).map_err(other)?;
+    if let Some(weight) = name_here.strip_suffix("_scale_2") {
+        let (weight, _) = name(weight, config).ok_or_else(unknown)?;
+        let layer = weight.strip_suffix("weight").ok_or_else(unknown)?;
+        return Ok(Some(Stored {
+            name: format!("{layer}scale"),
+            shape: vec![1],
+            kind: F32,
+            bytes: view.data().to_vec(),
+        }));
+    }
+    if name_here.ends_with("_scale") {
+        return Ok(None);
+    }
     let (name, heads) = name(name_here, config).ok_or_else(unknown)?;
     let mut shape = view.shape().to_vec();
-    let kind = match view.dtype() {
-        Dtype::F32 => F32,
-        // Blocks of 32 elements in 17 bytes.
-        Dtype::U8 => {
-            let last = shape.len() - 1;
-            shape[last] = shape[last] / 17 * 32;
-            MXFP4
+    let last = shape.len() - 1;
+    let scales = tensors.tensor(&format!("{name_here}_scale"));
+    let (kind, bytes) = match (view.dtype(), scales) {
+        (Dtype::F32, _) => (F32, view.data().to_vec()),
+        (Dtype::U8, Ok(scales)) => {
+            shape[last] *= 2;
+            (NVFP4, nvfp4(view.data(), scales.data()))
         }
-        other => {
+        // Blocks of 32 elements in 17 bytes.
+        (Dtype::U8, Err(_)) => {
+            shape[last] = shape[last] / 17 * 32;
+            (MXFP4, view.data().to_vec())
+        }
+        (dtype, _) => {
             return Err(Error::Other(format!(
-                "`{name_here}` is {other:?}, which is not written to GGUF"
+                "`{name_here}` is {dtype:?}, which is not written to GGUF"
             )));
         }
     };
     let bytes = match heads {
-        Some(heads) => in_pairs(view.data(), shape[0], heads),
-        None => view.data().to_vec(),
+        Some(heads) => in_pairs(&bytes, shape[0], heads),
+        None => bytes,
     };
     shape.reverse();
-    Ok(Stored {
+    Ok(Some(Stored {
         name,
         shape,
         kind,
         bytes,
-    })
+    }))
 }
 
-/// Writes a GGUF file of the tensors in a safetensors file that has the layout `gguf-mxfp4`.
+/// Codes in pairs and the scale of each 16 elements, as ggml's NVFP4: the scales of four blocks, then 8 bytes for each block. Byte j of a
+/// block has elements j and j + 8.
+fn nvfp4(codes: &[u8], scales: &[u8]) -> Vec<u8> {
+    let (codes, _) = codes.as_chunks::<8>();
+    let block = |codes: &[u8; 8]| -> [u8; 8] {
+        let code = |i: usize| codes[i / 2] >> (4 * (i % 2)) & 15;
+        core::array::from_fn(|j| code(j) | code(j + 8) << 4)
+    };
+    let together = codes.chunks(4).zip(scales.chunks(4));
+    let bytes = together.flat_map(|(codes, scales)| {
+        let codes = codes.iter().flat_map(block);
+        scales.iter().copied().chain(codes)
+    });
+    bytes.collect()
+}
+
+/// Writes a GGUF file of the tensors in a safetensors file that has the layout `gguf-mxfp4` or `modelopt-nvfp4`, and that [`check`] accepts.
 ///
 /// # Errors
 ///
-/// If llama.cpp's architecture lacks a part of the model, the tokenizer is not a byte-level BPE, or a file cannot be written.
+/// If the tokenizer is not a byte-level BPE, or a file cannot be written.
 pub(super) fn write(
     file: &Path,
     tensors: &SafeTensors<'_>,
     config: &DecoderConfig,
     source: &Folder,
 ) -> Result<(), Error> {
-    check(config)?;
     let mut all = Vec::new();
-    for (name, view) in tensors.tensors() {
-        all.push(stored((&name, view), config)?);
+    for name in tensors.names() {
+        all.extend(stored(name, tensors, config)?);
     }
-    let keys = keys(
-        config,
-        &source.tokenizer,
-        Special::of(source),
-        all.iter().any(|tensor| tensor.kind == MXFP4),
-    )?;
+    // "mostly MXFP4", "mostly NVFP4" and "all F32".
+    let file_type = all.iter().map(|tensor| match tensor.kind {
+        MXFP4 => 38,
+        NVFP4 => 39,
+        _ => 0,
+    });
+    let file_type = file_type.max().unwrap_or(0);
+    let keys = keys(config, &source.tokenizer, Special::of(source), file_type)?;
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3_u32.to_le_bytes());
     bytes.extend((all.len() as u64).to_le_bytes());
@@ -186,7 +247,24 @@ pub(super) fn write(
 
 #[cfg(test)]
 mod tests {
-    use super::in_pairs;
+    use super::{in_pairs, nvfp4};
+
+    /// As `_nvfp4_pack` of llama.cpp's converter: the low halves of 8 elements, then the high ones.
+    #[test]
+    fn four_blocks_of_nvfp4_lie_together() {
+        // Element i of block b has code (i + b) mod 16.
+        let codes: Vec<u8> = (0..4_u8)
+            .flat_map(|b| (0..8_u8).map(move |j| (2 * j + b) % 16 | (2 * j + 1 + b) % 16 << 4))
+            .collect();
+        let bytes = nvfp4(&codes, &[10, 20, 30, 40]);
+        assert_eq!(bytes.len(), 36);
+        assert_eq!(bytes[..4], [10, 20, 30, 40]);
+        for (i, byte) in bytes[4..].iter().enumerate() {
+            let (block, j) = (i / 8, i % 8);
+            assert_eq!(usize::from(byte & 15), (j + block) % 16);
+            assert_eq!(usize::from(byte >> 4), (j + 8 + block) % 16);
+        }
+    }
 
     /// As `LlamaModel.permute` of llama.cpp's converter: `reshape(heads, 2, head / 2).swapaxes(1, 2)`.
     #[test]

@@ -9,8 +9,10 @@ use burn::{
     prelude::*,
 };
 use burn_mx::{
-    MxBackend, MxDevice, MxSpecs, Recipe,
-    module::{MxTensorOps, set_exemptions, set_recipe_layers, set_specs_at},
+    FusedLayers, MxBackend, MxDevice, MxSpecs, Recipe, ResolvedSpecs, Slot,
+    module::{
+        MxTensorOps, set_exemptions, set_recipe_layers, set_specs_at, share_tensor_scales, specs_of,
+    },
     optim::OptimizerStates,
 };
 
@@ -128,6 +130,49 @@ impl Format {
     /// If the folder cannot be loaded, or the recipe names a layer that the model does not have.
     pub fn load(&self, folder: &Folder) -> Result<Decoder<MxBackend<Flex>>, Error> {
         self.set_layers(folder.load(&self.device()?)?)
+    }
+
+    /// The specs of layers that the recipe neither exempts nor names.
+    ///
+    /// # Errors
+    ///
+    /// None after [`named`](Self::named).
+    pub fn specs(&self) -> Result<ResolvedSpecs, Error> {
+        Ok(self.recipe.specs.resolve()?)
+    }
+
+    /// The model of a folder with the weights that an engine serves: [`load`](Self::load), and layers that the engine fuses share a tensor
+    /// scale.
+    ///
+    /// # Errors
+    ///
+    /// As of [`load`](Self::load). If the head has a format, which engines keep in float32, or fused layers cannot share a scale.
+    pub fn served(
+        &self,
+        folder: &Folder,
+        fused: &FusedLayers,
+    ) -> Result<Decoder<MxBackend<Flex>>, Error> {
+        let model = self.load(folder)?;
+        let (path, head) = match &model.lm_head {
+            Some(head) => ("lm_head.weight", head.weight.val()),
+            None => (
+                "model.embed_tokens.weight",
+                model.model.embed_tokens.weight.val(),
+            ),
+        };
+        let format = specs_of(&head).and_then(|specs| specs.block_format(Slot::W));
+        if let Some(format) = format {
+            return Err(Error::Option {
+                option: "--format",
+                value: format!("{}: the head in {format}", self.name),
+                allowed: format!(
+                    "a recipe with \"exemptions\": {{\"head\": true, \"last_percent\": 0}}, or with specs without formats for `{path}`"
+                ),
+            });
+        }
+        let shared = share_tensor_scales(model, fused);
+        let (model, _) = shared.map_err(|error| Error::Other(format!("{}: {error}", self.name)))?;
+        Ok(model)
     }
 
     /// The decoder with the formats of the layers that the recipe exempts or names. The routers of experts stay in float32 unless the

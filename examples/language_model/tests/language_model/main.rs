@@ -12,6 +12,7 @@ mod exports;
 mod optimizer_states;
 mod recipes;
 mod rotations;
+mod served;
 mod transformers;
 mod tuning;
 

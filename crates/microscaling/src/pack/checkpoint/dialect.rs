@@ -1,6 +1,7 @@
 //! The bytes that other tools make of the same weights.
 
 mod encoding;
+mod q8_0;
 mod values;
 
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
@@ -11,7 +12,7 @@ use crate::pack::{PackError, Packed};
 use crate::quantize::largest::largest;
 use crate::round::mode::Rounder;
 use alloc::boxed::Box;
-use encoding::{MxEncoding, Nvfp4Encoding, ScaleRule, Signs, Ties};
+use encoding::{MxEncoding, Nvfp4Encoding, Nvfp4Tensor, ScaleRule, Signs, Ties};
 use microscaling_processor::float_state::ieee;
 use thiserror::Error;
 
@@ -28,15 +29,21 @@ use thiserror::Error;
 /// | `microxcaling` | MX floats | `floor` | away from zero | keep their sign |
 /// | `torchao` | MX floats, NVFP4 | `floor`; elements are divided by 2^−126 at least | even | keep their sign |
 /// | `quark` | MX floats | `even` | even | keep their sign |
-/// | `compressed-tensors` | MXFP4, MXFP8 E4M3, NVFP4 | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0 |
+/// | `compressed-tensors` | MXFP4, MXFP8 E4M3, NVFP4, and NVFP4's blocks without a tensor scale | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0 |
 /// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
-/// | `ggml` | MXFP4 | floor(log2(amax)) − 2 | toward zero | 0 |
+/// | `ggml` | MXFP4, Q8_0 | floor(log2(amax)) − 2; Q8_0: see below | toward zero; Q8_0: even | 0 |
 /// | `transformer-engine` | NVFP4 | see below | even | −0 becomes 0 |
 /// | `triton-kernels` | MXFP4, MXFP8 | ceil(log2(amax / max)), −126 at least | even | keep their sign |
 ///
 /// Two of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
 /// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. `ggml` has its
 /// own NVFP4 in llama.cpp, but not in the package `gguf`; this crate does not have it.
+///
+/// Q8_0 is the format of the inputs that llama.cpp multiplies quantized weights by. Its name here is
+/// `block(element=int8,scale=float(exponent_bits=5,mantissa_bits=10,bias=9,specials=ieee),block_size=32)`: elements are integers over 64, and
+/// scales are 64 times ggml's, in the same bits. ggml's scale is amax / 127 in float16, and an integer is x · (127 / amax), each operation rounded to
+/// float32: the element follows the scale before this is rounded. ggml's code for x86 with AVX computes so, in llama.cpp of llama-cpp-python 0.3.36.
+/// Its code for other processors takes x · (1 / (amax / 127)), and the code that quantizes files rounds ties away from zero.
 ///
 /// `triton-kernels` is the quantizer with which transformers and vLLM make MXFP4 of gpt-oss' experts and of their inputs:
 /// `downcast_to_mxfp_torch` with the default `ROUND_UP`, at Triton's commit 018a674f. The kernel of earlier versions rounded numbers just above
@@ -46,7 +53,8 @@ use thiserror::Error;
 /// rounded to float32:
 /// * `torchao`: [`BlockFormat::nvfp4`](crate::BlockFormat::nvfp4);
 /// * `compressed-tensors`: g = 2688 · (1 / A), or 1 if this is Inf. c is the scale of g · (a / 6), with 2^−3 in place
-///   of 0, and elements are x / (c / g);
+///   of 0, and elements are x / (c / g). In `block(element=fp4_e2m1,scale=ue4m3,block_size=16)` g is 1: the numbers of an input whose
+///   `input_global_scale` is 1;
 /// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0. Elements are x / (c · t);
 /// * `transformer-engine`: e = 2688 / A, c is the scale of a · (e · (1 / 6)), which may be 0, and elements are
 ///   x · (1 / (c · (1 / e))). Numbers beyond float32 become the largest one. The tensor scale is A · (1 / 2688), as in TransformerEngine's kernel
@@ -109,10 +117,17 @@ impl Dialect {
                 "nvfp4",
                 "nvfp4(tensor_scale=true)",
             ],
-            Self::CompressedTensors | Self::ModelOpt => {
-                &["mxfp8_e4m3", "mxfp4", "nvfp4(tensor_scale=true)"]
-            }
-            Self::Ggml => &["mxfp4"],
+            Self::CompressedTensors => &[
+                "mxfp8_e4m3",
+                "mxfp4",
+                "nvfp4(tensor_scale=true)",
+                "block(element=fp4_e2m1,scale=ue4m3,block_size=16)",
+            ],
+            Self::ModelOpt => &["mxfp8_e4m3", "mxfp4", "nvfp4(tensor_scale=true)"],
+            Self::Ggml => &[
+                "mxfp4",
+                "block(element=int8,scale=float(exponent_bits=5,mantissa_bits=10,bias=9,specials=ieee),block_size=32)",
+            ],
             Self::TransformerEngine => &["nvfp4(tensor_scale=true)"],
             Self::TritonKernels => &["mxfp8_e5m2", "mxfp8_e4m3", "mxfp4"],
         }
@@ -194,6 +209,12 @@ impl Dialect {
             });
         }
         let (packed, divisor) = match format.has_exponent() {
+            false if self == Self::Ggml => {
+                let blocks = ieee(|| q8_0::encode(data));
+                let parts =
+                    Packed::from_parts(format, shape, axis, None, blocks.scales, blocks.elements);
+                (parts?, None)
+            }
             true => {
                 let encoding = self.mx(format.element);
                 let blocks = ieee(|| encoding.encode(data, plan.elements_len));
@@ -203,16 +224,16 @@ impl Dialect {
             }
             false => {
                 let amax = of_whole.map_or_else(|| largest(data), |whole| whole.abs().to_bits());
-                let tensor = ieee(|| self.nvfp4().tensor(amax));
+                let tensor = ieee(|| self.nvfp4_tensor(format, amax));
                 let tensor = tensor.ok_or(match data {
                     [] if of_whole.is_none() => DialectError::Empty { dialect: self },
                     _ => DialectError::Zeros { dialect: self },
                 })?;
                 let blocks = ieee(|| tensor.encode(data, plan.elements_len));
-                let scale = Some(blocks.tensor_scale);
+                let scale = format.tensor_scale.then_some(blocks.tensor_scale);
                 let (scales, elements) = (blocks.scales, blocks.elements);
                 let packed = Packed::from_parts(format, shape, axis, scale, scales, elements);
-                (packed?, blocks.divisor)
+                (packed?, blocks.divisor.filter(|_| format.tensor_scale))
             }
         };
         Ok(DialectTensor { packed, divisor })
@@ -242,7 +263,7 @@ impl Dialect {
         }
     }
 
-    /// The treatment of NVFP4 with a tensor scale in the dialects that differ from this crate's format.
+    /// The treatment of NVFP4 in the dialects that differ from this crate's format.
     fn nvfp4(self) -> Nvfp4Encoding {
         match self {
             Self::ModelOpt => Nvfp4Encoding::ModelOpt,
@@ -252,6 +273,15 @@ impl Dialect {
             Self::Ocp | Self::Microxcaling | Self::Quark | Self::Ggml | Self::TritonKernels => {
                 unreachable!("they have no NVFP4")
             }
+        }
+    }
+
+    /// The scale of a tensor with this largest magnitude, as a pattern: 1 for a format without one. `None` if the tool makes NaN of the
+    /// tensor.
+    fn nvfp4_tensor(self, format: BlockFormat, amax: u32) -> Option<Nvfp4Tensor> {
+        match format.tensor_scale {
+            true => self.nvfp4().tensor(amax),
+            false => Some(Nvfp4Tensor::UNSCALED),
         }
     }
 

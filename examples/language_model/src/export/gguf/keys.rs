@@ -85,7 +85,7 @@ pub(super) fn keys(
     config: &DecoderConfig,
     tokenizer: &Tokenizer,
     special: Special,
-    is_packed: bool,
+    file_type: u32,
 ) -> Result<Vec<(String, Value)>, Error> {
     let json = serde_json::to_value(tokenizer).map_err(|error| Error::Other(error.to_string()))?;
     let model = &json["model"];
@@ -115,11 +115,7 @@ pub(super) fn keys(
     let mut keys = vec![
         (general("architecture"), Value::Text("llama".into())),
         (general("name"), Value::Text("burn-mx".into())),
-        // ggml's numbers of "mostly MXFP4" and "all F32".
-        (
-            general("file_type"),
-            Value::U32(if is_packed { 38 } else { 0 }),
-        ),
+        (general("file_type"), Value::U32(file_type)),
         (general("alignment"), number(ALIGNMENT)),
         (llama("vocab_size"), number(config.vocabulary)),
         (llama("context_length"), number(config.context)),

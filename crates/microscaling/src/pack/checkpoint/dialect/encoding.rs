@@ -231,11 +231,11 @@ impl MxEncoding {
     }
 }
 
-fn is_finite(block: &[f32]) -> bool {
+pub(super) fn is_finite(block: &[f32]) -> bool {
     block.iter().all(|x| x.is_finite())
 }
 
-fn power_of_two(exponent: i32) -> f64 {
+pub(super) fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
@@ -314,6 +314,12 @@ impl Nvfp4Encoding {
 }
 
 impl Nvfp4Tensor {
+    /// The scale of a tensor without one, for compressed-tensors: the divisor is 1.
+    pub(super) const UNSCALED: Self = Self {
+        of_tensor: ONE,
+        encoding: TensorEncoding::Divisor(ONE),
+    };
+
     /// For finite numbers, a whole number of blocks.
     pub(super) fn encode(self, data: &[f32], bytes: usize) -> Nvfp4Blocks {
         let numbers = Nvfp4Numbers::new();
@@ -337,10 +343,15 @@ impl Nvfp4Tensor {
         }
     }
 
-    /// The numbers of these bytes in place of finite numbers, a whole number of blocks. (A tensor with a NaN or Inf is NaN as a whole.)
+    /// The numbers of these bytes in place of a whole number of blocks. A block with a NaN or Inf becomes NaN. (With a tensor scale, the
+    /// tensor does, and is not given here.)
     pub(super) fn quantize(self, data: &mut [f32]) {
         let numbers = Nvfp4Numbers::new();
         for block in data.as_chunks_mut().0 {
+            if !is_finite(block) {
+                block.fill(f32::NAN);
+                continue;
+            }
             let (_, unit, codes) = self.block(&numbers, block);
             *block = codes.map(|code| {
                 let number = (numbers.fp4.number(code) as f32).to_bits();

@@ -1,7 +1,7 @@
 //! Tensors in the numbers that other tools serve.
 
 use super::encoding::{MX_BLOCK, MxEncoding, NVFP4_BLOCK, Nvfp4Tensor};
-use super::{Dialect, DialectError};
+use super::{Dialect, DialectError, q8_0};
 use crate::format::BlockFormat;
 use crate::pack::PackError;
 use crate::quantize::largest::largest;
@@ -36,13 +36,15 @@ impl Dialect {
         checked_layout(data, shape, axis, format.block_shape()).map_err(PackError::from)?;
         let encoding = if format.has_exponent() {
             BlockEncoding::Mx(self.mx(format.element))
+        } else if self == Self::Ggml {
+            BlockEncoding::Q8_0
         } else {
             let amax = largest(data);
-            if amax >= f32::INFINITY.to_bits() {
+            if format.tensor_scale && amax >= f32::INFINITY.to_bits() {
                 data.fill(f32::NAN);
                 return Ok(());
             }
-            match ieee(|| self.nvfp4().tensor(amax)) {
+            match ieee(|| self.nvfp4_tensor(format, amax)) {
                 Some(tensor) => BlockEncoding::Nvfp4(tensor),
                 None => {
                     data.fill(0.0);
@@ -72,6 +74,7 @@ impl Dialect {
 enum BlockEncoding {
     Mx(MxEncoding),
     Nvfp4(Nvfp4Tensor),
+    Q8_0,
 }
 
 impl BlockEncoding {
@@ -80,6 +83,7 @@ impl BlockEncoding {
         match self {
             Self::Mx(_) => MX_BLOCK,
             Self::Nvfp4(_) => NVFP4_BLOCK,
+            Self::Q8_0 => q8_0::BLOCK,
         }
     }
 }
@@ -112,6 +116,7 @@ impl WholeBlocks<'_> {
         ieee(|| match encoding {
             BlockEncoding::Mx(encoding) => encoding.quantize(data),
             BlockEncoding::Nvfp4(tensor) => tensor.quantize(data),
+            BlockEncoding::Q8_0 => q8_0::quantize(data),
         });
     }
 }
