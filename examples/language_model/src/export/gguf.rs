@@ -254,7 +254,9 @@ mod tests {
     fn four_blocks_of_nvfp4_lie_together() {
         // Element i of block b has code (i + b) mod 16.
         let codes: Vec<u8> = (0..4_u8)
-            .flat_map(|b| (0..8_u8).map(move |j| (2 * j + b) % 16 | (2 * j + 1 + b) % 16 << 4))
+            .flat_map(|b| {
+                (0..8_u8).map(move |j| ((2 * j + b) % 16) | (((2 * j + 1 + b) % 16) << 4))
+            })
             .collect();
         let bytes = nvfp4(&codes, &[10, 20, 30, 40]);
         assert_eq!(bytes.len(), 36);
