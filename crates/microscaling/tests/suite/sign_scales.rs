@@ -3,8 +3,7 @@
 use crate::float_state::ieee;
 use crate::oracle::{floor_log2, identical, magnitudes, pow2, round_to_table};
 use microscaling::{
-    BlockFormat, Comparison, ElementFormat, Packed, RandomStream, Rounder, Rounding, ScaleFormat,
-    Statistics,
+    BlockFormat, ElementFormat, Packed, RandomStream, Rounder, Rounding, ScaleFormat,
 };
 
 /// The authors' AMXFP4-FP8: E2M1 in blocks of 32, scales in E5M2.
@@ -287,8 +286,11 @@ fn nan_is_of_the_block() {
 }
 
 /// The statistics see the larger scale, and elements beyond the largest number of both signs.
+#[cfg(feature = "std")]
 #[test]
 fn statistics() {
+    use microscaling::{Comparison, Statistics};
+
     let x = [7.0, -0.3, 0.1, -0.875];
     let statistics = |format: BlockFormat| {
         let mut quantized = x;
