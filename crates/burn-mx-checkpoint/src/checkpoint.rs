@@ -42,6 +42,7 @@ pub struct Checkpoint {
     pub(crate) renames: KeyRemapper,
     pub(crate) adapter: Option<Box<dyn ModuleAdapter>>,
     pub(crate) is_partial: bool,
+    pub(crate) describes_inputs: bool,
 }
 
 impl Checkpoint {
@@ -60,7 +61,16 @@ impl Checkpoint {
             renames: KeyRemapper::new(),
             adapter: None,
             is_partial: false,
+            describes_inputs: false,
         }
+    }
+
+    /// Saves without the warning that the `quantization_config` describes no activations: the caller adds them, or the engine quantizes them by
+    /// itself.
+    #[doc(hidden)]
+    pub fn describes_inputs(mut self) -> Self {
+        self.describes_inputs = true;
+        self
     }
 
     /// Sets the layout of packed weights. The default for saving is [`CheckpointLayout::Microscaling`]. Loading finds the

@@ -95,7 +95,7 @@ impl Checkpoint {
             CheckpointLayout::Weights(layout) => layout.quantization_config(&ignore),
             CheckpointLayout::Microscaling => None,
         };
-        if config.is_some() {
+        if config.is_some() && !self.describes_inputs {
             warn_of_activations(path, layout, &named);
         }
         let folder = folder_of(path);

@@ -62,7 +62,8 @@ impl Numbers {
 
 impl From<BlockFormat> for Numbers {
     /// The format must be [valid](BlockFormat::validate). Elements of a table (NF4) are multiplied as bfloat16. Signs and magnitudes
-    /// (MX9, BFP) count as two's complement of as many bits; the shifts of their sub-blocks take no gates here.
+    /// (MX9, BFP) count as two's complement of as many bits; the shifts of their sub-blocks take no gates here. Scales by sign
+    /// count twice as bits in memory, and once in gates and operations.
     fn from(format: BlockFormat) -> Self {
         let element = match format.element {
             element if element.is_table() => ElementFormat::BFLOAT16,

@@ -12,7 +12,7 @@ use burn_mx::{Dialect, FusedLayers, MxBackend, ResolvedSpecs, Slot, WeightLayout
 use microscaling::safetensors::CheckpointLayout;
 use safetensors::SafeTensors;
 
-use crate::{Decoder, DecoderConfig, Error, Folder, folder};
+use crate::{Decoder, DecoderConfig, Error, Folder, folder, train::Format};
 use burn_mx_lab::own_files;
 use inputs::Inputs;
 pub(crate) use special::COMPANIONS;
@@ -71,19 +71,60 @@ pub struct Target {
     pub is_gguf: bool,
     /// Whether the weights' own rule gives the divisors that compressed-tensors stores.
     has_divisors: bool,
+    /// Whether the engine computes the inputs as the model does.
+    has_inputs_of_model: bool,
     inputs: Option<Inputs>,
 }
 
 impl Target {
-    /// The files of an engine for a model whose linear layers have these specs.
+    /// The files of an engine for a model that was trained in a format.
     ///
     /// # Errors
     ///
-    /// If the engine does not have the format of the weights, or computes other numbers of the inputs.
-    pub fn of(engine: Engine, specs: &ResolvedSpecs) -> Result<Self, Error> {
+    /// If the engine does not have the format of the weights, or computes other numbers of the inputs or in attention. If the recipe gives a
+    /// layer other formats, unless the layer has none.
+    pub fn of(engine: Engine, format: &Format) -> Result<Self, Error> {
+        let target = Self::of_specs(engine, &format.specs()?)?;
+        let files = |target: Self| (target.layout, target.inputs);
+        for (path, specs) in format.layers()? {
+            let has_format = |slot| specs.block_format(slot).is_some();
+            let is_quantized = has_format(Slot::W) || has_format(Slot::A);
+            if is_quantized && files(Self::of_specs(engine, &specs)?) != files(target) {
+                return Err(Error::Option {
+                    option: "--format",
+                    value: format!("`{path}` in {specs}"),
+                    allowed: "for a layer of its own: the formats of the other layers, or none"
+                        .into(),
+                });
+            }
+        }
+        Ok(target)
+    }
+
+    fn of_specs(engine: Engine, specs: &ResolvedSpecs) -> Result<Self, Error> {
         let target = Self::of_weights(engine, specs)?;
         let inputs = Inputs::of(engine, target.layout, specs)?;
-        Ok(Self { inputs, ..target })
+        let of_activations = specs
+            .block_format(Slot::A)
+            .filter(|_| specs.quantize_matmul());
+        let attention = match specs.attention() {
+            Some(attention) => Some(format!("attention in {attention}")),
+            None => {
+                of_activations.map(|format| format!("quantize_matmul true, attention in {format}"))
+            }
+        };
+        match attention {
+            Some(value) => Err(Error::Option {
+                option: "--format",
+                value,
+                allowed: "quantize_matmul false, and no attention: engines multiply queries, keys and values in floats".into(),
+            }),
+            None => Ok(Self {
+                inputs,
+                has_inputs_of_model: true,
+                ..target
+            }),
+        }
     }
 
     /// The layers that the engine computes with one tensor scale.
@@ -110,6 +151,7 @@ impl Target {
             layout: engine.layout(format)?,
             is_gguf: engine == Engine::Gguf,
             has_divisors: specs.dialect(Slot::W) == Some(Dialect::CompressedTensors),
+            has_inputs_of_model: false,
             inputs: None,
         })
     }
@@ -122,6 +164,7 @@ impl From<WeightLayout> for Target {
             layout,
             is_gguf: layout == WeightLayout::GgufMxfp4,
             has_divisors: false,
+            has_inputs_of_model: false,
             inputs: None,
         }
     }
@@ -190,6 +233,10 @@ pub fn export(
         .layout(stored_as)
         .fused(target.fused())
         .leave_unpacked_if(model.lm_head.is_some(), "lm_head");
+    let checkpoint = match target.has_inputs_of_model {
+        true => checkpoint.describes_inputs(),
+        false => checkpoint,
+    };
     let saved = (model.routers().iter())
         .fold(checkpoint, |checkpoint, router| {
             checkpoint.leave_unpacked_if(true, router)

@@ -139,8 +139,8 @@ pub struct BlockFormat {
     /// block NaN. So does a scale of either sign that is too large. A tensor scale follows from all elements of the tensor.
     ///
     /// A [`Packed`](crate::Packed) block has the codes of both scales, first the code for the positive elements.
-    /// [`Statistics`](crate::Statistics) see the larger scale of each block. An element saturates there if it is beyond the largest
-    /// number of both signs.
+    /// [`Statistics`](crate::Statistics) see the scale for the sign of a block's largest magnitude. An element saturates there if it is
+    /// beyond the largest number of both signs.
     ///
     /// Elements must have signs, and no tables. The scale mode is `floor`, `ceil`, `even` or `rceil`. Square blocks, sub-scales, shifts,
     /// outer scales, four over six, MS-EDEN and [`NonFinite::Elements`] exclude scales by sign.

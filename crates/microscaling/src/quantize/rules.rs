@@ -232,8 +232,9 @@ impl BlockRule {
         }
     }
 
+    /// The same of a format without scales by sign, or of the elements of one sign.
     #[inline(always)]
-    fn grid_of_one(&self, amax: u32, refinement: u32) -> Grid {
+    pub(crate) fn grid_of_one(&self, amax: u32, refinement: u32) -> Grid {
         match self {
             Self::Mx(_) | Self::FixedPoint(_) => self.steps(amax, refinement).words(),
             Self::FloatScale(rule) => rule.grid(amax, refinement),
@@ -357,7 +358,7 @@ impl BlockRule {
 
     /// The grid of the elements with this sign bit.
     #[inline(always)]
-    pub(crate) fn grid_of_sign(&self, grid: Grid, sign: u32) -> Grid {
+    fn grid_of_sign(&self, grid: Grid, sign: u32) -> Grid {
         let of_sign = grid[(sign >> 31) as usize];
         match self {
             Self::Mx(rule) if rule.sign_scales => self.grid_of_one(of_sign, of_sign),

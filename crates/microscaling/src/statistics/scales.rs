@@ -45,19 +45,12 @@ impl Scales {
         }
     }
 
-    /// The scale of any block, given its grid and its largest magnitude; the larger one of scales by sign.
+    /// The scale of any block, given its grid and its largest magnitude; of scales by sign the one for the sign of this magnitude.
     fn scale(&self, grid: Grid, amax: u32) -> u32 {
-        let rule = &self.0;
-        match rule.has_sign_scales() {
-            true => [0, SIGN]
-                .map(|sign| self.scale_of_one(rule.grid_of_sign(grid, sign), amax))
-                .into_iter()
-                .fold(0, u32::max),
-            false => self.scale_of_one(grid, amax),
-        }
-    }
-
-    fn scale_of_one(&self, grid: Grid, amax: u32) -> u32 {
+        let grid = match self.0.has_sign_scales() {
+            true => self.0.grid_of_one(amax, amax),
+            false => grid,
+        };
         match &self.0 {
             BlockRule::Mx(rule) => match Steps::of(grid) {
                 Steps { max, .. } if max > INFINITY => NAN,

@@ -282,14 +282,50 @@ fn nan_is_of_the_block() {
     }
 }
 
-/// The statistics see the larger scale, and elements beyond the largest number of both signs.
+/// Under a given scale an element becomes a number of the format without scales by sign.
+#[test]
+fn elements_under_a_scale() {
+    for format in [powers(16), amxfp4()] {
+        let plain = BlockFormat {
+            sign_scales: false,
+            ..format
+        };
+        for x in [1.0, -1.3, 2.6, -7.0, 0.1, -0.1, 0.0, -0.0] {
+            for scale in [0.25, 1.0, 4.0] {
+                let of = |format: BlockFormat| {
+                    format.round_scaled(x, scale, 1.0, Rounding::NearestEven, 0)
+                };
+                assert_eq!(
+                    of(format).to_bits(),
+                    of(plain).to_bits(),
+                    "{format} {x} {scale}"
+                );
+            }
+        }
+        assert_eq!(
+            format.round_scaled(2.6, 1.0, 1.0, Rounding::NearestEven, 0),
+            3.0
+        );
+        // The scale for each sign follows from the elements of the sign.
+        let block = [7.0, -0.6, 0.3];
+        assert_eq!(
+            format.block_scale_of(&block, 1.0),
+            plain.block_scale_of(&block[..1], 1.0)
+        );
+        assert_eq!(
+            format.block_scale_of(&block[1..2], 1.0),
+            plain.block_scale_of(&block[1..2], 1.0)
+        );
+    }
+}
+
+/// The statistics see the scale of the largest magnitude, and elements beyond the largest number of both signs.
 #[cfg(feature = "std")]
 #[test]
 fn statistics() {
     use microscaling::{Comparison, Statistics};
 
-    let x = [7.0, -0.3, 0.1, -0.875];
-    let statistics = |format: BlockFormat| {
+    let of = |x: [f32; 4], format: BlockFormat| {
         let mut quantized = x;
         format
             .quantize(&mut quantized, &[4], 0, Rounder::NearestEven)
@@ -303,10 +339,21 @@ fn statistics() {
         })
         .unwrap()
     };
-    let of_signs = statistics(powers(4));
+    let x = [7.0, -0.3, 0.1, -0.875];
+    let of_signs = of(x, powers(4));
     assert_eq!(of_signs.scales().collect::<Vec<_>>(), [(0, 1)]);
     assert_eq!(of_signs.saturated(), 1);
-    assert!(of_signs.mse() < statistics(BlockFormat::mx(ElementFormat::FP4_E2M1, 4)).mse());
+    assert!(of_signs.mse() < of(x, BlockFormat::mx(ElementFormat::FP4_E2M1, 4)).mse());
+
+    // A block of zeros has the scale 2^−126 in MXINT8, subnormal numbers have 2^−127.
+    let int8 = BlockFormat {
+        element: ElementFormat::INT8,
+        ..powers(4)
+    };
+    let x = [1e-42, 2e-42, 0.0, 0.0];
+    for x in [x, x.map(|x| -x)] {
+        assert_eq!(of(x, int8).scales().collect::<Vec<_>>(), [(-127, 1)]);
+    }
 }
 
 /// The relative squared error of quantizing.

@@ -184,6 +184,8 @@ fn what_a_layout_cannot_say() {
         "mx(element=fp4_e2m1,block_size=16)",
         "mx(element=fp4_e2m1,square=true)",
         "mx(element=fp4_e2m1,shared_exp_method=none)",
+        // Two scales a block.
+        "mx(element=fp4_e2m1,sign_scales=true)",
         "nvfp4",
     ] {
         assert!(

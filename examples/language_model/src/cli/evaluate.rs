@@ -127,12 +127,17 @@ impl Evaluate {
         if let Some(path) = &self.logits {
             own_files::not_an_input("--logits", path, folder.files().iter().chain(&self.text))?;
         }
-        if self.windows == 0 {
-            return Err("--windows '0'; allowed: 1 or more".into());
-        }
         let format = Format::named("--format", &self.format)?;
         let stored = self.cache.stored()?;
         let (tokens, context) = validation(&folder, &self.text, self.context)?;
+        let most = (tokens.len() - 1) / context;
+        if !(1..=most).contains(&self.windows) {
+            let windows = self.windows;
+            return Err(format!(
+                "--windows '{windows}'; allowed: 1 to {most}, as many as the text has"
+            )
+            .into());
+        }
         let device: MxDevice<FlexDevice> = format.device()?;
         let model = format.load(&folder)?;
         if let Some(file) = &self.logits {

@@ -76,7 +76,7 @@ impl Export {
         name: &str,
     ) -> Result<Target, Box<dyn Error>> {
         let format = Format::named("--format", name)?;
-        let target = Target::of(engine, &format.specs()?)?;
+        let target = Target::of(engine, &format)?;
         check_output(&self.out, folder, target)?;
         let model = format.served(folder, &target.fused())?;
         export(&self.out, folder, &model, target)?;

@@ -141,6 +141,17 @@ impl Format {
         Ok(self.recipe.specs.resolve()?)
     }
 
+    /// The specs of the layers that the recipe names, each with a path or a pattern.
+    ///
+    /// # Errors
+    ///
+    /// If specs contradict themselves.
+    pub fn layers(&self) -> Result<Vec<(&str, ResolvedSpecs)>, Error> {
+        let layers = self.recipe.layers.iter();
+        let resolved = layers.map(|(path, specs)| Ok((path.as_str(), specs.resolve()?)));
+        resolved.collect()
+    }
+
     /// The model of a folder with the weights that an engine serves: [`load`](Self::load), and layers that the engine fuses share a tensor
     /// scale.
     ///

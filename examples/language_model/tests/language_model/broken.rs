@@ -203,10 +203,17 @@ fn commands_refuse_what_they_cannot_do() {
     let [empty, out] = [&empty, &out].map(|path| path.to_str().unwrap());
     let llama = fixture("llama");
     let llama = llama.to_str().unwrap();
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 9] = [
         (
             &["evaluate", llama, "--context", "65"],
             &["65 tokens", "longest is 64"],
+        ),
+        (
+            &["evaluate", llama, "--logits", out, "--windows", "100000"],
+            &[
+                "--windows '100000'; allowed: 1 to",
+                "as many as the text has",
+            ],
         ),
         (
             &["evaluate", llama, "--text", empty],

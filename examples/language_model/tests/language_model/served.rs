@@ -1,6 +1,10 @@
 //! A model that is trained in the numbers of an engine is exported with these numbers.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use burn_mx::{Dialect, MxDevice};
 use language_model::{
@@ -14,21 +18,30 @@ use serde_json::Value;
 use super::B;
 use super::transformers::{load, reference, values};
 
-/// A recipe of the comparison with engines.
-fn recipe(name: &str) -> Format {
+/// The file of a recipe of the comparison with engines.
+fn recipe_file(name: &str) -> PathBuf {
     let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/engines/recipes");
-    let file = recipes.join(name).with_extension("json");
-    Format::named("--format", file.to_str().unwrap()).unwrap()
+    recipes.join(name).with_extension("json")
 }
 
-/// A recipe with other values of some fields.
+fn recipe(name: &str) -> Format {
+    Format::named("--format", recipe_file(name).to_str().unwrap()).unwrap()
+}
+
+/// A recipe with other values of some fields of its specs.
 fn changed(name: &str, fields: &[(&str, Value)]) -> Format {
-    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/engines/recipes");
-    let text = fs::read(recipes.join(name).with_extension("json")).unwrap();
+    with(name, |recipe| {
+        for (field, value) in fields {
+            recipe["specs"][*field] = value.clone();
+        }
+    })
+}
+
+/// A recipe after a change.
+fn with(name: &str, change: impl Fn(&mut Value)) -> Format {
+    let text = fs::read(recipe_file(name)).unwrap();
     let mut json: Value = serde_json::from_slice(&text).unwrap();
-    for (field, value) in fields {
-        json["specs"][*field] = value.clone();
-    }
+    change(&mut json);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("changed.json");
     fs::write(&file, json.to_string()).unwrap();
@@ -36,7 +49,7 @@ fn changed(name: &str, fields: &[(&str, Value)]) -> Format {
 }
 
 fn target(engine: Engine, format: &Format) -> Result<Target, String> {
-    Target::of(engine, &format.specs().unwrap()).map_err(|error| error.to_string())
+    Target::of(engine, format).map_err(|error| error.to_string())
 }
 
 /// A model with random weights, whose rows are whole blocks, and the fixture's tokens as bytes.
@@ -174,6 +187,18 @@ fn numbers_that_an_engine_does_not_have() {
             ],
             "allowed: for this engine: mxfp4",
         ),
+        (
+            Engine::CompressedTensors,
+            "mxfp4_w4a4",
+            &[("quantize_matmul", true.into())],
+            "quantize_matmul true, attention in mxfp4'; allowed: quantize_matmul false",
+        ),
+        (
+            Engine::Gguf,
+            "mxfp4_q8_0",
+            &[("attention", "sageattention3".into())],
+            "and no attention",
+        ),
     ] {
         let error = target(engine, &changed(name, fields)).unwrap_err();
         assert!(error.contains(wanted), "{error}");
@@ -186,4 +211,56 @@ fn numbers_that_an_engine_does_not_have() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("the head in mxfp4"), "{error}");
+}
+
+/// An engine's files describe the same inputs for all layers with packed weights.
+#[test]
+fn layers_of_their_own() {
+    let down = "model.layers.0.mlp.down_proj.weight";
+    let of_layer = |fields: &[(&str, Value)]| {
+        let format = with("mxfp4_w4a4", |recipe| {
+            let mut specs = recipe["specs"].clone();
+            for (field, value) in fields {
+                specs[*field] = value.clone();
+            }
+            recipe["layers"] = serde_json::json!({ down: specs });
+        });
+        target(Engine::CompressedTensors, &format)
+    };
+    let none = Value::Null;
+    let no_weights = [("w_elem_format", none.clone()), ("dialect_w", none.clone())];
+    let no_inputs = [("a_elem_format", none.clone()), ("dialect_a", none)];
+    assert_eq!(
+        of_layer(&[]),
+        target(Engine::CompressedTensors, &recipe("mxfp4_w4a4"))
+    );
+    assert!(of_layer(&[no_weights.clone(), no_inputs.clone()].concat()).is_ok());
+    let error = of_layer(&no_inputs).unwrap_err();
+    assert!(error.contains(down) && error.contains("or none"), "{error}");
+    let mxfp8 = [("a_elem_format", "mxfp8_e4m3".into())];
+    let error = of_layer(&mxfp8).unwrap_err();
+    assert!(error.contains("inputs in mxfp8_e4m3"), "{error}");
+    let error = of_layer(&no_weights).unwrap_err();
+    assert!(error.contains("a format for weights"), "{error}");
+}
+
+/// The engine computes inputs as the model, so nothing warns that they differ.
+#[test]
+fn no_warning_of_inputs() {
+    let random = random(true);
+    for (engine, name) in [("compressed-tensors", "mxfp4_w4a4"), ("gguf", "nvfp4_q8_0")] {
+        let out = tempfile::tempdir().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_language_model"))
+            .arg("export")
+            .arg(random.path())
+            .args(["--engine", engine, "--format"])
+            .arg(recipe_file(name))
+            .arg("--out")
+            .arg(out.path().join("out"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}");
+        assert!(!text.contains("activations"), "{text}");
+    }
 }

@@ -273,7 +273,7 @@ pub(in crate::cube) fn largest(
     }
 }
 
-/// The scale of a block with this largest magnitude and this grid, 0 if it has none; the larger one of scales by sign.
+/// The scale of a block with this largest magnitude and this grid, 0 if it has none; of scales by sign the one for the sign of this magnitude.
 #[cube]
 pub(in crate::cube) fn scale(amax: u32, grid: Grid, #[comptime] format: Format) -> u32 {
     let (first, second, third) = grid;

@@ -44,6 +44,7 @@ use thiserror::Error;
 /// scales are 64 times ggml's, in the same bits. ggml's scale is amax / 127 in float16, and an integer is x · (127 / amax), each operation rounded to
 /// float32: the element follows the scale before this is rounded. ggml's code for x86 with AVX computes so, in llama.cpp of llama-cpp-python 0.3.36.
 /// Its code for other processors takes x · (1 / (amax / 127)), and the code that quantizes files rounds ties away from zero.
+/// A scale of at least 65520 is Inf in float16, and its block becomes NaN.
 ///
 /// `triton-kernels` is the quantizer with which transformers and vLLM make MXFP4 of gpt-oss' experts and of their inputs:
 /// `downcast_to_mxfp_torch` with the default `ROUND_UP`, at Triton's commit 018a674f. The kernel of earlier versions rounded numbers just above

@@ -168,7 +168,7 @@ impl WeightLayout {
             }
             false => format.is_nvfp4() && format.tensor_scale,
         };
-        is_kind && !format.square
+        is_kind && !format.square && format.other_scales().is_none()
     }
 
     const fn parts(self) -> Parts {

@@ -40,6 +40,9 @@ impl BlockFormat {
     /// floor(log2(h · c · √M)) + e − 15, where c = 2.92247856 / 6 and h is the [`headroom`](Self::headroom). Every step is
     /// exact in real numbers. (In a block of more than 2^30 elements M may be 0, and counts as 1.)
     ///
+    /// With [`sign_scales`](Self::sign_scales), the result is the exponent of the scale for the sign of the largest magnitude. The elements
+    /// of one sign alone give the scale for this sign.
+    ///
     /// The format must be [valid](Self::validate).
     pub fn scale_exponent_of(&self, block: &[f32]) -> Option<i32> {
         let rule = BlockRule::of(self, None);
@@ -82,6 +85,9 @@ impl BlockFormat {
     /// unit of d is 2^(e − 17), where 2^e is the power of two of the block's largest magnitude. d is rounded down to a whole
     /// number, at most 2^16 − 1. Both sums add integers, so no order matters.
     ///
+    /// With [`sign_scales`](Self::sign_scales), the result is the scale for the sign of the largest magnitude. The elements of one sign
+    /// alone give the scale for this sign.
+    ///
     /// The format must be [valid](Self::validate).
     pub fn block_scale_of(&self, block: &[f32], tensor_scale: f32) -> f32 {
         if self.has_exponent() {
@@ -107,7 +113,7 @@ impl BlockFormat {
     ///
     /// The magnitude of `x` must be at most the sub-block's, and this at most the block's. Block floating point leaves an `x` that is not
     /// finite unchanged. Not of formats whose scale follows from all elements (`rms`, four over six, several tables), nor with outer
-    /// scales or sub-scales: [`round_scaled`](Self::round_scaled) is of these.
+    /// scales, sub-scales or scales by sign: [`round_scaled`](Self::round_scaled) is of these.
     ///
     /// The format must be [valid](Self::validate).
     pub fn round_element(
@@ -142,7 +148,12 @@ impl BlockFormat {
             let (significand, unit) = bits::parts(block_scale.to_bits());
             unit + bits::log2(significand)
         };
-        let rule = BlockRule::of(self, Some(tensor_scale));
+        // The caller gives the scale for the element's sign.
+        let of_sign = Self {
+            sign_scales: false,
+            ..*self
+        };
+        let rule = BlockRule::of(&of_sign, Some(tensor_scale));
         ieee(|| {
             let grid = match &rule {
                 BlockRule::Mx(rule) => rule.grid_of(exponent()).words(),
