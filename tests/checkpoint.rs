@@ -17,6 +17,7 @@ use shared::{backend, noise, support};
 
 mod checkpoint {
     mod checkpoints;
+    mod configs;
     mod fused;
     mod loading;
     mod packing;

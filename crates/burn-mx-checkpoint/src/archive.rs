@@ -11,7 +11,7 @@ use microscaling::safetensors::{
     PackedFile, PackedFiles, ScaledWeight,
 };
 use microscaling::{Packed, WeightLayout};
-use microscaling_checkpoint::{ModelConfig, QuantizedLayers, Schemes};
+use microscaling_checkpoint::{ModelConfig, QuantizedLayers, Schemes, is_low_bit};
 use serde::{Deserialize, Serialize};
 
 use crate::error::CheckpointError;
@@ -191,7 +191,8 @@ impl ForeignWeight {
 pub(super) struct Archive<'a> {
     mapped: &'a [Rc<Mapped>],
     read: PackedFiles<'a>,
-    config: ModelConfig,
+    /// `None` beside files that describe themselves.
+    config: Option<ModelConfig>,
     /// The metadata of all files.
     pub(super) written: Written,
 }
@@ -217,10 +218,6 @@ impl<'a> Archive<'a> {
         let read = files.found.read(packed, layout);
         let path = files.found.index().unwrap_or(&mapped[0].path);
         let mut read = read.map_err(|source| file_error(path, source))?;
-        let config = ModelConfig::beside(&files.found)?;
-        if !read.scaled().is_empty() || !read.integers().is_empty() {
-            Schemes::of(&config)?.set_blocks(&mut read);
-        }
         let mut written = Written::default();
         for (number, said) in said.into_iter().enumerate() {
             // A file's word on a weight counts if the weight's parts in this file do.
@@ -230,6 +227,14 @@ impl<'a> Archive<'a> {
             };
             said.into_iter().for_each(|said| written.add(said, counts));
         }
+        let config = match is_described(&read, &written) {
+            true => None,
+            false => Some(ModelConfig::beside(&files.found)?),
+        };
+        let has_blocks = !read.scaled().is_empty() || !read.integers().is_empty();
+        if let Some(config) = config.as_ref().filter(|_| has_blocks) {
+            Schemes::of(config)?.set_blocks(&mut read);
+        }
         Ok(Self {
             mapped,
             read,
@@ -238,27 +243,40 @@ impl<'a> Archive<'a> {
         })
     }
 
-    /// Checks that config.json and the tensors of other tools' weights agree. `is_named`: the user has named the layout. Weights in
-    /// a way that nobody here knows are an error unless the load is partial.
+    /// Checks that config.json and the tensors of other tools' weights agree, and that no two tensors have one name. `is_named`: the
+    /// user has named the layout. Weights in a way that nobody here knows are an error unless the load is partial.
+    ///
+    /// Returns the tensors with the codes of weights that are not read, and why not.
     pub(super) fn check(
         &self,
         path: &Path,
         is_named: bool,
         is_partial: bool,
-    ) -> Result<(), CheckpointError> {
-        let is_said = self.weights().is_empty() && self.config.quantization().is_some();
-        if !self.is_foreign() && !is_said {
-            return Ok(());
+    ) -> Result<BTreeMap<String, String>, CheckpointError> {
+        let mut names = self.loaded();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let name = pair[0].clone();
+            return Err(CheckpointError::SameName { name });
         }
-        let mut layers = QuantizedLayers::of(&self.config, &self.read)?;
-        layers.check_config(&self.config, is_named)?;
-        if is_partial {
-            layers.unread.clear();
+        let Some(config) = &self.config else {
+            return Ok(BTreeMap::new());
+        };
+        let mut layers = QuantizedLayers::of(config, &self.read)?;
+        let unread = layers.unread.values().cloned();
+        let unread = unread.filter(|(codes, _)| is_low_bit(&self.read, codes));
+        let unread = unread.collect();
+        if self.is_foreign() || config.quantization().is_some() {
+            layers.check_config(config, is_named)?;
+            if is_partial {
+                layers.unread.clear();
+            }
+            layers.check().map_err(|source| CheckpointError::Unread {
+                path: path.to_owned(),
+                source: Box::new(source),
+            })?;
         }
-        layers.check().map_err(|source| CheckpointError::Unread {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })
+        Ok(unread)
     }
 
     /// Whether tensors have PyTorch's names and shapes.
@@ -279,8 +297,10 @@ impl<'a> Archive<'a> {
         self.read.weights()
     }
 
-    /// The weights of other tools that no format of blocks describes: they are loaded as values, and keep the model's specs.
+    /// The weights of other tools that no format of blocks describes: they are loaded as values, and keep the model's specs. A
+    /// model's own tensors may have the names and types of such weights.
     pub(super) fn with_values(&self) -> impl Iterator<Item = (&String, ForeignWeight)> {
+        let is_burns = self.written.is_burns();
         let scaled = self.read.scaled().iter();
         let scaled = scaled.map(|(name, weight)| (name, ForeignWeight::Scaled(weight.clone())));
         let integers = self.read.integers().iter();
@@ -288,7 +308,8 @@ impl<'a> Archive<'a> {
             integers.map(|(name, weight)| (name, ForeignWeight::Integers(weight.clone())));
         let mxfp6 = self.read.mxfp6().iter();
         let mxfp6 = mxfp6.map(|(name, weight)| (name, ForeignWeight::Mxfp6(weight.clone())));
-        scaled.chain(integers).chain(mxfp6)
+        let all = scaled.chain(integers).chain(mxfp6);
+        all.filter(move |_| !is_burns)
     }
 
     /// The names of the tensors that store a weight.
@@ -371,7 +392,21 @@ impl<'a> Archive<'a> {
     }
 }
 
+/// Whether the files of this project describe their weights. A `config.json` beside such files may be another model's.
+fn is_described(read: &PackedFiles<'_>, written: &Written) -> bool {
+    let has_values =
+        !(read.scaled().is_empty() && read.integers().is_empty() && read.mxfp6().is_empty());
+    let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
+    let are_own = !read.weights().is_empty() && read.weights().values().all(is_own);
+    written.is_burns() || !has_values && (are_own || !written.layout.is_empty())
+}
+
 impl Written {
+    /// Whether the files have this project's layout, and Burn's names.
+    fn is_burns(&self) -> bool {
+        self.layout == CheckpointLayout::Microscaling.name() && self.names != Some(Names::PyTorch)
+    }
+
     /// The metadata of a file.
     fn read(file: &Mapped, text: &str) -> Result<Self, CheckpointError> {
         let fail = |reason: String| CheckpointError::Json {

@@ -11,7 +11,7 @@ use burn_backend::{DType, Shape};
 use burn_core::module::{Module, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::{Bool, Int, Tensor, TensorData};
 use burn_store::{
-    ApplyError, ModuleAdapter, ModuleSnapshot, PyTorchToBurnAdapter, TensorSnapshot,
+    ApplyError, ModuleAdapter, ModuleSnapshot, PathFilter, PyTorchToBurnAdapter, TensorSnapshot,
     TensorSnapshotError,
 };
 
@@ -49,7 +49,7 @@ impl Checkpoint {
     ///
     /// Some weights of other tools become their values, and keep the model's specs: FP8 with scales of higher precision, integers of
     /// GPTQ, AWQ and compressed-tensors, and MXFP6 of compressed-tensors. The `config.json` beside the files says which elements
-    /// share a scale.
+    /// share a scale. Files that [`save`](Self::save) wrote need no config, and a config beside them is not read.
     ///
     /// Files are mapped. Loading needs memory for one tensor beside the model.
     ///
@@ -62,7 +62,7 @@ impl Checkpoint {
     ) -> Result<Loaded<M>, CheckpointError> {
         let files = files(&self.path)?;
         let archive = Archive::read(&files, self.layout)?;
-        archive.check(&self.path, self.layout.is_some(), self.is_partial)?;
+        let unread = archive.check(&self.path, self.layout.is_some(), self.is_partial)?;
         let foreign = archive.is_foreign();
         let own = || foreign.then(|| Box::new(PyTorchToBurnAdapter) as Box<dyn ModuleAdapter>);
         let adapter = self.adapter.clone().or_else(own);
@@ -74,7 +74,7 @@ impl Checkpoint {
         let layers = Layers::of(self)?;
 
         self.check_renames(archive.loaded().into_iter().cloned())?;
-        let names = names_of_weights(self, &archive);
+        let names = names_in_model(self, archive.weights().keys());
         let mut unpacker = Unpacker {
             checkpoint: self,
             archive: &archive,
@@ -92,7 +92,22 @@ impl Checkpoint {
 
         let (mut model, columns) = in_rows::<B, M>(model);
         let adapter = AsInModel::new::<B, M>(&model, foreign, adapter, alike);
-        let (snapshots, _) = self.renames.remap(snapshots(&archive));
+        let (mut snapshots, _) = self.renames.remap(snapshots(&archive));
+        // A model must not take codes for values: the weight is missing.
+        for (path, codes) in names_in_model(self, unread.keys()) {
+            let is_left_out = |filter: &PathFilter| !filter.matches(&path);
+            if !adapter.wants_float(&path) || self.filter.as_ref().is_some_and(is_left_out) {
+                continue;
+            }
+            if !self.is_partial {
+                let reason = &unread[&codes];
+                return Err(CheckpointError::Tensor {
+                    tensor: path,
+                    reason: format!("the weight is quantized and cannot be read: {reason}"),
+                });
+            }
+            snapshots.retain(|snapshot| snapshot.full_path() != path);
+        }
         let filter = self.filter.clone();
         let applied = model.apply(snapshots, filter, Some(adapter.clone_box()), foreign);
         if let Some(error) = applied.errors.into_iter().next() {
@@ -136,10 +151,12 @@ pub fn load_checkpoint<B: MxTensorOps, M: Module<B>>(
     Ok(Checkpoint::new(path).load(model)?.model)
 }
 
-/// The names of packed weights in the files, by their names in the model.
-fn names_of_weights(checkpoint: &Checkpoint, archive: &Archive<'_>) -> BTreeMap<String, String> {
+/// These names in the files, by their names in the model.
+fn names_in_model<'a>(
+    checkpoint: &Checkpoint,
+    names: impl Iterator<Item = &'a String>,
+) -> BTreeMap<String, String> {
     let nothing: ToData = Rc::new(|| Ok(TensorData::new(Vec::<f32>::new(), [0])));
-    let names = archive.weights().keys();
     let snapshots = names.map(|name| snapshot(name, DType::F32, [0].into(), Rc::clone(&nothing)));
     let (_, renamed) = checkpoint.renames.remap(snapshots.collect());
     renamed.into_iter().collect()
@@ -337,6 +354,13 @@ impl AsInModel {
             alike,
             adapter,
         }
+    }
+
+    /// Whether the model has a tensor of floats at this path.
+    fn wants_float(&self, path: &str) -> bool {
+        self.places
+            .get(path)
+            .is_some_and(|place| place.dtype.is_float())
     }
 
     /// The other name by which the tensor at this path may be stored.

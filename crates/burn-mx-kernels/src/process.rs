@@ -10,8 +10,9 @@ use std::path::PathBuf;
 /// `CubeClRuntimeConfig::set`. All other settings of these files and of CubeCL's environment variables stay.
 ///
 /// Otherwise the folder is `$XDG_CACHE_HOME/burn-mx/kernels/HASH`, or `~/.cache` in place of the variable. CubeCL finds kernels by
-/// name and not by their source. So the hash covers the program's file, the models of GPUs and the version of NVIDIA's driver:
-/// another build has another folder. The call removes folders that no program used for 14 days.
+/// name and not by their source. So the hash covers the program's file, the shared library with this code if there is one, the models
+/// of GPUs and the version of NVIDIA's driver. Another build has another folder. The call removes folders that no program began to
+/// use for 14 days, unless a program still runs with them.
 ///
 /// Kernels are not kept
 /// * on systems other than Linux, whose list of GPUs is not read;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub const INDEX_END: &str = ".safetensors.index.json";
 
 /// Why a config cannot be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -29,6 +29,8 @@ pub enum ConfigError {
         reason: String,
     },
 }
+
+microscaling::debug_is_display!(ConfigError);
 
 /// A field of config.json, and how another file contradicts the field.
 pub(crate) type Conflict = (&'static str, String);
@@ -62,7 +64,8 @@ impl ModelConfig {
 
     /// The description of the quantization; `None` if there is none.
     pub fn quantization(&self) -> Option<&Value> {
-        self.fields.get("quantization_config")
+        let said = self.fields.get("quantization_config");
+        said.filter(|said| !said.is_null())
     }
 
     /// The error of a field of the quantization's description.

@@ -119,7 +119,7 @@ pub fn turned(values: &[f32], shape: &[usize]) -> Vec<f32> {
 }
 
 /// Why a quantized weight is not read.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("`{weight}` is quantized and cannot be read: {reason}")]
 #[non_exhaustive]
 pub struct UnreadWeight {
@@ -128,6 +128,8 @@ pub struct UnreadWeight {
     /// The part of the weight or the field of config.json at fault, and the allowed values.
     pub reason: String,
 }
+
+microscaling::debug_is_display!(UnreadWeight);
 
 impl UnreadWeight {
     fn new(weight: &str, reason: &str) -> Self {

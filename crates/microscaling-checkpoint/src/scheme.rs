@@ -93,7 +93,7 @@ impl Schemes {
     /// # Errors
     /// [`ConfigError::Invalid`]: the description is not an object, or a pattern of modules' names is not valid.
     pub fn of(model: &ModelConfig) -> Result<Self, ConfigError> {
-        let Some(config) = model.quantization().filter(|config| !config.is_null()) else {
+        let Some(config) = model.quantization() else {
             return Ok(Self::default());
         };
         if !config.is_object() {

@@ -1,8 +1,8 @@
 //! Compiled kernels on disk, in a folder that CubeCL reads and writes.
 //!
 //! CubeCL 0.10 finds a kernel by the name of its type and its settings: neither the kernel's source nor the GPU is part of the key.
-//! So the folder's name is a hash of the program and of the machine's GPUs. CubeCL panics where it cannot write, so that is tried
-//! before.
+//! So the folder's name is a hash of the program, of the library with this code and of the machine's GPUs. CubeCL panics where it
+//! cannot write, so that is tried before.
 
 use std::env;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 /// A program that did not run for this time is an old build, and its kernels are removed.
 const UNUSED: Duration = Duration::from_secs(14 * 24 * 3600);
-/// A file of each folder, written by each process that uses the folder.
+/// A file of each folder, written and locked by each process that uses the folder.
 const USED: &str = "used";
 
 /// The folder where CubeCL keeps compiled kernels from now on.
@@ -29,7 +29,9 @@ pub(crate) fn keep_compiled_kernels() -> Result<PathBuf, String> {
     let mut config = match read {
         Some(config) => {
             let set = config.compilation.cache.as_ref().map(CacheConfig::root);
-            return set.ok_or_else(|| "a device was used before".to_owned());
+            return set.ok_or_else(|| {
+                "CubeCL has settings without a cache, or a device was used before".to_owned()
+            });
         }
         None => CubeClRuntimeConfig::from_current_dir().override_from_env(),
     };
@@ -41,7 +43,7 @@ pub(crate) fn keep_compiled_kernels() -> Result<PathBuf, String> {
     let mut storage = CubeClRuntimeConfig::storage().lock();
     match storage.is_none() {
         true => *storage = Some(config.into()),
-        false => return Err("a device was used before".to_owned()),
+        false => return Err("a device was used meanwhile".to_owned()),
     }
     Ok(folder)
 }
@@ -60,21 +62,60 @@ fn folder() -> Result<PathBuf, String> {
     let gpus = gpus?;
     let mut hash = DefaultHasher::new();
     hash.write(gpus.as_bytes());
-    let program = env::current_exe().and_then(File::open);
-    (program.and_then(|mut program| hash_file(&mut program, &mut hash)))
-        .map_err(|error| format!("the program's file cannot be read: {error}"))?;
+    let files = files_of_code().map_err(|error| format!("no list of loaded files: {error}"))?;
+    for file in files {
+        File::open(&file)
+            .and_then(|mut opened| hash_file(&mut opened, &mut hash))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
     let folder = kernels.join(format!("{:016x}", hash.finish()));
-    use_folder(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let used = use_folder(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    // Locked until the process ends.
+    std::mem::forget(used);
     remove_unused(&kernels, SystemTime::now());
     Ok(folder)
 }
 
-fn use_folder(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    fs::write(folder.join(USED), "")
+/// The program, and the library with this code if it is in one: a module of Python, say, whose program is the interpreter.
+fn files_of_code() -> io::Result<Vec<PathBuf>> {
+    let mut files = vec![env::current_exe()?];
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let own = file_at(&maps, files_of_code as *const () as usize as u64);
+    let own = own.ok_or_else(|| io::Error::other("this code is in no file"))?;
+    files.extend(Some(own).filter(|own| *own != files[0]));
+    Ok(files)
 }
 
-/// Removes the kernels of programs that did not run for long.
+/// The file that is mapped at an address, from Linux's list of mappings.
+fn file_at(maps: &str, address: u64) -> Option<PathBuf> {
+    let line = maps.lines().find(|line| {
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
+        range.is_some_and(|(start, end)| {
+            let [start, end] = [start, end].map(|number| u64::from_str_radix(number, 16));
+            start.is_ok_and(|start| start <= address) && end.is_ok_and(|end| address < end)
+        })
+    })?;
+    Some(line[line.find('/')?..].into())
+}
+
+/// Makes the folder one that this process uses, as long as the file is open.
+fn use_folder(folder: &Path) -> io::Result<File> {
+    loop {
+        fs::create_dir_all(folder)?;
+        let used = File::create(folder.join(USED))?;
+        // File systems without locks: nobody else can lock the file either, and the folder stays.
+        let _ = used.lock_shared();
+        // Another process may have removed the folder before the lock.
+        if folder.join(USED).exists() {
+            return Ok(used);
+        }
+    }
+}
+
+/// Removes the kernels of programs that did not run for long, and do not run now.
 fn remove_unused(kernels: &Path, now: SystemTime) {
     let Ok(folders) = fs::read_dir(kernels) else {
         return;
@@ -85,9 +126,13 @@ fn remove_unused(kernels: &Path, now: SystemTime) {
             && name
                 .to_str()
                 .is_some_and(|name| u64::from_str_radix(name, 16).is_ok());
-        let used = fs::metadata(folder.path().join(USED)).and_then(|used| used.modified());
-        let age = used.ok().and_then(|used| now.duration_since(used).ok());
-        if is_ours && age.is_some_and(|age| age > UNUSED) {
+        let Ok(used) = File::open(folder.path().join(USED)) else {
+            continue;
+        };
+        let is_free = is_ours && used.try_lock().is_ok();
+        let used_at = used.metadata().and_then(|used| used.modified());
+        let age = used_at.ok().and_then(|at| now.duration_since(at).ok());
+        if is_free && age.is_some_and(|age| age > UNUSED) {
             // Another process may remove the folder, too.
             let _ = fs::remove_dir_all(folder.path());
         }
@@ -174,15 +219,36 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_this_code_is_found() {
+        let maps = "\
+55e0a0000000-55e0a0001000 r--p 00000000 08:01 131                        /usr/bin/python3
+7f10c0000000-7f10c0400000 r-xp 00001000 08:01 272                        /home/a b/native.so
+7ffd10000000-7ffd10021000 rw-p 00000000 00:00 0                          [stack]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+        let file = |address| file_at(maps, address);
+        assert_eq!(file(0x55e0_a000_0fff), Some("/usr/bin/python3".into()));
+        assert_eq!(file(0x7f10_c000_0000), Some("/home/a b/native.so".into()));
+        for address in [0, 0x55e0_a000_1000, 0x7ffd_1000_0000, u64::MAX] {
+            assert_eq!(file(address), None);
+        }
+        #[cfg(target_os = "linux")]
+        assert_eq!(files_of_code().unwrap(), [env::current_exe().unwrap()]);
+    }
+
+    #[test]
     fn only_unused_kernels_are_removed() {
         let kernels = empty("unused");
         let (used, other) = (
             kernels.join("0123456789abcdef"),
             kernels.join("somebody's notes"),
         );
-        use_folder(&used).unwrap();
-        use_folder(&other).unwrap();
+        let by_program = use_folder(&used).unwrap();
+        drop(use_folder(&other).unwrap());
         let day = Duration::from_secs(24 * 3600);
+        remove_unused(&kernels, SystemTime::now() + 15 * day);
+        assert!(used.exists(), "a program runs for long");
+        drop(by_program);
         remove_unused(&kernels, SystemTime::now() + 13 * day);
         assert!(used.exists());
         remove_unused(&kernels, SystemTime::now() + 15 * day);

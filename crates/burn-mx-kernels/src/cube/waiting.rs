@@ -42,7 +42,8 @@ fn waiting_on<T>(
     let began = Instant::now();
     thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>();
-        scope.spawn(move || {
+        // If the system has no thread left, the work is done without lines.
+        let _ = thread::Builder::new().spawn_scoped(scope, move || {
             let mut pause = long;
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let seconds = began.elapsed().as_secs_f64();

@@ -75,24 +75,32 @@ fn try_one<R: CubeRuntime>(
         strategy,
     );
     let is_known = known().get(&key).copied();
+    let launch = || launch(strategy, lhs, rhs, output).map_err(|error| error.to_string());
     match is_known {
         Some(false) => return Err("refused before".to_owned()),
-        Some(true) => {}
-        // Errors of other operations must not look like this strategy's.
-        None => (lhs.client.flush())
-            .unwrap_or_else(|error| panic!("burn-mx: an operation failed: {error}")),
-    }
-    launch(strategy, lhs, rhs, output).map_err(|error| error.to_string())?;
-    if is_known.is_some() {
-        return Ok(());
+        Some(true) => return launch(),
+        None => {}
     }
     let text = text();
-    let computed = waiting(&text, || cubecl::future::block_on(lhs.client.sync()));
-    known().insert(key, computed.is_ok());
-    computed.map_err(|error| {
-        log::warn!("{text} failed: {error}");
-        error.to_string()
-    })
+    let client = &lhs.client;
+    // Errors of other operations must not look like this strategy's, and threads may share a stream: nobody else uses the device.
+    let first = || {
+        client.flush().map_err(|error| error.to_string())?;
+        Ok(waiting(&text, || {
+            // Compiles, as this thread has the device.
+            launch()?;
+            let computed = cubecl::future::block_on(client.sync());
+            known().insert(key, computed.is_ok());
+            computed.map_err(|error| {
+                log::warn!("{text} failed: {error}");
+                error.to_string()
+            })
+        }))
+    };
+    let tried: Result<Result<(), String>, String> = client
+        .exclusive(first)
+        .unwrap_or_else(|error| panic!("burn-mx: {text} failed: {error}"));
+    tried.unwrap_or_else(|error| panic!("burn-mx: an operation failed: {error}"))
 }
 
 fn known() -> MutexGuard<'static, HashMap<StrategyKey, bool>> {
@@ -167,7 +175,8 @@ mod trial {
 
     use super::{Problem, Strategy};
 
-    type Tensors<R> = (CubeTensor<R>, CubeTensor<R>, CubeTensor<R>);
+    /// Operands and product, and whether the product is one of a trial.
+    type Tensors<R> = (CubeTensor<R>, CubeTensor<R>, CubeTensor<R>, bool);
 
     pub(super) fn is_wanted() -> bool {
         static LEVEL: OnceLock<bool> = OnceLock::new();
@@ -189,32 +198,45 @@ mod trial {
             (Strategy::ALL.into_iter()).fold(set, |set, strategy| {
                 set.with(Tunable::new(
                     &format!("{strategy:?}"),
-                    move |(lhs, rhs, output): Tensors<R>| {
-                        let candidates = Problem::of(&lhs, &rhs).candidates();
-                        let Some(place) = candidates.iter().position(|c| *c == strategy) else {
-                            return Err("no candidate".to_owned());
-                        };
-                        let of = candidates.len();
-                        let text = || super::text(&lhs, &rhs, strategy, place + 1, of);
-                        super::try_one(strategy, [&lhs, &rhs], &output, text)
-                    },
+                    move |tensors: Tensors<R>| by(strategy, tensors),
                 ))
             })
         });
         let id = CubeTuneId::new(&lhs.client, &lhs.device);
         let client = lhs.client.clone();
-        TUNER.execute(&id, &client, strategies, (lhs, rhs, output));
+        TUNER.execute(&id, &client, strategies, (lhs, rhs, output, false));
     }
 
-    fn key<R: CubeRuntime>((lhs, rhs, _): &Tensors<R>) -> MatmulAutotuneKey {
+    /// The product by a strategy. After the trial, another one multiplies where this one cannot: a kind of products may have some that
+    /// the fastest strategy does not fit.
+    fn by<R: CubeRuntime>(
+        strategy: Strategy,
+        (lhs, rhs, output, is_trial): Tensors<R>,
+    ) -> Result<(), String> {
+        let problem = Problem::of(&lhs, &rhs);
+        let candidates = problem.candidates();
+        let place = candidates.iter().position(|c| *c == strategy);
+        let tried = place.ok_or_else(|| "no candidate".to_owned());
+        let tried = tried.and_then(|place| {
+            let text = || super::text(&lhs, &rhs, strategy, place + 1, candidates.len());
+            super::try_one(strategy, [&lhs, &rhs], &output, text)
+        });
+        if tried.is_ok() || is_trial {
+            return tried;
+        }
+        super::multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output);
+        Ok(())
+    }
+
+    fn key<R: CubeRuntime>((lhs, rhs, ..): &Tensors<R>) -> MatmulAutotuneKey {
         super::key(lhs, rhs)
     }
 
     fn inputs<R: CubeRuntime>(
         _: &MatmulAutotuneKey,
-        (lhs, rhs, output): &Tensors<R>,
+        (lhs, rhs, output, _): &Tensors<R>,
     ) -> Tensors<R> {
-        (lhs.clone(), rhs.clone(), output.copy())
+        (lhs.clone(), rhs.clone(), output.copy(), true)
     }
 }
 
@@ -343,5 +365,14 @@ mod tests {
             trial::multiply(lhs.clone(), rhs.clone(), output.clone());
             assert_eq!(values(output.clone()), expected);
         }
+        // A product of the same kind that no strategy of the trial fits.
+        let id = CubeTuneId::new(&lhs.client, &lhs.device);
+        let key = key(&lhs, &rhs);
+        for strategy in Problem::of(&lhs, &rhs).candidates() {
+            known().insert((id.clone(), key.clone(), strategy), false);
+        }
+        let output = init_matmul_output(&lhs, &rhs, DType::F32);
+        trial::multiply(lhs, rhs, output.clone());
+        assert_eq!(values(output), expected);
     }
 }

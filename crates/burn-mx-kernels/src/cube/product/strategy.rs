@@ -99,15 +99,19 @@ impl OperandStrides {
         let mut fits_tensor_map = strides[along] == 1
             && strides[across] >= shape[along]
             && (strides[across] * bytes).is_multiple_of(ROW_BYTES);
+        let batches = &shape[..last - 1];
+        let is_batched = batches.iter().any(|length| *length > 1);
         let mut matrix = strides[across] * shape[across];
-        for axis in (0..last - 1).rev() {
-            fits_tensor_map &= shape[axis] == 1 || strides[axis] == matrix;
-            matrix *= shape[axis];
+        for (axis, length) in batches.iter().enumerate().rev() {
+            // cubek steps over all batches by the stride of this axis, even if the axis has one element.
+            let is_step = is_batched && axis + 1 == batches.len();
+            fits_tensor_map &= *length == 1 && !is_step || strides[axis] == matrix;
+            matrix *= length;
         }
         Self {
             by_columns,
             fits_tensor_map,
-            batches: shape[..last - 1].to_vec(),
+            batches: batches.to_vec(),
         }
     }
 }
@@ -323,6 +327,15 @@ mod tests {
         assert!(fits(&[64, 128], &[1, 64]));
         assert!(fits(&[64, 100], &[128, 1]), "pitched rows");
         assert!(fits(&[2, 3, 64, 128], &[24576, 8192, 128, 1]));
+        assert!(fits(&[1, 1, 64, 128], &[7, 5, 128, 1]), "one matrix");
+        assert!(
+            fits(&[1, 4, 64, 128], &[7, 8192, 128, 1]),
+            "the first axis has one element"
+        );
+        assert!(
+            !fits(&[4, 1, 64, 128], &[8192, 128, 128, 1]),
+            "one head, swapped with the rows"
+        );
         assert!(!fits(&[64, 100], &[100, 1]), "rows of 200 bytes");
         assert!(!fits(&[64, 128], &[256, 2]), "every other column");
         assert!(!fits(&[64, 128], &[0, 1]), "one row, broadcast");
