@@ -89,7 +89,7 @@ impl<B: Backend> ByHand<B> {
     fn new(first: i32, device: &B::Device) -> Self {
         let options = (device, DType::I32);
         let words: Vec<i32> = (first..first + 8).collect();
-        let words = Tensor::from_data(TensorData::new(words, [2, 4]), options.clone());
+        let words = Tensor::from_data(TensorData::new(words, [2, 4]), options);
         let shape = Tensor::from_data(TensorData::new(vec![2, 32], [2]), options);
         Self {
             weight_packed: Param::initialized(ParamId::new(), words),
