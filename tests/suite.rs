@@ -75,6 +75,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod formats;
     #[cfg(test_backend = "flex")]
+    mod four_bit_recipes;
+    #[cfg(test_backend = "flex")]
     mod indices_of_activations;
     #[cfg(test_backend = "flex")]
     mod instruction_sets;

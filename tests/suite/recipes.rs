@@ -106,7 +106,7 @@ pub(crate) fn inverse_hadamard(block: &[f64], signs: u128) -> Vec<f64> {
 }
 
 /// The nearest FP4 number, ties to even.
-fn fp4(x: f64) -> f64 {
+pub(crate) fn fp4(x: f64) -> f64 {
     let magnitude = x.abs();
     let step = if magnitude < 2.0 {
         0.5
@@ -165,7 +165,7 @@ fn operands() -> [Vec<f32>; 3] {
     })
 }
 
-fn tensor<const D: usize>(
+pub(crate) fn tensor<const D: usize>(
     values: &[f32],
     shape: [usize; D],
     device: &burn_mx::MxDevice<TestDevice>,

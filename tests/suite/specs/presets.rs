@@ -113,6 +113,17 @@ fn names_give_what_the_constructors_give() {
              block 32, Hadamard 64, bfloat16, round even, round_mx_*_grad_* stochastic",
         ),
         (
+            "kimi_qat",
+            MxSpecs::kimi_qat(),
+            "w block(element=int4,scale=bfloat16,block_size=32), gradients of forward operands, bfloat16, round even, \
+             forward only",
+        ),
+        (
+            "gpt_oss_qat",
+            MxSpecs::gpt_oss_qat(),
+            "w mxfp4, gradients of forward operands, weights as modelopt, bfloat16, round even, forward only",
+        ),
+        (
             "mxfp8_pretraining",
             MxSpecs::mxfp8_pretraining(),
             "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, no blocks between activations, bfloat16, round even",
@@ -160,6 +171,36 @@ fn names_give_what_the_constructors_give() {
                  gradients of forward operands, no blocks between activations, bfloat16, round even, \
                  round_mx_*_grad_* stochastic"
             ),
+        ),
+        (
+            "nvfp4_four_over_six",
+            MxSpecs::nvfp4_four_over_six(),
+            "w nvfp4(tensor_scale=true,square=true,four_over_six=true), a nvfp4(tensor_scale=true,four_over_six=true), \
+             a_bp_ex nvfp4(tensor_scale=true,headroom=17/16,four_over_six=true), \
+             a_bp_os nvfp4(tensor_scale=true,headroom=17/16,four_over_six=true), \
+             weight gradient Hadamard 16:0xd7e8, no blocks between activations, bfloat16, round even, \
+             round_mx_grad_output_grad_input stochastic, round_mx_grad_output_grad_weight stochastic",
+        ),
+        (
+            "ufp4",
+            MxSpecs::ufp4(),
+            "w block(element=fp4_e1m2,scale=float32,block_size=16), \
+             a block(element=fp4_e1m2,scale=float32,block_size=16), forward Hadamard 16:0xd7e8, Hadamard 16:0xd7e8, \
+             no blocks between activations, bfloat16, round even, \
+             round_mx_grad_output_grad_input stochastic, round_mx_grad_output_grad_weight stochastic",
+        ),
+        (
+            "ufp4_baseline",
+            MxSpecs::ufp4_baseline(),
+            "w block(element=fp4_e2m1,scale=float32,block_size=16), \
+             a block(element=fp4_e2m1,scale=float32,block_size=16), weight gradient Hadamard 16:0xd7e8, \
+             no blocks between activations, bfloat16, round even, \
+             round_mx_grad_output_grad_input stochastic, round_mx_grad_output_grad_weight stochastic",
+        ),
+        (
+            "hif4_pretraining",
+            MxSpecs::hif4_pretraining(),
+            "w hif4, a hif4, Hadamard 64:product, no blocks between activations, bfloat16, round even",
         ),
     ];
     assert_eq!(
@@ -251,8 +292,9 @@ fn an_unknown_name_is_told_the_known_ones() {
         error.to_string(),
         "preset `mxfp5` is unknown; nearest: mxfp4; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
          mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
-         amdfp4_g32, nf4, if4, razer, hif4, amxfp4, bfp16ebs8, xdna2, mxfp4_sr_rht, mxfp8_pretraining, \
-         mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2, fp32, bfloat16"
+         amdfp4_g32, nf4, if4, razer, hif4, amxfp4, bfp16ebs8, xdna2, mxfp4_sr_rht, kimi_qat, gpt_oss_qat, \
+         mxfp8_pretraining, mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2, \
+         nvfp4_four_over_six, ufp4, ufp4_baseline, hif4_pretraining, fp32, bfloat16"
     );
 }
 

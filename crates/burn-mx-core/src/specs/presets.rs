@@ -1,6 +1,7 @@
 //! The named specs.
 
 mod literature;
+mod qat;
 pub(super) mod recipe;
 
 use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
@@ -23,7 +24,7 @@ impl ResolvedSpecs {
 }
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 32] = [
+const PRESETS: [Preset; 38] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -49,6 +50,8 @@ const PRESETS: [Preset; 32] = [
     ("bfp16ebs8", MxSpecs::bfp16ebs8),
     ("xdna2", MxSpecs::xdna2),
     ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
+    ("kimi_qat", MxSpecs::kimi_qat),
+    ("gpt_oss_qat", MxSpecs::gpt_oss_qat),
     ("mxfp8_pretraining", MxSpecs::mxfp8_pretraining),
     ("mxfp6_training", MxSpecs::mxfp6_training),
     ("mxfp4_backward", MxSpecs::mxfp4_backward),
@@ -56,6 +59,10 @@ const PRESETS: [Preset; 32] = [
     ("quartet", MxSpecs::quartet),
     ("quartet_code", MxSpecs::quartet_code),
     ("quartet2", MxSpecs::quartet2),
+    ("nvfp4_four_over_six", MxSpecs::nvfp4_four_over_six),
+    ("ufp4", MxSpecs::ufp4),
+    ("ufp4_baseline", MxSpecs::ufp4_baseline),
+    ("hif4_pretraining", MxSpecs::hif4_pretraining),
 ];
 
 /// Names of floats without blocks.
@@ -82,7 +89,7 @@ impl MxSpecs {
         names
     };
 
-    /// The [`PRESETS`](Self::PRESETS) that are training recipes of the literature; [`Recipe`](crate::Recipe) has their
+    /// The [`PRESETS`](Self::PRESETS) that are recipes of the literature for training from the start; [`Recipe`](crate::Recipe) has their
     /// exemptions.
     pub const LITERATURE: &'static [&'static str] = &[
         "mxfp8_pretraining",
@@ -92,6 +99,10 @@ impl MxSpecs {
         "quartet",
         "quartet_code",
         "quartet2",
+        "nvfp4_four_over_six",
+        "ufp4",
+        "ufp4_baseline",
+        "hif4_pretraining",
     ];
 
     /// The block of OCP MX v1.0 (32 elements, 8 scale bits) with no format set: a base for struct

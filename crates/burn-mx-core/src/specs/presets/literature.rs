@@ -24,6 +24,12 @@ const EDEN_HEADROOM: Headroom = match Headroom::new(1581, 1600) {
     Err(_) => panic!("it is one"),
 };
 
+/// 17/16: the headroom under which no element saturates where E4M3 rounds a scale of NVFP4 down.
+const SEVENTEEN_SIXTEENTHS: Headroom = match Headroom::new(17, 16) {
+    Ok(headroom) => headroom,
+    Err(_) => panic!("17/16 is a headroom"),
+};
+
 /// The signs of TransformerEngine's Hadamard transform, the same in every layer and step.
 const TRANSFORMER_ENGINE_SIGNS: u128 = 0xd7e8;
 
@@ -173,6 +179,94 @@ impl MxSpecs {
             hadamard_weight_grad: Some(drawn),
             gradient_operands: GradientOperands::Forward,
             ..Self::bfloat16().with_gradients(backward, Some(Rounding::Stochastic))
+        }
+    }
+
+    /// NVFP4 with four over six in training (arXiv 2512.02010, by the released code, github.com/mit-han-lab/fouroversix):
+    /// [`nvfp4_pretraining`](Self::nvfp4_pretraining) in which every operand takes the better of two scales by the squared
+    /// error, and the tensor scale is amax / 1536. The output's gradient is rounded stochastically with a headroom of 17/16.
+    /// Products of activations, the head and 17 % of the layers before the head stay in bfloat16: the code keeps the last 4 of
+    /// 24 blocks.
+    ///
+    /// Three choices are this project's own, because the sources that were read leave them open: weights have blocks of
+    /// 16 × 16, the transform has [`nvfp4_pretraining`](Self::nvfp4_pretraining)'s signs, and the head is exempt. In the code the draws of
+    /// stochastic rounding also choose the scale, which makes the gradient biased; here they do not
+    /// ([`BlockFormat::four_over_six`]).
+    pub fn nvfp4_four_over_six() -> Self {
+        let one_axis = BlockFormat {
+            four_over_six: true,
+            ..BlockFormat::nvfp4(true)
+        };
+        let weights = BlockFormat {
+            square: true,
+            ..one_axis
+        };
+        let gradients = BlockFormat {
+            headroom: SEVENTEEN_SIXTEENTHS,
+            ..one_axis
+        };
+        let [activations, weights, gradients] =
+            [one_axis, weights, gradients].map(|format| Some(SlotFormat::Block(format)));
+        Self {
+            w_elem_format: weights,
+            a_elem_format: activations,
+            a_elem_format_bp_ex: gradients,
+            a_elem_format_bp_os: gradients,
+            ..Self::nvfp4_pretraining()
+        }
+    }
+
+    /// UFP4 (arXiv 2606.20381): 4-bit elements in equal steps, E1M2, in both passes. Blocks of 16 along one axis have a float32
+    /// scale, for weights, too. A Hadamard transform comes before the quantization of both operands of all three products.
+    /// Rounding is to nearest, ties to even; both gradient products round the output's gradient stochastically. Products of
+    /// activations and the head stay in bfloat16.
+    ///
+    /// The products, the roundings and the scale are second-hand: this project read the abstract and another person's notes,
+    /// and found no code. These choices are this project's own: the transform's size, 16, its signs, which are
+    /// [`nvfp4_pretraining`](Self::nvfp4_pretraining)'s, and the exempt layers.
+    pub fn ufp4() -> Self {
+        let specs = Self::in_float32_scales(ElementFormat::E1M2);
+        Self {
+            hadamard_forward: specs.hadamard_weight_grad,
+            hadamard_input_grad: specs.hadamard_weight_grad,
+            ..specs
+        }
+    }
+
+    /// The recipe that UFP4 is compared with (arXiv 2606.20381): [`ufp4`](Self::ufp4) with E2M1 elements, and with a Hadamard
+    /// transform in the weight's gradient alone. Both have the same sources and choices.
+    pub fn ufp4_baseline() -> Self {
+        Self::in_float32_scales(ElementFormat::FP4_E2M1)
+    }
+
+    /// Blocks of 16 of these elements, each block with a float32 scale. The output's gradient is rounded stochastically, and the
+    /// weight's gradient has a Hadamard transform.
+    fn in_float32_scales(element: ElementFormat) -> Self {
+        let format = BlockFormat::float_scale(element, ScaleFormat::FLOAT32, 16);
+        let format = Some(SlotFormat::Block(format));
+        Self {
+            w_elem_format: format,
+            a_elem_format: format,
+            ..Self::nvfp4_pretraining()
+        }
+    }
+
+    /// Pretraining in HiF4 (arXiv 2604.08826): [`BlockFormat::HIF4`] for all operands of all products, rounded to nearest, ties
+    /// to even, gradients included. Gradient products have a Hadamard transform of 64, the length of a block. Products of
+    /// activations and the head stay in bfloat16.
+    ///
+    /// The format, the transform's size and the roundings are second-hand: this project read another person's notes on the paper.
+    /// These choices are this project's own: the products with a transform (both gradient products), its signs (drawn for each
+    /// product), blocks of weights along one axis, and the exempt layers.
+    pub fn hif4_pretraining() -> Self {
+        let format = Some(SlotFormat::Block(BlockFormat::HIF4));
+        let transform = Some(Hadamard::new(64).with_signs(HadamardSigns::Product));
+        Self {
+            w_elem_format: format,
+            a_elem_format: format,
+            hadamard_input_grad: transform,
+            hadamard_weight_grad: transform,
+            ..Self::bfloat16()
         }
     }
 

@@ -1,5 +1,7 @@
 //! The published figures, and ours.
 
+mod recipes;
+
 use std::error::Error;
 
 use Tolerance::{Absolute, AtLeast, Relative};
@@ -109,7 +111,7 @@ const NUMPY: &str = "our NumPy, float64";
 type Computation = (&'static str, fn() -> PublishedFigures);
 
 /// All of them.
-pub(crate) const ALL: [Computation; 9] = [
+pub(crate) const ALL: [Computation; 10] = [
     (QUARTET_2, nvfp4),
     (QUARTET_2, nvfp4_stochastic),
     (QUARTET_2, nvfp4_products),
@@ -119,6 +121,7 @@ pub(crate) const ALL: [Computation; 9] = [
     (MICROEXPONENTS, microexponents),
     (SINGLE, single),
     (NUMPY, anchors),
+    ("recipes of 2026", recipes::recipes),
 ];
 
 fn nvfp4() -> PublishedFigures {
