@@ -217,7 +217,7 @@ impl<'a> Archive<'a> {
         let layout = layout.or_else(|| said.iter().flatten().last()?.layout.parse().ok());
         let read = files.found.read(packed, layout);
         let path = files.found.index().unwrap_or(&mapped[0].path);
-        let mut read = read.map_err(|source| file_error(path, source))?;
+        let read = read.map_err(|source| file_error(path, source))?;
         let mut written = Written::default();
         for (number, said) in said.into_iter().enumerate() {
             // A file's word on a weight counts if the weight's parts in this file do.
@@ -227,20 +227,18 @@ impl<'a> Archive<'a> {
             };
             said.into_iter().for_each(|said| written.add(said, counts));
         }
-        let config = match is_described(&read, &written) {
-            true => None,
-            false => Some(ModelConfig::beside(&files.found)?),
-        };
-        let has_blocks = !read.scaled().is_empty() || !read.integers().is_empty();
-        if let Some(config) = config.as_ref().filter(|_| has_blocks) {
-            Schemes::of(config)?.set_blocks(&mut read);
-        }
-        Ok(Self {
+        let mut archive = Self {
             mapped,
             read,
-            config,
+            config: None,
             written,
-        })
+        };
+        if !archive.is_described() {
+            let config = ModelConfig::beside(&files.found)?;
+            Schemes::set_blocks(&config, &mut archive.read)?;
+            archive.config = Some(config);
+        }
+        Ok(archive)
     }
 
     /// Checks that config.json and the tensors of other tools' weights agree, and that no two tensors have one name. `is_named`: the
@@ -279,15 +277,29 @@ impl<'a> Archive<'a> {
         Ok(unread)
     }
 
+    /// Whether the files of this project describe their weights. A `config.json` beside such files may be another model's.
+    fn is_described(&self) -> bool {
+        let is_said = !self.written.layout.is_empty();
+        let is_own = !self.weights().is_empty() && self.are_own();
+        self.written.is_burns() || (!self.has_values() && (is_said || is_own))
+    }
+
+    /// Whether every packed weight is in this project's layout.
+    fn are_own(&self) -> bool {
+        let mut layouts = self.weights().values();
+        layouts.all(|layout| *layout == CheckpointLayout::Microscaling)
+    }
+
+    /// Whether there are weights that are loaded as values.
+    fn has_values(&self) -> bool {
+        self.with_values().next().is_some()
+    }
+
     /// Whether tensors have PyTorch's names and shapes.
     pub(super) fn is_foreign(&self) -> bool {
-        let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
         match (self.written.names, self.written.layout.as_str()) {
             (Some(names), _) => names == Names::PyTorch,
-            (None, "") => {
-                let has_values = self.with_values().next().is_some();
-                has_values || !self.weights().values().all(is_own)
-            }
+            (None, "") => self.has_values() || !self.are_own(),
             (None, said) => said != CheckpointLayout::Microscaling.name(),
         }
     }
@@ -390,15 +402,6 @@ impl<'a> Archive<'a> {
             }
         })
     }
-}
-
-/// Whether the files of this project describe their weights. A `config.json` beside such files may be another model's.
-fn is_described(read: &PackedFiles<'_>, written: &Written) -> bool {
-    let has_values =
-        !(read.scaled().is_empty() && read.integers().is_empty() && read.mxfp6().is_empty());
-    let is_own = |layout: &CheckpointLayout| *layout == CheckpointLayout::Microscaling;
-    let are_own = !read.weights().is_empty() && read.weights().values().all(is_own);
-    written.is_burns() || !has_values && (are_own || !written.layout.is_empty())
 }
 
 impl Written {

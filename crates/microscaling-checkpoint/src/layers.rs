@@ -32,7 +32,7 @@ pub enum WeightKind {
     Integers {
         /// The lengths of a block that shares a scale, along the weight's axes.
         block: [usize; 2],
-        /// Whether there are no zero points.
+        /// Whether the weight lacks zero points.
         is_symmetric: bool,
     },
 }

@@ -52,9 +52,7 @@ impl Checkpoint {
         let files = files.collect::<Result<_, _>>()?;
         let read = self.found.read(files, layout);
         let mut read = read.map_err(|source| Error::file(&self.path, source))?;
-        if !read.scaled().is_empty() || !read.integers().is_empty() {
-            Schemes::of(&self.config)?.set_blocks(&mut read);
-        }
+        Schemes::set_blocks(&self.config, &mut read)?;
         Ok(read)
     }
 }

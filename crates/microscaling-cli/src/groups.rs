@@ -1,6 +1,7 @@
 //! Layers of one format, as rows of a table.
 
 use crate::formats::table;
+use crate::numbers::is_matrix;
 use comfy_table::Table;
 use microscaling::safetensors::PackedFiles;
 use microscaling_checkpoint::{INPUT_SCALES, QuantizedLayer, QuantizedLayers, Schemes};
@@ -111,8 +112,7 @@ pub(crate) fn in_float(
     for name in read.others() {
         let tensor = read.tensor(name).expect("it is one of the names");
         let module = name.strip_suffix(".weight");
-        let is_float = matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16");
-        let Some(module) = module.filter(|_| is_float && tensor.shape.len() > 1) else {
+        let Some(module) = module.filter(|_| is_matrix(&tensor)) else {
             continue;
         };
         if !layers.known.contains_key(name) {

@@ -9,6 +9,7 @@ use burn_mx::MxSpecs;
 use burn_mx::checkpoint::Checkpoint;
 use burn_mx::module::{MxTensorOps, set_specs};
 use burn_store::{BurnToPyTorchAdapter, PyTorchToBurnAdapter};
+use microscaling::safetensors::DESCRIPTION_KEY;
 use safetensors::SafeTensors;
 use tokenizers::Tokenizer;
 
@@ -112,7 +113,8 @@ pub fn load_weights<B: MxTensorOps>(
 /// The end of the name of a divisor of a layer's inputs.
 const DIVISOR: &str = ".input_global_scale";
 
-/// The divisors of inputs that are 1 in an exported file: these change no number.
+/// The divisors of inputs that are 1 in an exported file: these change no number. The file has the specs, which quantize the inputs. In a
+/// file of another tool nothing would quantize them.
 fn ones(path: &Path, unused: &[String]) -> Vec<String> {
     let mut names = unused
         .iter()
@@ -122,7 +124,12 @@ fn ones(path: &Path, unused: &[String]) -> Vec<String> {
         return Vec::new();
     }
     let file = fs::read(path.join(WEIGHTS)).unwrap_or_default();
-    let Ok(tensors) = SafeTensors::deserialize(&file) else {
+    let read = SafeTensors::read_metadata(&file).ok();
+    let is_own = read.is_some_and(|(_, header)| {
+        let metadata = header.metadata().as_ref();
+        metadata.is_some_and(|metadata| metadata.contains_key(DESCRIPTION_KEY))
+    });
+    let Some(tensors) = SafeTensors::deserialize(&file).ok().filter(|_| is_own) else {
         return Vec::new();
     };
     let one = 1.0_f32.to_le_bytes();

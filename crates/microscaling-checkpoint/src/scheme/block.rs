@@ -1,6 +1,7 @@
 //! The lengths of blocks in config.json.
 
 use super::Schemes;
+use crate::config::{ConfigError, ModelConfig};
 use microscaling::safetensors::PackedFiles;
 use serde_json::Value;
 
@@ -40,19 +41,27 @@ impl Schemes {
         })
     }
 
-    /// Says the lengths of config.json to every weight that they fit.
-    pub fn set_blocks(&self, read: &mut PackedFiles<'_>) {
+    /// Says the lengths of a config to every weight that they fit. Files without weights of FP8 or integers need no config.
+    ///
+    /// # Errors
+    /// See [`Schemes::of`].
+    pub fn set_blocks(model: &ModelConfig, read: &mut PackedFiles<'_>) -> Result<(), ConfigError> {
+        if read.scaled().is_empty() && read.integers().is_empty() {
+            return Ok(());
+        }
+        let schemes = Self::of(model)?;
         let scaled = read.scaled().keys();
         let scaled = scaled.map(|name| (name, read.tensor(name).map_or(0, |x| x.shape.len())));
         let integers = read.integers().keys().map(|name| (name, 2));
         let said = scaled.chain(integers).filter_map(|(name, axes)| {
             let module = name.strip_suffix(".weight").unwrap_or(name);
-            Some((name.clone(), self.block(module, axes)?.lengths?))
+            Some((name.clone(), schemes.block(module, axes)?.lengths?))
         });
         let said: Vec<_> = said.collect();
         for (name, lengths) in said {
             // Lengths that do not fit are found by `doubt`.
             read.set_block(&name, &lengths);
         }
+        Ok(())
     }
 }

@@ -276,6 +276,23 @@ fn inputs_in_q8_0() {
         assert_eq!(values, integers.map(|integer| f32::from(integer) * scale));
         assert_eq!(encoded.packed.decode(), values);
     }
+    // Scales of all of float16's exponents and subnormals, by `half` and the standard library.
+    for exponent in -30..22 {
+        let data = numbers(320, exponent, false, 7);
+        let encoded = Dialect::Ggml.encode(format, &data, &[10, 32]).unwrap();
+        let stored = encoded.packed.scales().as_chunks().0.iter();
+        let codes = encoded.packed.elements().chunks(32);
+        for ((block, scale), codes) in data.chunks(32).zip(stored).zip(codes) {
+            let amax = block.iter().fold(0.0_f32, |amax, x| amax.max(x.abs()));
+            let expected = half::f16::from_f32(amax / 127.0);
+            assert_eq!(u16::from_le_bytes(*scale), expected.to_bits(), "{amax:e}");
+            for (x, code) in block.iter().zip(codes) {
+                let factor = if amax > 0.0 { 127.0 / amax } else { 0.0 };
+                let integer = (x * factor).round_ties_even();
+                assert_eq!(f32::from(*code as i8), integer, "{x:e} of {amax:e}");
+            }
+        }
+    }
     // A scale beyond float16's numbers.
     let mut large = [1e7_f32; 32];
     Dialect::Ggml

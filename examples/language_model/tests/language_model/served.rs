@@ -118,6 +118,31 @@ fn a_folder_computes_what_was_trained() {
     }
 }
 
+/// A file without the specs, as another tool writes it: nothing would quantize the inputs.
+#[test]
+fn divisors_of_inputs_without_specs_are_refused() {
+    let random = random(false);
+    let source = Folder::open(random.path()).unwrap();
+    let format = recipe("nvfp4_w4a4");
+    let target = target(Engine::CompressedTensors, &format).unwrap();
+    let model = format.served(&source, &target.fused()).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    export(out.path(), &source, &model, target).unwrap();
+    let path = out.path().join("model.safetensors");
+    let file = fs::read(&path).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    fs::write(
+        &path,
+        safetensors::serialize(tensors.tensors(), None).unwrap(),
+    )
+    .unwrap();
+
+    let folder = Folder::open(out.path()).unwrap();
+    let loaded = folder.load::<B>(&MxDevice::default());
+    let error = loaded.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains(".input_global_scale"), "{error}");
+}
+
 /// llama.cpp rounds inputs itself, so the file has weights alone. NVFP4's scales and codes have the bytes of Model Optimizer's dialect.
 #[test]
 fn nvfp4_for_llama_cpp() {

@@ -24,7 +24,7 @@ pub(crate) enum ProgressKind {
 }
 
 impl ProgressKind {
-    /// `Auto` decided, and the dashboard refused where there is no terminal for it.
+    /// Replaces `Auto` by the best kind for the terminal, and refuses the dashboard without a terminal.
     pub(crate) fn decide(self) -> Result<Self, String> {
         match self {
             Self::Auto => Ok(Self::best()),

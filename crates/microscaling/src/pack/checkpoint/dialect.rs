@@ -39,10 +39,11 @@ use thiserror::Error;
 /// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. `ggml` has its
 /// own NVFP4 in llama.cpp, but not in the package `gguf`; this crate does not have it.
 ///
-/// Q8_0 is the format of the inputs that llama.cpp multiplies quantized weights by. Its name here is
-/// `block(element=int8,scale=float(exponent_bits=5,mantissa_bits=10,bias=9,specials=ieee),block_size=32)`: elements are integers over 64, and
-/// scales are 64 times ggml's, in the same bits. ggml's scale is amax / 127 in float16, and an integer is x · (127 / amax), each operation rounded to
-/// float32: the element follows the scale before this is rounded. ggml's code for x86 with AVX computes so, in llama.cpp of llama-cpp-python 0.3.36.
+/// Q8_0 is the format of the inputs that llama.cpp multiplies quantized weights by. This crate calls the format
+/// `block(element=int8,scale=float(exponent_bits=5,mantissa_bits=10,bias=9,specials=ieee),block_size=32)`. Elements are integers over 64.
+/// Scales are 64 times ggml's, in the same bits. ggml's scale is amax / 127 in float16. An integer is x · (127 / amax), rounded. Each of these
+/// operations is rounded to float32, so the element follows the scale before float16 rounds this. ggml's code for x86 with AVX computes so, in
+/// llama.cpp of llama-cpp-python 0.3.36.
 /// Its code for other processors takes x · (1 / (amax / 127)), and the code that quantizes files rounds ties away from zero.
 /// A scale of at least 65520 is Inf in float16, and its block becomes NaN.
 ///

@@ -472,8 +472,8 @@ impl<W: Word> FloatScaleRule<W> {
         if EXACT { pair.or_nan(both) } else { pair }
     }
 
-    /// MS-EDEN's u and q as multiples of the same power of two, at most 2^24: u is an element in units of its scale, and q is u rounded.
-    /// u is cut to few enough bits that sums over a group are exact in any order.
+    /// MS-EDEN's u and q: u is an element in units of its scale, and q is the rounded u. Both are multiples of one power of two, at most
+    /// 2^24. This cuts u to so few bits that sums over a group are exact in any order.
     #[inline(always)]
     pub fn eden_multiples(&self, scaled: W, rounded: W) -> [W; 2] {
         // No number of a block is much larger than the largest one in units of its scale.

@@ -235,7 +235,7 @@ pub(super) fn is_finite(block: &[f32]) -> bool {
     block.iter().all(|x| x.is_finite())
 }
 
-pub(super) fn power_of_two(exponent: i32) -> f64 {
+fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 

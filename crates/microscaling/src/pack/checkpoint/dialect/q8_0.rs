@@ -1,22 +1,33 @@
 //! ggml's Q8_0: integers from −127 to 127 with a scale in float16.
 
-use super::encoding::{Blocks, is_finite, power_of_two};
+use super::encoding::{Blocks, is_finite};
+use crate::format::ElementFormat;
+use crate::pack::codes::ElementCodes;
 use crate::quantize::largest::largest;
-use crate::round::bits::{self, ABS};
+use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS};
+use crate::round::magnitude::round_magnitude;
+use crate::round::mode::Even;
 use alloc::vec::Vec;
 
 /// Elements of a block.
 pub(super) const BLOCK: usize = 32;
 /// The largest integer, as a pattern.
 const LARGEST: u32 = 127.0_f32.to_bits();
+const FLOAT16: ElementFormat = ElementFormat::FLOAT16;
 
 /// The bytes of finite numbers, a whole number of blocks.
 pub(super) fn encode(data: &[f32]) -> Blocks {
+    let codes = ElementCodes::of_element(FLOAT16);
+    let infinity = FLOAT16.infinity_code().expect("float16 has Inf");
     let (mut scales, mut elements) = (Vec::new(), Vec::with_capacity(data.len()));
     for data in data.as_chunks().0 {
-        let block = IntegerBlock::of(data);
-        scales.extend(block.scale.code.to_le_bytes());
-        elements.extend(block.integers.map(|integer| integer as u8));
+        let (scale, integers) = block(data);
+        let code = match scale {
+            INFINITY => infinity,
+            scale => codes.code(scale, 0),
+        };
+        scales.extend((code as u16).to_le_bytes());
+        elements.extend(integers.map(|integer| integer as u8));
     }
     Blocks { scales, elements }
 }
@@ -24,78 +35,41 @@ pub(super) fn encode(data: &[f32]) -> Blocks {
 /// The numbers of these bytes in place of a whole number of blocks. A block becomes NaN if it has a NaN or Inf, or a scale beyond float16.
 pub(super) fn quantize(data: &mut [f32]) {
     for data in data.as_chunks_mut().0 {
-        let block = is_finite(data).then(|| IntegerBlock::of(data));
-        *data = match block {
+        *data = match is_finite(data).then(|| block(data)) {
+            None | Some((INFINITY, _)) => [f32::NAN; BLOCK],
             // Exact: 7 bits times 11.
-            Some(IntegerBlock { scale, integers }) if scale.number.is_finite() => {
-                integers.map(|integer| (f64::from(integer) * scale.number) as f32)
+            Some((scale, integers)) => {
+                let scale = bits::widen(scale);
+                integers.map(|integer| (f64::from(integer) * scale) as f32)
             }
-            _ => [f32::NAN; BLOCK],
         };
     }
 }
 
-struct IntegerBlock {
-    scale: Float16,
-    integers: [i8; BLOCK],
-}
-
-impl IntegerBlock {
-    fn of(data: &[f32; BLOCK]) -> Self {
-        let amax = largest(data);
-        let scale = Float16::nearest(bits::quotient(amax, LARGEST));
-        if amax == 0 {
-            let integers = [0; BLOCK];
-            return Self { scale, integers };
-        }
-        let factor = bits::quotient(LARGEST, amax);
-        let integers = data.map(|x| {
-            let scaled = bits::product(x.to_bits() & ABS, factor);
-            // Beyond float32 is a number whose scale is 0 in float16.
-            let magnitude = rounded(bits::widen(scaled.min(LARGEST))) as i8;
-            if x.to_bits() & !ABS == 0 {
-                magnitude
-            } else {
-                -magnitude
-            }
-        });
-        Self { scale, integers }
+/// The scale of finite numbers, as a pattern, and their integers.
+fn block(data: &[f32; BLOCK]) -> (u32, [i8; BLOCK]) {
+    let amax = largest(data);
+    if amax == 0 {
+        return (0, [0; BLOCK]);
     }
-}
-
-/// A number of float16 that is not negative.
-struct Float16 {
-    code: u16,
-    number: f64,
-}
-
-impl Float16 {
-    /// Of a pattern of float32.
-    fn nearest(abs: u32) -> Self {
-        let exponent = match abs {
-            0 => -14,
-            abs => bits::exponent(abs).max(-14),
-        };
-        let unit = power_of_two(exponent - 10);
-        let steps = rounded(bits::widen(abs) / unit);
-        // Steps of 1024 and more carry into the exponent.
-        let code = (((exponent + 14) as u32) << 10) + steps;
-        match code {
-            0x7c00.. => Self {
-                code: 0x7c00,
-                number: f64::INFINITY,
-            },
-            code => Self {
-                code: code as u16,
-                number: f64::from(steps) * unit,
-            },
+    let factor = bits::quotient(LARGEST, amax);
+    let integers = data.map(|x| {
+        // Beyond float32 is a number whose scale is 0 in float16.
+        let scaled = bits::product(x.to_bits() & ABS, factor).min(LARGEST);
+        let integer = f32::from_bits(nearest(scaled, MANTISSA_BITS, MANTISSA_BITS)) as i8;
+        if x.to_bits() & !ABS == 0 {
+            integer
+        } else {
+            -integer
         }
-    }
+    });
+    let scale = bits::quotient(amax, LARGEST);
+    let scale = nearest(scale, FLOAT16.mantissa_bits() as i32, FLOAT16.emin());
+    let is_beyond = scale > FLOAT16.max().to_bits();
+    (if is_beyond { INFINITY } else { scale }, integers)
 }
 
-/// The nearest integer of a number that is not negative, and the even one of two.
-fn rounded(x: f64) -> u32 {
-    let below = x as u32;
-    let rest = x - f64::from(below);
-    below + u32::from(rest > 0.5 || (rest == 0.5 && below % 2 == 1))
+/// The nearest number with these mantissa bits, not finer than at exponent `emin`, and the even one of two.
+fn nearest(abs: u32, mantissa_bits: i32, emin: i32) -> u32 {
+    round_magnitude::<Even, u32>(abs, mantissa_bits, emin, 0)
 }
