@@ -1,18 +1,38 @@
 """Compiles CUDA's sources of the kernels with NVRTC, for which no GPU is needed.
 
-    pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12
+    pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-nvdisasm
     MX_CUDA_SOURCES=DIR cargo test --release -p burn-mx-kernels --features cuda --lib sources
-    python3 tests/cuda_sources.py DIR
+    python3 tests/cuda_sources.py DIR             # what is wrong, and the machine code in numbers
+    python3 tests/cuda_sources.py DIR --record    # writes cuda_sources.json anew
 
 Fails if one is not accepted, and if the machine code flushes subnormal numbers, divides approximately, or has fused a
 product with a sum that the source has not, but for the recorder's sums.
+
+Where nvdisasm is installed, the instructions of Hopper's machine code are counted, for the kernels of which a unit works on a
+fixed number of elements, and compared with recorded counts. A kernel that became slower has more of them. The counts belong to
+one version of NVRTC. Another version only prints. An H100 has integer instructions at half rate: about 40 of them an element, or 75
+instructions of all kinds, take as long as a copy of float32 (3 TB/s, 132 multiprocessors, 1.7 GHz).
 """
 
+import collections
 import ctypes
+import importlib.metadata
 import importlib.util
+import json
 import pathlib
 import re
+import subprocess
 import sys
+import tempfile
+
+RECORD = pathlib.Path(__file__).with_suffix(".json")
+# By how much a count may grow, and by how much it may shrink until the record is to be written anew.
+SLACK = 0.03
+# Elements that a unit works on, by the beginning of a kernel's name.
+ELEMENTS = {"scaled": 1, "shared_": 4, "hadamard_whole_blocks": 16, "inverse_hadamard_whole_blocks": 16}
+INTEGER = re.compile(
+    r"(IADD|IMAD|LOP|SHF|ISETP|SEL|LEA|V?IMNMX|PRMT|FLO|POPC|IABS|ISCADD|I2F|F2I|BREV|SGXT|BMSK|VIADD|PLOP|R2P)"
+)
 
 
 def package(name):
@@ -30,22 +50,22 @@ class Nvrtc:
         self.library = ctypes.CDLL(str(next(folder.glob("libnvrtc.so*"))))
         self.options = ["--gpu-architecture=sm_90", f"--include-path={package('cuda_runtime') / 'include'}"]
 
-    def text(self, program, what):
+    def bytes(self, program, what):
         size = ctypes.c_size_t()
         getattr(self.library, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(size.value)
         getattr(self.library, f"nvrtcGet{what}")(program, buffer)
-        return buffer.value.decode()
+        return buffer.raw
 
     def compile(self, source):
-        """PTX of a source, or what is wrong with it."""
+        """PTX and machine code of a source, or what is wrong with it."""
         program = ctypes.c_void_p()
         self.library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), None, 0, None, None)
         options = (ctypes.c_char_p * len(self.options))(*[option.encode() for option in self.options])
         if self.library.nvrtcCompileProgram(program, len(self.options), options) != 0:
-            lines = self.text(program, "ProgramLog").splitlines()
-            return None, [line for line in lines if "error" in line]
-        return self.text(program, "PTX"), []
+            lines = self.bytes(program, "ProgramLog").decode().splitlines()
+            return None, None, [line for line in lines if "error" in line]
+        return self.bytes(program, "PTX").decode(), self.bytes(program, "CUBIN"), []
 
 
 def problems(name, source, ptx):
@@ -62,17 +82,58 @@ def problems(name, source, ptx):
         yield f"{fused} fused products and sums, where the source has {written}"
 
 
+def disassembler():
+    """NVIDIA's disassembler, if its package is installed."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations]
+    return next((path for folder in folders for path in folder.glob("**/bin/nvdisasm")), None)
+
+
+def counted(nvdisasm, machine_code):
+    """The instructions of machine code by name."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(machine_code)
+        file.flush()
+        text = subprocess.run([nvdisasm, "-c", file.name], capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z0-9_]+)", text)
+    return collections.Counter(name for name in names if name != "NOP")
+
+
+def compared(counts, record):
+    """What is wrong with the counts of kernels; prints them."""
+    version = importlib.metadata.version("nvidia-cuda-nvrtc-cu12")
+    if record:
+        integers = {name: {"integer": integer, "all": total} for name, (integer, total, _) in counts.items()}
+        RECORD.write_text(json.dumps({"nvrtc": version, "instructions": integers}, indent=2) + "\n")
+    recorded = json.loads(RECORD.read_text())
+    for name, (integer, total, names) in counts.items():
+        elements = next(count for start, count in ELEMENTS.items() if name.startswith(start))
+        others = {what: names[what] for what in ("CALL", "BAR", "SHFL", "STL") if names[what]}
+        each = f"{integer / elements:6.1f} integer, {total / elements:6.1f} of all kinds an element"
+        print(f"{name:36} {each}", *(f"{what} {count}" for what, count in others.items()))
+        before = recorded["instructions"].get(name, {"all": 0})["all"]
+        if recorded["nvrtc"] == version and abs(total - before) > SLACK * before:
+            yield f"{name}: {total} instructions, recorded are {before}; if that is meant, write the record anew"
+
+
 def main():
     sources = sorted(pathlib.Path(sys.argv[1]).glob("*.cu"))
-    nvrtc, failed = Nvrtc(), 0
+    nvrtc, nvdisasm, failed, counts = Nvrtc(), disassembler(), 0, {}
     for path in sources:
         source = path.read_text()
-        ptx, errors = nvrtc.compile(source)
+        ptx, machine_code, errors = nvrtc.compile(source)
         errors += problems(path.name, source, ptx) if ptx else []
         print(f"{path.name}: {'; '.join(errors) or 'compiled'}")
         failed += bool(errors)
-    if failed or not sources:
-        sys.exit(f"{failed} of {len(sources)} sources are wrong")
+        if nvdisasm and machine_code and path.name.startswith(tuple(ELEMENTS)):
+            names = counted(nvdisasm, machine_code)
+            integer = sum(count for name, count in names.items() if INTEGER.match(name))
+            counts[path.stem] = integer, sum(names.values()), names
+    if not nvdisasm:
+        print("there is no nvdisasm: machine code is not counted")
+    wrong = list(compared(counts, "--record" in sys.argv)) if counts else []
+    if failed or not sources or wrong:
+        sys.exit("\n".join([f"{failed} of {len(sources)} sources are wrong", *wrong]))
 
 
 main()

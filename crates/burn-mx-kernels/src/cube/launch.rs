@@ -74,6 +74,11 @@ impl<R: CubeRuntime> Target<R> {
         stride(&self.input) == 1 && stride(self.output()) == 1
     }
 
+    /// Whether both tensors lie in row-major order without gaps.
+    pub(super) fn is_in_row_major_order(&self) -> bool {
+        self.input.is_contiguous() && self.output().is_contiguous()
+    }
+
     pub(super) fn input(&self) -> &CubeTensor<R> {
         &self.input
     }

@@ -22,7 +22,7 @@ use super::functions::elementwise;
 use super::launch;
 use super::numbers::bits;
 use super::numbers::double;
-use super::numbers::float::Float32;
+use super::numbers::float::{Float32, number};
 use super::quantize::two_pass_scale;
 use super::quantize::{self, Job};
 use crate::MxKernels;
@@ -42,6 +42,12 @@ fn has_matrix_units<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
         && units
             .iter()
             .any(|unit| (unit.a_type, unit.b_type, unit.cd_type) == (narrow, narrow, wide))
+}
+
+/// Whether the device computes float64 as IEEE 754 requires.
+fn has_float64<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    let float64 = StorageType::from(ElemType::Float(FloatKind::F64));
+    Float32::of(client) == Float32::Device && client.properties().supports_type(float64)
 }
 
 /// The float type in which an operand is multiplied.
@@ -130,7 +136,7 @@ pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeT
 
 /// The product, which nobody else has, of operands that have these tensor scales: multiplied by both in float64, as on
 /// processors.
-fn scaled<R: CubeRuntime>(
+pub(super) fn scaled<R: CubeRuntime>(
     product: CubeTensor<R>,
     scales: [Option<CubeTensor<R>>; 2],
 ) -> CubeTensor<R> {
@@ -140,6 +146,7 @@ fn scaled<R: CubeRuntime>(
     }
     let product = into_contiguous(product);
     let (cubes, cube) = launch::units(&product.client, elements);
+    let by_device = has_float64(&product.client);
     let [lhs, rhs] = scales.map(|scale| match scale {
         Some(word) => ComptimeOptionArgs::Some(word.into_array_arg()),
         None => ComptimeOptionArgs::None,
@@ -155,6 +162,7 @@ fn scaled<R: CubeRuntime>(
             lhs,
             rhs,
             elements,
+            by_device,
         );
     }
     product
@@ -166,12 +174,20 @@ pub(super) fn scaled_kernel(
     lhs_scale: &ComptimeOption<Array<u32>>,
     rhs_scale: &ComptimeOption<Array<u32>>,
     elements: usize,
+    #[comptime] by_device: bool,
 ) {
     if ABSOLUTE_POS >= elements {
         terminate!();
     }
-    let factor = double::product(word_or_one(lhs_scale), word_or_one(rhs_scale));
-    words[ABSOLUTE_POS] = double::scaled(words[ABSOLUTE_POS], factor);
+    let x = words[ABSOLUTE_POS];
+    let lhs = word_or_one(lhs_scale);
+    let rhs = word_or_one(rhs_scale);
+    words[ABSOLUTE_POS] = if comptime!(by_device) {
+        let factor = f64::cast_from(number(lhs)) * f64::cast_from(number(rhs));
+        u32::reinterpret(f32::cast_from(f64::cast_from(number(x)) * factor))
+    } else {
+        double::scaled(x, double::product(lhs, rhs))
+    };
 }
 
 #[cube]

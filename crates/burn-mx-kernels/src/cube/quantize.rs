@@ -18,8 +18,10 @@ use microscaling::RandomStream;
 
 use super::launch::{self, Target};
 use super::numbers::bits::ABS;
+use super::numbers::float::computed_by;
 use super::numbers::random::{self, Stream};
-pub(super) use job::{Job, UNITS, element, rounded, scale_of_results};
+use job::words_at;
+pub(super) use job::{Job, UNITS, element, rounded, scale_of_results, word_at};
 use known::{Known, KnownWords};
 use places::place;
 use rules::Format;
@@ -74,6 +76,7 @@ fn quantize_by<R: CubeRuntime, O: Int>(
     if shape.num_elements() == 0 {
         return target.into_output();
     }
+    let job = job.on(&target.client());
     if let Some(axes) = job.format.square_axes(axis) {
         return square::quantize_into::<R, O>(target, axes, job, stream, known);
     }
@@ -84,7 +87,6 @@ fn quantize_by<R: CubeRuntime, O: Int>(
     let is_one_block = block == shape[axis];
     let shared = shared_block(job.format, block, is_one_block).filter(|_| target.is_dense(axis));
     let block = shared.unwrap_or(block);
-    let sub_block = job.format.sub_block_length(block);
     let blocks = shape.num_elements() / shape[axis] * shape[axis].div_ceil(block);
     let (client, address_type) = (target.client(), target.address_type());
     let (cubes, cube) = match shared {
@@ -96,6 +98,15 @@ fn quantize_by<R: CubeRuntime, O: Int>(
     };
     let (input, output) = target.arguments();
     let rank = shape.num_dims();
+    let layout = BlockLayout {
+        axis,
+        rank,
+        block,
+        sub_block: job.format.sub_block_length(block),
+        whole: axis + 1 == rank
+            && shape[axis].is_multiple_of(block)
+            && target.is_in_row_major_order(),
+    };
     // SAFETY: units read and write the elements of their own blocks, inside of the tensor's shape.
     unsafe {
         let launch = match shared {
@@ -112,14 +123,24 @@ fn quantize_by<R: CubeRuntime, O: Int>(
             known.argument(),
             random::argument(stream),
             blocks,
-            axis,
-            rank,
-            block,
-            sub_block,
+            layout,
             job,
         );
     }
     target.into_output()
+}
+
+/// How the blocks lie in a tensor, known when a kernel is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct BlockLayout {
+    /// The axis along which blocks lie, and the number of axes.
+    pub(super) axis: usize,
+    pub(super) rank: usize,
+    /// Elements of a block, and of a sub-block.
+    pub(super) block: usize,
+    pub(super) sub_block: usize,
+    /// Whether the tensor is whole blocks one after the other, so that their places follow from their numbers.
+    pub(super) whole: bool,
 }
 
 /// Elements that each of its units works on.
@@ -156,15 +177,20 @@ pub(super) fn quantize_kernel<O: Int>(
     known: &Known,
     stream: &Stream,
     blocks: usize,
-    #[comptime] axis: usize,
-    #[comptime] rank: usize,
-    #[comptime] block: usize,
-    #[comptime] sub_block: usize,
+    #[comptime] layout: BlockLayout,
     #[comptime] job: Job,
 ) {
+    let BlockLayout {
+        axis,
+        rank,
+        block,
+        sub_block,
+        ..
+    } = comptime!(layout);
     if ABSOLUTE_POS >= blocks {
         terminate!();
     }
+    computed_by(comptime!(job.format.float32));
     let place = place::<O>(input, output, ABSOLUTE_POS, axis, rank, block);
     let length = min(input.shape(axis) - place.start, block);
     let from_step = input.stride(axis);
@@ -205,7 +231,8 @@ pub(super) fn quantize_kernel<O: Int>(
         for i in first..end {
             let x = element(input[place.from + i * from_step], job);
             let position = place.position + i * place.step;
-            let value = rounded(x, grid, scale, stream, position, known, job);
+            let word = word_at(stream, position, job);
+            let value = rounded(x, grid, scale, word, known, job);
             output[place.to + i * to_step] = launch::upper_bits::<O>(value);
         }
     }
@@ -238,26 +265,35 @@ pub(super) fn shared_kernel<O: Int>(
     known: &Known,
     stream: &Stream,
     blocks: usize,
-    #[comptime] axis: usize,
-    #[comptime] rank: usize,
-    #[comptime] block: usize,
-    #[comptime] sub_block: usize,
+    #[comptime] layout: BlockLayout,
     #[comptime] job: Job,
 ) {
+    let BlockLayout {
+        axis,
+        rank,
+        block,
+        sub_block,
+        whole,
+    } = comptime!(layout);
+    computed_by(comptime!(job.format.float32));
     let units = comptime!(block / EACH);
     let mut maxima = SharedMemory::<u32>::new(UNITS);
     let unit = UNIT_POS as usize;
     let own = unit % units;
     let number = CUBE_POS * comptime!(UNITS * EACH / block) + unit / units;
-    let place = place::<O>(input, output, number, axis, rank, block);
-    let length = select(
-        number < blocks,
-        min(input.shape(axis) - place.start, block),
-        0,
-    );
-    // A sub-block's elements belong to one unit; otherwise neighbours have neighbouring ones.
+    let (from, to, start, step_of_position, rest) = if comptime!(whole) {
+        let from = number * block;
+        (from, from, from, 1usize.runtime(), block.runtime())
+    } else {
+        let place = place::<O>(input, output, number, axis, rank, block);
+        let rest = input.shape(axis) - place.start;
+        (place.from, place.to, place.position, place.step, rest)
+    };
+    let length = select(number < blocks, min(rest, block), 0);
+    // A sub-block's elements belong to one unit, and so do those that share four random words; otherwise neighbours have
+    // neighbouring ones.
     let has_sub_blocks = comptime!(job.format.has_sub_blocks(block));
-    let (first, step) = if comptime!(has_sub_blocks) {
+    let (first, step) = if comptime!(has_sub_blocks || whole) {
         (own * EACH, 1usize.runtime())
     } else {
         (own, units.runtime())
@@ -270,7 +306,7 @@ pub(super) fn shared_kernel<O: Int>(
         let at = first + i * step;
         let mut x = 0u32.runtime();
         if at < length {
-            x = element(input[place.from + at], job);
+            x = element(input[from + at], job);
         }
         elements[i] = x;
         amax = max(amax, rules::counted(x & ABS, job.format));
@@ -288,6 +324,11 @@ pub(super) fn shared_kernel<O: Int>(
         amax = max(amax, maxima[unit - own + i]);
     }
 
+    let words = if comptime!(whole) {
+        words_at(stream, start + first, job)
+    } else {
+        Array::<u32>::new(EACH)
+    };
     let sub_length = comptime!(if has_sub_blocks { sub_block } else { EACH });
     #[unroll]
     for sub in 0..comptime!(EACH / sub_length) {
@@ -310,9 +351,13 @@ pub(super) fn shared_kernel<O: Int>(
             let index = comptime!(sub * sub_length + i);
             let at = first + index * step;
             if at < length {
-                let position = place.position + at * place.step;
-                let value = rounded(elements[index], grid, scale, stream, position, known, job);
-                output[place.to + at] = launch::upper_bits::<O>(value);
+                let word = if comptime!(whole) {
+                    words[index]
+                } else {
+                    word_at(stream, start + at * step_of_position, job)
+                };
+                let value = rounded(elements[index], grid, scale, word, known, job);
+                output[to + at] = launch::upper_bits::<O>(value);
             }
         }
     }

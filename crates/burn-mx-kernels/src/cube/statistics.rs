@@ -19,7 +19,7 @@ use microscaling::{BlockFormat, StatisticsParts};
 
 use super::launch;
 use super::numbers::bits::{self, ABS, INFINITY, SIGN};
-use super::numbers::float::number;
+use super::numbers::float::{computed_by, number};
 use super::quantize::known::{Known, KnownWords};
 use super::quantize::rules::{self, Format};
 use super::quantize::two_pass_scale;
@@ -66,7 +66,7 @@ pub(super) fn words<R: CubeRuntime>(
     format: Option<BlockFormat>,
     parts: &StatisticsParts,
 ) -> CubeTensor<R> {
-    let format = format.map(Format::of);
+    let format = format.map(|format| Format::of(format).on(&before.client));
     let known = match format {
         Some(format) => KnownWords::of(before, format, None),
         None => KnownWords::nothing(),
@@ -170,6 +170,9 @@ pub(super) fn blocks_kernel(
 ) {
     if ABSOLUTE_POS >= blocks {
         terminate!();
+    }
+    if comptime!(format.is_some()) {
+        computed_by(comptime!(format.unwrap().float32));
     }
     let block = block(&places.blocks, ABSOLUTE_POS);
     let length = block.length;

@@ -1,8 +1,11 @@
 //! The bit pattern of a float32 on a device, and exact arithmetic on it.
 //!
 //! Integers alone decide a result: devices flush subnormal numbers, divide and take roots approximately, and fuse
-//! products with sums as they please. This file is `microscaling`'s arithmetic on patterns, line by line.
+//! products with sums as they please. This file is `microscaling`'s arithmetic on patterns, line by line. Where a
+//! kernel says that its device [computes](super::float::computed_by), products and quotients are the device's. Nothing fuses
+//! them with a sum, as integers compute sums.
 
+use super::float::{is_by_device, number};
 use cubecl::prelude::*;
 
 /// All bits but the sign.
@@ -104,6 +107,16 @@ pub(super) fn compose(significand: u32, has_rest: bool, unit: i32) -> u32 {
 /// The float32 product of two finite magnitudes, rounded half to even.
 #[cube]
 pub(in crate::cube) fn product(a: u32, b: u32) -> u32 {
+    let by_device = is_by_device();
+    if comptime!(by_device) {
+        u32::reinterpret(number(a) * number(b))
+    } else {
+        product_of_integers(a, b)
+    }
+}
+
+#[cube]
+fn product_of_integers(a: u32, b: u32) -> u32 {
     let (a, a_unit) = normalized(a);
     let (b, b_unit) = normalized(b);
     let high = a.mul_hi(b);
@@ -118,6 +131,16 @@ pub(in crate::cube) fn product(a: u32, b: u32) -> u32 {
 /// The float32 quotient of two finite magnitudes, of which `b` is not 0, rounded half to even.
 #[cube]
 pub(in crate::cube) fn quotient(a: u32, b: u32) -> u32 {
+    let by_device = is_by_device();
+    if comptime!(by_device) {
+        u32::reinterpret(number(a) / number(b))
+    } else {
+        quotient_of_integers(a, b)
+    }
+}
+
+#[cube]
+fn quotient_of_integers(a: u32, b: u32) -> u32 {
     let (a, a_unit) = normalized(a);
     let (b, b_unit) = normalized(b);
     // The device's quotient of numbers of about the same size, which is a few units of its last place off; what remains

@@ -31,6 +31,24 @@ impl Float32 {
     }
 }
 
+/// Marks a kernel whose products and quotients the device computes.
+struct ByDevice;
+
+/// Says who computes [`bits::product`] and [`bits::quotient`] in the rest of a kernel. Integers do where nobody says it.
+#[cube]
+#[allow(unused_variables, reason = "used where the kernel is written")]
+pub(in crate::cube) fn computed_by(#[comptime] float32: Float32) {
+    intrinsic!(|scope| if float32 == Float32::Device {
+        scope.register_type::<ByDevice>(f32::as_type_native_unchecked().storage_type());
+    })
+}
+
+/// Whether the device computes products and quotients of this kernel.
+#[cube]
+pub(super) fn is_by_device() -> comptime_type!(bool) {
+    intrinsic!(|scope| scope.resolve_type::<ByDevice>().is_some())
+}
+
 #[cfg(test)]
 thread_local! {
     /// The arithmetic that a test chooses for kernels.

@@ -6,10 +6,10 @@ use microscaling::RandomStream;
 /// A [`RandomStream`] as a kernel's argument.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(in crate::cube) struct Stream {
-    key_low: u32,
-    key_high: u32,
-    stream_low: u32,
-    stream_high: u32,
+    pub(in crate::cube) key_low: u32,
+    pub(in crate::cube) key_high: u32,
+    pub(in crate::cube) stream_low: u32,
+    pub(in crate::cube) stream_high: u32,
 }
 
 /// The argument that says which.
@@ -38,7 +38,19 @@ pub(in crate::cube) fn bit(bits: &Stream, position: usize) -> u32 {
 /// The word at `position`, which is less than 2^34.
 #[cube]
 pub(in crate::cube) fn draw(stream: &Stream, position: usize) -> u32 {
-    let mut x0 = (position / 4) as u32;
+    let words = four_words(stream, position / 4);
+    let word = (position % 4) as u32;
+    select(
+        word < 2,
+        select(word == 0, words.0, words.1),
+        select(word == 2, words.2, words.3),
+    )
+}
+
+/// The words at four times `index` and the three positions that follow.
+#[cube]
+pub(in crate::cube) fn four_words(stream: &Stream, index: usize) -> (u32, u32, u32, u32) {
+    let mut x0 = index as u32;
     let mut x1 = 0u32.runtime();
     let mut x2 = stream.stream_low;
     let mut x3 = stream.stream_high;
@@ -57,10 +69,5 @@ pub(in crate::cube) fn draw(stream: &Stream, position: usize) -> u32 {
         key_low += 0x9E37_79B9u32;
         key_high += 0xBB67_AE85u32;
     }
-    let word = (position % 4) as u32;
-    select(
-        word < 2,
-        select(word == 0, x0, x1),
-        select(word == 2, x2, x3),
-    )
+    (x0, x1, x2, x3)
 }

@@ -2,14 +2,16 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::mem::swap;
+use std::mem::{replace, swap};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Not, Shl, Shr, Sub};
 
+use cubecl::frontend::branch::if_else_expr_expand;
 use cubecl::ir::{ManagedVariable, Scope};
 use cubecl::prelude::*;
 use microscaling::internal::{Condition, Int, Word};
 
 use super::bits::{self, ABS, INFINITY};
+use super::float::is_by_device;
 
 thread_local! {
     static KERNEL: RefCell<Kernel> = RefCell::new(Kernel {
@@ -30,12 +32,16 @@ pub(in crate::cube) fn written<V: Variables>(
     scope: &mut Scope,
     rule: impl FnOnce() -> V::Values,
 ) -> V {
+    let result = in_scope(scope, || V::of(rule()));
+    KERNEL.with_borrow_mut(|kernel| kernel.values.clear());
+    result
+}
+
+/// The result of a rule that writes into this scope.
+fn in_scope<T>(scope: &mut Scope, rule: impl FnOnce() -> T) -> T {
     KERNEL.with_borrow_mut(|kernel| swap(scope, &mut kernel.scope));
-    let result = V::of(rule());
-    KERNEL.with_borrow_mut(|kernel| {
-        swap(scope, &mut kernel.scope);
-        kernel.values.clear();
-    });
+    let result = rule();
+    KERNEL.with_borrow_mut(|kernel| swap(scope, &mut kernel.scope));
     result
 }
 
@@ -280,6 +286,28 @@ impl Word for KernelValue<u32> {
 
     fn steps(self, exponent: Self::Int) -> Self {
         self.with(exponent, bits::steps::expand)
+    }
+
+    fn choose(
+        condition: Self::Condition,
+        then: impl FnOnce() -> Self,
+        otherwise: impl FnOnce() -> Self,
+    ) -> Self {
+        let mut scope =
+            KERNEL.with_borrow_mut(|kernel| replace(&mut kernel.scope, Scope::root(false)));
+        // Integers take long for both words, and branches take long where neighbours differ: nobody knows which is longer.
+        // A device that computes by itself is fast, but for the quotients that few numbers need.
+        let result = if is_by_device::expand(&mut scope) {
+            let condition = condition.variable();
+            if_else_expr_expand(&mut scope, condition, |scope| {
+                in_scope(scope, then).variable()
+            })
+            .or_else(&mut scope, |scope| in_scope(scope, otherwise).variable())
+        } else {
+            in_scope(&mut scope, || Self::select(condition, then(), otherwise())).variable()
+        };
+        KERNEL.with_borrow_mut(|kernel| kernel.scope = scope);
+        Self::of(result)
     }
 
     fn larger(self, other: Self) -> Self {

@@ -13,6 +13,7 @@ use super::rules;
 use crate::cube::launch::{self, Target};
 use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
 use crate::cube::numbers::double;
+use crate::cube::numbers::float::computed_by;
 use crate::cube::numbers::random::{self, Stream, draw};
 use crate::cube::numbers::wide;
 
@@ -67,6 +68,7 @@ pub(in crate::cube) fn eden_kernel<O: Int>(
     #[comptime] group: usize,
     #[comptime] job: Job,
 ) {
+    computed_by(comptime!(job.format.float32));
     let width = comptime!(group.next_power_of_two());
     let format = comptime!(job.format.block());
     let block = comptime!(format.block_size.min(group));

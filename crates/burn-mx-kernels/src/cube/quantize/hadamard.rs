@@ -6,11 +6,13 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::{RandomHadamard, Signs, internal};
 
+pub(in crate::cube) mod whole_blocks;
+
 use super::places::place;
 use crate::cube::launch::{self, Target};
 use crate::cube::numbers::bits::SIGN;
 use crate::cube::numbers::float::{self, Float32};
-use crate::cube::numbers::random::{self, Stream, bit, draw};
+use crate::cube::numbers::random::{self, Stream, StreamLaunch, bit, draw};
 use crate::cube::numbers::words::written_by_rules;
 
 /// Transforms blocks along `axis`, or undoes that.
@@ -26,18 +28,18 @@ pub(in crate::cube) fn transform<R: CubeRuntime>(
         return tensor;
     }
     let block = transform.block_size;
-    let blocks = shape.num_elements() / shape[axis] * shape[axis].div_ceil(block);
     let target = Target::of(tensor);
+    if whole_blocks::fits(&target, axis, block) {
+        whole_blocks::transform(&target, block, signs, inverse);
+        return target.into_output();
+    }
+    let blocks = shape.num_elements() / shape[axis] * shape[axis].div_ceil(block);
     let (client, address_type) = (target.client(), target.address_type());
     let (input, output) = target.arguments();
     let cube = CubeDim::new_2d(block as u32, UNITS / block as u32);
     let cubes = launch::cubes(&client, blocks, (UNITS / block as u32) as usize);
     let float32 = Float32::of(&client);
-    let (signs, repeated) = match signs {
-        Signs::Random(stream) => (random::argument(stream), false),
-        Signs::Repeated(bits) => (random::bits_argument(bits), true),
-    };
-    let kind = HadamardKind { repeated, inverse };
+    let (signs, kind) = argument_of(signs, inverse);
     // SAFETY: a unit reads and writes one element, inside of the tensor's shape.
     unsafe {
         transform_kernel::launch_unchecked(
@@ -58,6 +60,15 @@ pub(in crate::cube) fn transform<R: CubeRuntime>(
         );
     }
     target.into_output()
+}
+
+/// The signs as a kernel's argument, and the job of the kernel.
+fn argument_of<R: Runtime>(signs: Signs, inverse: bool) -> (StreamLaunch<R>, HadamardKind) {
+    let (signs, repeated) = match signs {
+        Signs::Random(stream) => (random::argument(stream), false),
+        Signs::Repeated(bits) => (random::bits_argument(bits), true),
+    };
+    (signs, HadamardKind { repeated, inverse })
 }
 
 /// Units of a cube, as many as the longest block has elements.

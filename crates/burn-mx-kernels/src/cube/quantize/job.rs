@@ -2,8 +2,10 @@
 
 use super::known::Known;
 use super::rules::{self, Format, Grid};
-use crate::cube::numbers::random::{Stream, draw};
+use crate::cube::numbers::random::{Stream, draw, four_words};
 use crate::cube::numbers::round::round_float;
+use burn_cubecl::CubeRuntime;
+use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, FloatFormat, Rounding};
 
@@ -31,6 +33,14 @@ impl Job {
             rounding,
             marks_clipped: false,
             in_units: false,
+        }
+    }
+
+    /// The job on this device.
+    pub(super) fn on<R: CubeRuntime>(self, client: &ComputeClient<R>) -> Self {
+        Self {
+            format: self.format.on(client),
+            ..self
         }
     }
 
@@ -75,21 +85,44 @@ pub(in crate::cube) fn scale_of_results(
     }
 }
 
-/// An element of a block, rounded.
+/// The random word that rounds the element at a position; 0 where none is needed.
+#[cube]
+pub(in crate::cube) fn word_at(stream: &Stream, position: usize, #[comptime] job: Job) -> u32 {
+    if comptime!(job.rounding == Rounding::Stochastic) {
+        draw(stream, position)
+    } else {
+        0u32.runtime()
+    }
+}
+
+/// The words of four elements, of which the first one's position is a multiple of four.
+#[cube]
+pub(in crate::cube) fn words_at(
+    stream: &Stream,
+    position: usize,
+    #[comptime] job: Job,
+) -> Array<u32> {
+    let mut words = Array::<u32>::new(4usize);
+    if comptime!(job.rounding == Rounding::Stochastic) {
+        let drawn = four_words(stream, position / 4);
+        words[0] = drawn.0;
+        words[1] = drawn.1;
+        words[2] = drawn.2;
+        words[3] = drawn.3;
+    }
+    words
+}
+
+/// An element of a block, rounded by a random word.
 #[cube]
 pub(in crate::cube) fn rounded(
     x: u32,
     grid: Grid,
     scale: u32,
-    stream: &Stream,
-    position: usize,
+    word: u32,
     known: &Known,
     #[comptime] job: Job,
 ) -> u32 {
-    let mut word = 0u32.runtime();
-    if comptime!(job.rounding == Rounding::Stochastic) {
-        word = draw(stream, position);
-    }
     if comptime!(job.marks_clipped) {
         rules::clipped(x, grid, known, job.format)
     } else if comptime!(job.in_units) {

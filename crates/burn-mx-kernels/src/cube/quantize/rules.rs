@@ -6,11 +6,14 @@ pub(super) mod known;
 mod power_of_two;
 pub(in crate::cube) mod tables;
 
+use burn_cubecl::CubeRuntime;
+use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, ElementFormat, NonFinite, Rounding, ScaleMode};
 use std::ops::Deref;
 
 use crate::cube::numbers::bits::{self, ABS, INFINITY, NAN, ONE, SIGN};
+use crate::cube::numbers::float::Float32;
 pub(in crate::cube) use float_scale::{
     both_levels, code_of_unit, scale_of_block, scale_of_sub_block,
 };
@@ -30,17 +33,23 @@ pub(in crate::cube) type Grid = (u32, u32, u32);
 
 /// A block format that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::cube) struct Format(BlockFormat);
+pub(in crate::cube) struct Format {
+    format: BlockFormat,
+    /// Who computes the products and quotients of scales and elements.
+    pub(in crate::cube) float32: Float32,
+}
 
 impl Deref for Format {
     type Target = BlockFormat;
 
     fn deref(&self) -> &BlockFormat {
-        &self.0
+        &self.format
     }
 }
 
 impl Format {
+    /// The format, whose numbers integers compute.
+    ///
     /// # Panics
     ///
     /// At a format that came later than this crate's kernels.
@@ -50,16 +59,27 @@ impl Format {
             format.power_scale().is_some() || mode == ScaleMode::Rms,
             "burn-mx: no kernel for scale mode {mode}"
         );
-        Self(format)
+        Self {
+            format,
+            float32: Float32::Integers,
+        }
+    }
+
+    /// The format with its numbers computed by this device. They have the same bits.
+    pub(in crate::cube) fn on<R: CubeRuntime>(self, client: &ComputeClient<R>) -> Self {
+        Self {
+            float32: Float32::of(client),
+            ..self
+        }
     }
 
     /// The format, as kernels take it.
     pub(in crate::cube) fn block(self) -> BlockFormat {
-        self.0
+        self.format
     }
 
     /// Elements in a block along an axis of this length.
-    pub(super) fn block_length(self, axis_length: usize) -> usize {
+    pub(in crate::cube) fn block_length(self, axis_length: usize) -> usize {
         match self.group_size() {
             0 => axis_length,
             length => length.min(axis_length),
@@ -78,10 +98,13 @@ impl Format {
 
     /// The format of the elements of one sign, where each sign has a scale; else the same format.
     fn of_one_sign(self) -> Self {
-        Self(BlockFormat {
-            sign_scales: false,
-            ..self.0
-        })
+        Self {
+            format: BlockFormat {
+                sign_scales: false,
+                ..self.format
+            },
+            ..self
+        }
     }
 
     /// The grids among which the second look chooses, numbered from 0 on; 1 if it has no choice.

@@ -6,12 +6,13 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use microscaling::RandomStream;
 
-use super::job::{Job, UNITS, element, rounded, scale_of_results};
+use super::job::{Job, UNITS, element, rounded, scale_of_results, word_at};
 use super::known::{Known, KnownWords};
 use super::rules;
 use super::two_pass_scale;
 use crate::cube::launch::{self, Target};
 use crate::cube::numbers::bits::ABS;
+use crate::cube::numbers::float::computed_by;
 use crate::cube::numbers::random::{self, Stream};
 
 /// Quantizes square blocks along two axes, one after the other, of a tensor with elements.
@@ -118,6 +119,7 @@ pub(in crate::cube) fn square_kernel<O: Int>(
     #[comptime] block: usize,
     #[comptime] job: Job,
 ) {
+    computed_by(comptime!(job.format.float32));
     let unit = UNIT_POS as usize;
 
     // Where the block's first element lies, how many it has along each axis, and how far the next one in row-major order is.
@@ -198,8 +200,9 @@ pub(in crate::cube) fn square_kernel<O: Int>(
         let column = i % columns;
         let at = from + row * input.stride(slow) + column * input.stride(fast);
         let x = element(input[at], job);
-        let word = position + row * row_step + column * column_step;
-        let value = rounded(x, grid, scale, stream, word, known, job);
+        let position = position + row * row_step + column * column_step;
+        let word = word_at(stream, position, job);
+        let value = rounded(x, grid, scale, word, known, job);
         let at = to + row * output.stride(slow) + column * output.stride(fast);
         output[at] = launch::upper_bits::<O>(value);
     }

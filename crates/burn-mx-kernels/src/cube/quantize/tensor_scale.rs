@@ -4,6 +4,7 @@ use super::rules;
 use super::rules::Format;
 use crate::cube::launch;
 use crate::cube::numbers::bits::{ABS, INFINITY};
+use crate::cube::numbers::float::computed_by;
 use crate::cube::numbers::round::round_float;
 use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::CubeRuntime;
@@ -18,6 +19,7 @@ pub(super) fn scale_of_tensor<R: CubeRuntime>(
     format: Format,
 ) -> CubeTensor<R> {
     let mut scale = amax;
+    let format = format.on(&scale.client);
     let (cubes, cube) = launch::units(&scale.client, 1);
     // SAFETY: one unit reads and writes the one word.
     unsafe {
@@ -35,6 +37,7 @@ pub(super) fn scale_of_tensor<R: CubeRuntime>(
 
 #[cube(launch_unchecked)]
 pub(in crate::cube) fn scale_kernel(word: &mut Array<u32>, #[comptime] format: Format) {
+    computed_by(comptime!(format.float32));
     if ABSOLUTE_POS == 0 {
         let amax = word[0];
         word[0] = rules::scale_of_tensor(select(amax >= INFINITY, 0, amax), format);

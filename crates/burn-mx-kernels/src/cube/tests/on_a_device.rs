@@ -6,12 +6,14 @@ use burn_backend::{DType, TensorData, read_sync};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use burn_wgpu::WgpuRuntime;
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding};
+use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
 
 use crate::MxKernels;
 use crate::arithmetic::Function;
 use crate::cube::functions::elementwise;
+use crate::cube::launch;
 use crate::cube::numbers::float::{FORCED, Float32};
+use crate::cube::product;
 use crate::cube::quantize::{self, Job};
 use crate::kernel_op::KernelOp;
 use crate::kernel_op::norm::{Norm, Normalization};
@@ -64,14 +66,28 @@ fn its_float32_and_integers_agree() {
         rounding,
         base2: false,
     };
-    let hadamard = KernelOp::Hadamard {
+    let hadamard = |block_size, signs: Signs, inverse| KernelOp::Hadamard {
         axis: 1,
-        transform: RandomHadamard { block_size: 32 },
-        signs: RandomStream::new(4, 4).into(),
-        inverse: false,
+        transform: RandomHadamard { block_size },
+        signs,
+        inverse,
     };
+    let random = || Signs::from(RandomStream::new(4, 4));
+    let repeated = || Signs::Repeated(0x5a5a_1234_9876_cdef_0246_8ace_1357_9bdf);
+    // Several cubes of units, the last of which is not full.
+    let rows = || ordinary([9, 384], 4);
     let binary = |function| (KernelOp::Binary(function, op), vec![x(), y()]);
     let unary = |function| (KernelOp::Function(function, rounding), vec![x()]);
+    let quantize = |format: &str| {
+        let op = KernelOp::Quantize {
+            elementwise: None,
+            axis: 1,
+            format: format.parse().expect("the format is sound"),
+            rounding: Rounding::Stochastic,
+            stream: RandomStream::new(5, 5),
+        };
+        (op, vec![x()])
+    };
     let kernels: Vec<(KernelOp, Vec<DeviceTensor>)> = vec![
         binary(BinaryOp::Add),
         binary(BinaryOp::Sub),
@@ -92,7 +108,20 @@ fn its_float32_and_integers_agree() {
             KernelOp::NormBackward(norm(Norm::Rms)),
             vec![y(), x(), row()],
         ),
-        (hadamard, vec![x()]),
+        (hadamard(32, random(), false), vec![x()]),
+        (hadamard(16, random(), false), vec![rows()]),
+        (hadamard(32, random(), true), vec![rows()]),
+        (hadamard(64, repeated(), true), vec![rows()]),
+        (hadamard(128, repeated(), false), vec![rows()]),
+        (hadamard(128, random(), true), vec![rows()]),
+        quantize("nvfp4(tensor_scale=true)"),
+        quantize("nvfp4(four_over_six=true)"),
+        quantize("nvfp4(square=true)"),
+        quantize("mx(element=fp4_e2m1,block_size=32,scale_mode=rms)"),
+        quantize("block(element=e2m1,scale=ue5m2,block_size=32,sign_scales=true)"),
+        quantize("hif4"),
+        quantize("if4"),
+        quantize(EDEN),
     ];
     for (op, tensors) in kernels {
         let run = || {
@@ -108,6 +137,25 @@ fn its_float32_and_integers_agree() {
         assert_eq!(device, integers, "{op:?}");
     }
 }
+
+/// A product gets the bits of float64 from a device that has float64, and from integers.
+#[test]
+fn tensor_scales_in_float64() {
+    let word = |number: f32| launch::word(&ordinary([1, 1], 0), number.to_bits());
+    for scales in [[Some(3.1e-20), Some(7.3e-12)], [None, Some(1.7e19)]] {
+        let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
+            FORCED.set(Some(float32));
+            bits(product::scaled(
+                ordinary([9, 50], 9),
+                scales.map(|scale| scale.map(word)),
+            ))
+        });
+        assert_eq!(device, integers, "{scales:?}");
+    }
+}
+
+/// A format whose scales MS-EDEN corrects.
+const EDEN: &str = "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)";
 
 /// Ops with a number have the bits of the processor's own op between two roundings.
 #[test]

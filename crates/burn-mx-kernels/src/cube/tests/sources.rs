@@ -13,11 +13,12 @@ use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::random::Stream;
 use crate::cube::product::scaled_kernel;
 use crate::cube::quantize::eden::eden_kernel;
+use crate::cube::quantize::hadamard::whole_blocks::whole_blocks_kernel;
 use crate::cube::quantize::hadamard::{HadamardKind, transform_kernel};
 use crate::cube::quantize::known::{self, KnownExpand};
 use crate::cube::quantize::rules::Format;
 use crate::cube::quantize::square::square_kernel;
-use crate::cube::quantize::{Job, quantize_kernel, scale_kernel};
+use crate::cube::quantize::{BlockLayout, Job, quantize_kernel, scale_kernel, shared_kernel};
 use crate::cube::statistics::{Places, blocks_kernel, parts_kernel};
 use crate::kernel_op::norm::{Norm, Normalization};
 use crate::kernel_op::rounding::FunctionRounding;
@@ -71,6 +72,32 @@ fn array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
     builder.input_array(u32::as_type(&builder.scope)).into()
 }
 
+/// The format with its numbers computed as CUDA's devices do.
+fn on_cuda(format: BlockFormat) -> Format {
+    let mut format = Format::of(format);
+    format.float32 = Float32::Device;
+    format
+}
+
+/// The job of quantization as CUDA's devices do it.
+fn job(elementwise: Option<(FloatFormat, Rounding)>, format: &str, rounding: Rounding) -> Job {
+    let format: BlockFormat = format.parse().expect("the format is sound");
+    let mut job = Job::of(elementwise, (format, rounding));
+    job.format = on_cuda(format);
+    job
+}
+
+/// Whole blocks along the last of two axes.
+fn layout(job: &Job, block: usize) -> BlockLayout {
+    BlockLayout {
+        axis: 1,
+        rank: 2,
+        block,
+        sub_block: job.format.sub_block_length(block),
+        whole: true,
+    }
+}
+
 /// The facts that a kernel of this format knows.
 fn known(builder: &mut KernelBuilder, format: Option<Format>) -> KnownExpand {
     known::expand(format, || array(builder))
@@ -97,11 +124,8 @@ fn square_blocks() {
             "block(element=table(if4),scale=ue4m3,block_size=32,square=true)",
         ),
     ] {
-        let format: BlockFormat = format.parse().expect("the format is sound");
-        let job = Job::of(
-            Some((BFLOAT16(), Rounding::NearestEven)),
-            (format, Rounding::Stochastic),
-        );
+        let bfloat16 = Some((BFLOAT16(), Rounding::NearestEven));
+        let job = job(bfloat16, format, Rounding::Stochastic);
         source(&format!("square_{name}"), |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
@@ -144,11 +168,8 @@ fn quantization() {
     ];
     for (name, format) in named.into_iter().chain(looks_twice) {
         for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
-            let format: BlockFormat = format.parse().expect("the format is sound");
-            let job = Job::of(
-                Some((BFLOAT16(), Rounding::NearestEven)),
-                (format, rounding),
-            );
+            let bfloat16 = Some((BFLOAT16(), Rounding::NearestEven));
+            let job = job(bfloat16, format, rounding);
             source(&format!("quantize_{name}_{rounding}"), |builder| {
                 let input = tensor::<u32>(builder);
                 let out = output::<u16>(builder);
@@ -162,13 +183,31 @@ fn quantization() {
                     known,
                     stream,
                     blocks,
-                    1,
-                    2,
-                    32,
-                    job.format.sub_block_length(32),
+                    layout(&job, 32),
                     job,
                 );
             });
+            // Blocks that are looked at twice have one unit each.
+            if !job.format.looks_twice() {
+                source(&format!("shared_{name}_{rounding}"), |builder| {
+                    let input = tensor::<u32>(builder);
+                    let out = output::<u16>(builder);
+                    let known = known(builder, Some(job.format));
+                    let stream = scalars::<Stream>(builder);
+                    let blocks = scalar::<usize>(builder);
+                    let block = job.format.block_length(64);
+                    shared_kernel::expand::<u16>(
+                        &mut builder.scope,
+                        input,
+                        out,
+                        known,
+                        stream,
+                        blocks,
+                        layout(&job, block),
+                        job,
+                    );
+                });
+            }
         }
     }
 }
@@ -182,8 +221,7 @@ fn operands_in_units_of_their_tensor_scale() {
             "nvfp4(tensor_scale=true,four_over_six=true)",
         ),
     ] {
-        let format: BlockFormat = format.parse().expect("the format is sound");
-        let job = Job::of(None, (format, Rounding::NearestEven)).in_units();
+        let job = job(None, format, Rounding::NearestEven).in_units();
         source(&format!("quantize_{name}"), |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
@@ -197,10 +235,7 @@ fn operands_in_units_of_their_tensor_scale() {
                 known,
                 stream,
                 blocks,
-                1,
-                2,
-                16,
-                16,
+                layout(&job, 16),
                 job,
             );
         });
@@ -208,22 +243,23 @@ fn operands_in_units_of_their_tensor_scale() {
     source("tensor_scale", |builder| {
         let word = output_array(builder);
         let format = "nvfp4(tensor_scale=true)".parse();
-        let format = Format::of(format.expect("the format is sound"));
+        let format = on_cuda(format.expect("the format is sound"));
         scale_kernel::expand(&mut builder.scope, word, format);
     });
-    source("scaled", |builder| {
-        let words = output_array(builder);
-        let [lhs, rhs] = [(); 2].map(|()| ComptimeOptionExpand::Some(array(builder)));
-        let elements = scalar::<usize>(builder);
-        scaled_kernel::expand(&mut builder.scope, words, lhs, rhs, elements);
-    });
+    for (name, by_device) in [("scaled", true), ("scaled_by_integers", false)] {
+        source(name, |builder| {
+            let words = output_array(builder);
+            let [lhs, rhs] = [(); 2].map(|()| ComptimeOptionExpand::Some(array(builder)));
+            let elements = scalar::<usize>(builder);
+            scaled_kernel::expand(&mut builder.scope, words, lhs, rhs, elements, by_device);
+        });
+    }
 }
 
 #[test]
 fn scales_that_are_corrected() {
     let format = "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)";
-    let format: BlockFormat = format.parse().expect("the format is sound");
-    let job = Job::of(None, (format, Rounding::Stochastic)).in_units();
+    let job = job(None, format, Rounding::Stochastic).in_units();
     source("eden", |builder| {
         let input = tensor::<u32>(builder);
         let out = output::<u16>(builder);
@@ -256,7 +292,7 @@ fn statistics_of_blocks() {
         ("if4", "if4"),
     ];
     let parse = |text: &str| text.parse::<BlockFormat>().expect("the format is sound");
-    let formats = formats.map(|(name, format)| (name, Some(Format::of(parse(format)))));
+    let formats = formats.map(|(name, format)| (name, Some(on_cuda(parse(format)))));
     for (name, format) in formats.into_iter().chain([("none", None)]) {
         source(&format!("statistics_{name}"), |builder| {
             let before = array(builder);
@@ -322,6 +358,27 @@ fn transforms() {
                 64,
                 kind,
                 float32,
+            );
+        });
+    }
+    for kind in kinds {
+        let inverse = if kind.inverse { "inverse_" } else { "" };
+        source(&format!("{inverse}hadamard_whole_blocks"), |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u32>(builder);
+            let signs = scalars::<Stream>(builder);
+            let zero = scalar::<f32>(builder);
+            let [elements, axis_length] = [(); 2].map(|()| scalar::<usize>(builder));
+            whole_blocks_kernel::expand(
+                &mut builder.scope,
+                input,
+                out,
+                signs,
+                zero,
+                elements,
+                axis_length,
+                64,
+                kind,
             );
         });
     }
