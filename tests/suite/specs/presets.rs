@@ -88,6 +88,11 @@ fn names_give_what_the_constructors_give() {
             "w hif4, a hif4, bfloat16, round even",
         ),
         (
+            "amxfp4",
+            MxSpecs::amxfp4(),
+            "w amxfp4, a amxfp4, bfloat16, round even",
+        ),
+        (
             "bfp16ebs8",
             MxSpecs::bfp16ebs8(),
             "w bfp16ebs8, a bfp16ebs8, bfloat16, round even",
@@ -285,9 +290,9 @@ fn an_unknown_name_is_told_the_known_ones() {
     );
     assert_eq!(
         error.to_string(),
-        "preset `mxfp5` is unknown; nearest: mxfp4; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
+        "preset `mxfp5` is unknown; nearest: mxfp4, amxfp4; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
          mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
-         amdfp4_g32, nf4, if4, razer, hif4, bfp16ebs8, xdna2, mxfp4_sr_rht, kimi_qat, gpt_oss_qat, \
+         amdfp4_g32, nf4, if4, razer, hif4, amxfp4, bfp16ebs8, xdna2, mxfp4_sr_rht, kimi_qat, gpt_oss_qat, \
          mxfp8_pretraining, mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2, \
          nvfp4_four_over_six, ufp4, ufp4_baseline, hif4_pretraining, fp32, bfloat16"
     );

@@ -49,7 +49,7 @@ fn errors_list_elements_and_blocks() {
          int2, float16, bfloat16, fp8_e3m4, fp8_e2m5, fp8_e4m3fnuz, fp8_e4m3b11fnuz, fp8_e5m2fnuz, fp5_e3m1, \
          fp5_e2m2, fp4_e3m0, fp4_e1m2, fp3_e2m0, int6, int5, int3, float(…), fixed(…), table(…), binary8p4se (P3109), mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, \
          mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, \
-         nf4, if4, razer, hif4, bfp16ebs8, \
+         nf4, if4, razer, hif4, amxfp4, bfp16ebs8, \
          mx(…), bfp16ebs8(…), bfp(…), \
          microexponent(…), nvfp4(…), block(…)"
     );

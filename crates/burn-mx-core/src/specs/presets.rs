@@ -24,7 +24,7 @@ impl ResolvedSpecs {
 }
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 37] = [
+const PRESETS: [Preset; 38] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -46,6 +46,7 @@ const PRESETS: [Preset; 37] = [
     ("if4", MxSpecs::if4),
     ("razer", MxSpecs::razer),
     ("hif4", MxSpecs::hif4),
+    ("amxfp4", MxSpecs::amxfp4),
     ("bfp16ebs8", MxSpecs::bfp16ebs8),
     ("xdna2", MxSpecs::xdna2),
     ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
@@ -244,6 +245,11 @@ impl MxSpecs {
     /// HiF4 ([`BlockFormat::HIF4`]), else as [`mx4`](Self::mx4).
     pub fn hif4() -> Self {
         Self::of(BlockFormat::HIF4)
+    }
+
+    /// AMXFP4 ([`BlockFormat::AMXFP4`]), else as [`mx4`](Self::mx4).
+    pub fn amxfp4() -> Self {
+        Self::of(BlockFormat::AMXFP4)
     }
 
     /// The block floating point of AMD's XDNA2 ([`BlockFormat::BFP16EBS8`]), else as [`mx4`](Self::mx4). Numbers are rounded toward −∞, with

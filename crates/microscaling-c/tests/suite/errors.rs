@@ -8,10 +8,7 @@ fn parts_without_c_are_named() {
         ("nf4", "element is table(nf4)"),
         ("razer", "element is table("),
         ("hif4", "sub_scales is 8/4"),
-        (
-            "mx(element=fp4_e2m1,sign_scales=true)",
-            "sign_scales is true",
-        ),
+        ("amxfp4", "sign_scales is true"),
         ("nvfp4(four_over_six=true)", "four_over_six is true"),
         (
             "block(element=e2m1,scale=ue4m3,block_size=16,tensor_scale=true,eden=true)",

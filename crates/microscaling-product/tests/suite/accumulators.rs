@@ -551,7 +551,7 @@ fn matrices_are_quantized_apart() {
     }
     let refusing = [
         "mx4", "mx4", "mx6", "mx6", "mx9", "mx9", "bfp16", "bfp16", "nf4", "nf4", "if4", "if4",
-        "razer", "razer", "hif4", "hif4",
+        "razer", "razer", "hif4", "hif4", "amxfp4", "amxfp4",
     ];
     assert_eq!(refused, refusing);
 }

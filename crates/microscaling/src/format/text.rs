@@ -15,7 +15,7 @@ use fields::{FAMILIES, Family};
 use parameters::Parameters;
 
 /// The formats with a name: name, Quark's name if it has one, format.
-const NAMED: [(&str, Option<&str>, BlockFormat); 21] = {
+const NAMED: [(&str, Option<&str>, BlockFormat); 22] = {
     type E = ElementFormat;
     type B = BlockFormat;
     let rceil = BlockFormat {
@@ -43,6 +43,7 @@ const NAMED: [(&str, Option<&str>, BlockFormat); 21] = {
         ("if4", None, B::IF4),
         ("razer", None, B::RAZER),
         ("hif4", None, B::HIF4),
+        ("amxfp4", None, B::AMXFP4),
         ("bfp16ebs8", None, B::BFP16EBS8),
     ]
 };

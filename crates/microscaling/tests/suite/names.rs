@@ -100,6 +100,12 @@ fn every_name() {
     };
     assert_eq!("hif4".parse::<BlockFormat>(), Ok(hif4));
     names.push("hif4");
+    let amxfp4 = BlockFormat {
+        sign_scales: true,
+        ..block("fp4_e2m1", "ue5m2", 32)
+    };
+    assert_eq!("amxfp4".parse::<BlockFormat>(), Ok(amxfp4));
+    names.push("amxfp4");
     names.push("bfp16ebs8");
     assert_eq!(BlockFormat::NAMES.to_vec(), names);
 }
@@ -353,7 +359,7 @@ fn errors() {
     assert_eq!(
         error("mx5"),
         "unknown block format `mx5`: expected one of mxfp8_e5m2, mxfp8_e4m3, mxfp6_e3m2, mxfp6_e2m3, \
-         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, nf4, if4, razer, hif4, bfp16ebs8, mx(…), bfp16ebs8(…), bfp(…), \
+         mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, amdfp4_g32, nf4, if4, razer, hif4, amxfp4, bfp16ebs8, mx(…), bfp16ebs8(…), bfp(…), \
          microexponent(…), nvfp4(…), block(…)"
     );
     let expected = "format `bfp(12)`: expected `bfp` or `bfp(field=value,…)`";

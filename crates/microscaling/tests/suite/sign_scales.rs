@@ -8,10 +8,7 @@ use microscaling::{
 
 /// The authors' AMXFP4-FP8: E2M1 in blocks of 32, scales in E5M2.
 fn amxfp4() -> BlockFormat {
-    BlockFormat {
-        sign_scales: true,
-        ..BlockFormat::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE5M2, 32)
-    }
+    BlockFormat::AMXFP4
 }
 
 /// The authors' AMXFP4 with powers of two.
@@ -402,6 +399,7 @@ fn errors_beside_one_scale() {
 fn text_and_errors() {
     let text = "block(element=fp4_e2m1,scale=ue5m2,block_size=32,sign_scales=true)";
     assert_eq!(text.parse(), Ok(amxfp4()));
+    assert_eq!("amxfp4".parse(), Ok(amxfp4()));
     let text = "mx(element=fp4_e2m1,block_size=16,sign_scales=true)";
     assert_eq!(text.parse(), Ok(powers(16)));
     assert_eq!(powers(16).to_string(), text);

@@ -66,6 +66,13 @@ impl BlockFormat {
         ..Self::float_scale(ElementFormat::E1M2, ScaleFormat::UE6M2, 64)
     };
 
+    /// `amxfp4`, of arXiv 2411.09909, as AMXFP4-FP8 of the authors' code: FP4 in blocks of 32. The positive and the negative elements each
+    /// have a scale in UE5M2.
+    pub const AMXFP4: Self = Self {
+        sign_scales: true,
+        ..Self::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE5M2, 32)
+    };
+
     const fn of_paper(mantissa_bits: u32) -> Self {
         Self {
             shifts: Some(Shifts {
