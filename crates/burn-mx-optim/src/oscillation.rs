@@ -29,8 +29,8 @@ crate::error::field_error! {
 /// step n + `window` + 1, and takes the weights of that time.
 ///
 /// q is the forward product's quantization of the weight, by the weight's own specs: elementwise format, then blocks along the summed axis,
-/// or the numbers of `dialect_w`.
-/// The reset covers weights of Burn's linear layers and convolutions that have a block format. All other parameters are left alone.
+/// or the numbers of `dialect_w`. The reset covers weights of Burn's linear layers and convolutions that have a block format. All other
+/// parameters are left alone.
 ///
 /// ```
 /// # use burn_core::{module::AutodiffModule, tensor::backend::AutodiffBackend};
