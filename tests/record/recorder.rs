@@ -13,6 +13,8 @@ mod choices;
 #[cfg(test_backend = "flex")]
 mod elementwise;
 #[cfg(test_backend = "flex")]
+mod error_parts;
+#[cfg(test_backend = "flex")]
 mod files;
 #[cfg(test_backend = "flex")]
 mod metrics;

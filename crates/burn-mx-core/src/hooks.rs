@@ -52,7 +52,7 @@ mod thread;
 mod wanted;
 
 use burn_backend::Shape;
-use microscaling::BlockFormat;
+use microscaling::{BlockFormat, ErrorParts};
 use microscaling_product::{Accumulation, Side, SumStatistics};
 
 use crate::specs::{PointFormat, Slot};
@@ -267,4 +267,11 @@ pub trait OperandView: View {
     /// The statistics of the operand under these specs. Each `number` draws other random numbers, and training draws
     /// none of these.
     fn statistics_by(&self, specs: &'static SharedSpecs, number: u64) -> ObservedStatistics;
+
+    /// The parts of the error that quantization in blocks made; waits for the device. `None` where [`ErrorParts::of`] gives none,
+    /// where another tool's rules (`dialect_*`) or a calibration choose the scales, and where elements are rounded stochastically.
+    fn error_parts(&self) -> Option<ErrorParts>;
+
+    /// [`error_parts`](Self::error_parts) under these specs, with the random numbers of [`statistics_by`](Self::statistics_by).
+    fn error_parts_by(&self, specs: &'static SharedSpecs, number: u64) -> Option<ErrorParts>;
 }

@@ -9,6 +9,7 @@ mod moments;
 mod momentum;
 mod muon;
 mod optimizer;
+mod oscillation;
 mod presets;
 mod state;
 mod states;
@@ -21,5 +22,8 @@ pub use moments::{Moments, OpenState};
 pub use momentum::{Sgd, Velocity};
 pub use muon::Muon;
 pub use optimizer::{PackedAdaptor, PackedStates, state_bytes};
+pub use oscillation::{
+    OscillationError, OscillationReset, OscillationState, ResettingOptimizer, Watched,
+};
 pub use state::{ParameterState, StateBytes, StateTensor, StateTensorItem};
 pub use states::OptimizerStates;

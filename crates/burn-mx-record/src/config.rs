@@ -41,6 +41,9 @@ pub struct RecorderConfig {
     /// Whether to record the roundings to the elementwise format, too, op by op and in both passes. Default: false, because
     /// each op is computed a second time, without its roundings.
     pub elementwise: bool,
+    /// Whether to split each operand's squared error into the parts of [`ErrorParts`](microscaling::ErrorParts), too. Default: false,
+    /// because the recorder reads the numbers of each operand, and quantizes the operand again.
+    pub error_parts: bool,
 }
 
 impl Default for RecorderConfig {
@@ -57,6 +60,7 @@ impl Default for RecorderConfig {
             what_if: Vec::new(),
             what_if_accumulators: Vec::new(),
             elementwise: false,
+            error_parts: false,
         }
     }
 }
@@ -145,6 +149,7 @@ impl RecorderConfig {
             what_if,
             accumulators,
             elementwise: self.elementwise,
+            error_parts: self.error_parts,
         })
     }
 }
@@ -242,6 +247,7 @@ pub(super) struct Selection {
     pub(super) what_if: Vec<(String, &'static SharedSpecs)>,
     pub(super) accumulators: Vec<Accumulation>,
     pub(super) elementwise: bool,
+    pub(super) error_parts: bool,
 }
 
 impl Selection {

@@ -2,6 +2,7 @@
 
 pub(super) mod figures;
 pub(super) mod own_thread;
+pub(super) mod part_figures;
 mod sizes;
 
 use std::fs::{self, File, OpenOptions};

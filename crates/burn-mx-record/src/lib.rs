@@ -68,6 +68,7 @@ pub use file::figures::{
     ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
     RoundingRecord, StepHalf, StepRecord, SumFigures, SumsRecord,
 };
+pub use file::part_figures::PartFigures;
 pub use observer::running::scope;
 pub use products::products;
 pub use recorder::{Recorder, Recording};

@@ -169,13 +169,20 @@ impl ProductObserver for OfProduct {
     fn operand(&self, operand: &dyn OperandView) {
         let slot = operand.slot();
         let name = self.name_of(slot, operand.side());
+        let selection = &self.running.selection;
         let own = operand.statistics();
-        let what_if = self.running.selection.what_if.iter();
-        let others = what_if.map(|(_, specs)| {
+        let mut error_parts = Vec::new();
+        if selection.error_parts {
+            error_parts.push(operand.error_parts());
+        }
+        let others = selection.what_if.iter().map(|(_, specs)| {
             let number = self.running.with_stream(|stream| {
                 stream.draws += 1;
                 stream.draws
             });
+            if selection.error_parts {
+                error_parts.push(operand.error_parts_by(specs, number));
+            }
             operand.statistics_by(specs, number)
         });
         let statistics: Vec<_> = core::iter::once(own).chain(others).collect();
@@ -187,6 +194,7 @@ impl ProductObserver for OfProduct {
                 slot,
                 name,
                 statistics,
+                error_parts,
             };
             stream.add_operand(key, operand);
         });

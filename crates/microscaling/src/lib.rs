@@ -30,7 +30,7 @@ pub use quantize::{OperandQuantization, QuantizeError, RandomHadamard, Signs};
 pub use round::mode::{Rounder, Rounding};
 pub use round::random::RandomStream;
 #[cfg(feature = "std")]
-pub use statistics::{Comparison, PartStatistics, Statistics, StatisticsParts};
+pub use statistics::{Comparison, ErrorParts, PartStatistics, Statistics, StatisticsParts};
 
 /// Items for the other crates of the project.
 #[doc(hidden)]

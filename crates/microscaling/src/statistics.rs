@@ -1,5 +1,6 @@
 //! Statistics of a tensor's quantization.
 
+mod error_parts;
 mod lanes;
 mod look;
 mod partial;
@@ -17,6 +18,7 @@ use crate::quantize::rules::BlockRule;
 use crate::round::mode::Rounding;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+pub use error_parts::ErrorParts;
 use microscaling_processor::float_state::ieee;
 use partial::Partial;
 pub use parts::{PartStatistics, StatisticsParts};

@@ -34,6 +34,7 @@ fn recorded_runs_are_the_same_and_reported() {
         "--record-every",
         "2",
         "--record-elementwise",
+        "--record-error-parts",
         "--what-if",
         "mxfp8_rceil",
         "--what-if",
@@ -46,6 +47,7 @@ fn recorded_runs_are_the_same_and_reported() {
         assert_eq!(recorded["accuracy"], plain["accuracy"]);
     }
     assert!(stdout.contains("elementwise op"), "{stdout}");
+    assert!(stdout.contains("error by scale"), "{stdout}");
     assert!(
         stdout.contains("rec/report.html") && stdout.contains("mxfp8_rceil: +"),
         "{stdout}"

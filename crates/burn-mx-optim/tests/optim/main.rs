@@ -6,6 +6,7 @@ mod communication;
 mod equal;
 mod errors;
 mod master;
+mod oscillation;
 mod resume;
 mod strangers;
 

@@ -6,6 +6,7 @@ use microscaling::Statistics;
 use microscaling_product::{Accumulation, ProductPath, SumStatistics};
 use serde::{Deserialize, Serialize};
 
+use super::part_figures::PartFigures;
 use crate::config::{RecorderConfig, Statistic};
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{ProductKind, ProductOp};
@@ -322,6 +323,9 @@ pub struct Figures {
     /// The number of blocks by the binade of their scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_inv_histogram: Option<Histogram>,
+    /// The parts of the squared error, if [`RecorderConfig::error_parts`] is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_parts: Option<PartFigures>,
 }
 
 /// A histogram of scales, with one bin for each binade.
@@ -400,6 +404,7 @@ impl Figures {
             scale_inv_log2_mean: log2.map(|[mean, _]| mean),
             scale_inv_log2_std: log2.map(|[_, std]| std),
             scale_inv_histogram: scales.and_then(Histogram::of),
+            error_parts: None,
         }
     }
 }

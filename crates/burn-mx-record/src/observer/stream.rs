@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use microscaling::ErrorParts;
 use microscaling_product::{ProductCounts, SumStatistics};
 
 use super::elementwise::{self, Key as ElementwiseKey};
@@ -11,6 +12,7 @@ use crate::file::figures::{
     ElementwiseRecord, Figures, OperandRecord, ProductRecord, ResultRecord, RoundingRecord,
     StepRecord, SumsRecord,
 };
+use crate::file::part_figures::PartFigures;
 use burn_mx_core::hooks::{self, SharedSpecs};
 use burn_mx_core::hooks::{ProductKind, ProductOp, ProductSize};
 use burn_mx_core::{PointFormat, Slot};
@@ -64,6 +66,8 @@ pub(super) struct OperandStream {
     pub(super) name: &'static str,
     /// Statistics in the operand's own format, then in each of the further formats.
     pub(super) statistics: Vec<Deferred>,
+    /// The parts of the errors of each of them; empty if the parts are not recorded.
+    pub(super) error_parts: Vec<Option<ErrorParts>>,
 }
 
 /// An elementwise op, over all of its uses.
@@ -156,6 +160,13 @@ impl Stream {
             Some(known) => {
                 let both = known.statistics.iter_mut().zip(operand.statistics);
                 both.for_each(|(known, other)| known.merge(other));
+                let parts = known.error_parts.iter_mut().zip(operand.error_parts);
+                for (known, other) in parts {
+                    match (known.as_mut(), other) {
+                        (Some(known), Some(other)) => known.merge(other),
+                        _ => *known = None,
+                    }
+                }
             }
             None => product.operands.push(operand),
         }
@@ -293,8 +304,13 @@ impl ProductStream {
         let (layer, product) = self.key;
         let specs = self.specs;
         let operands = self.operands.into_iter().map(|operand| {
-            let figures = operand.statistics.into_iter().map(|statistics| {
-                Figures::of(&read.statistics(statistics), |which| selection.has(which))
+            let mut parts = operand
+                .error_parts
+                .into_iter()
+                .map(Option::unwrap_or_default);
+            let figures = operand.statistics.into_iter().map(|statistics| Figures {
+                error_parts: parts.next().and_then(|parts| PartFigures::of(&parts)),
+                ..Figures::of(&read.statistics(statistics), |which| selection.has(which))
             });
             let mut figures = figures.collect::<Vec<_>>().into_iter();
             let used = figures.next();

@@ -207,6 +207,17 @@ const FIGURES: [Figure; 16] = [
     ("scale_min", |figures| figures.scale_inv_min),
     ("scale_max", |figures| figures.scale_inv_max),
 ];
+/// The figures of an operand that the page draws of runs with parts of errors.
+const PARTS: [Figure; 6] = [
+    ("error_scale", |figures| figures.error_parts?.scale),
+    ("error_dead_zone", |figures| figures.error_parts?.dead_zone),
+    ("error_grid", |figures| figures.error_parts?.grid),
+    ("error_cosine", |figures| figures.error_parts?.cosine),
+    ("scale_bias", |figures| figures.error_parts?.scale_bias),
+    ("dead_zone_elements", |figures| {
+        figures.error_parts?.dead_zone_elements
+    }),
+];
 /// The figures of a rounding of an elementwise op.
 const ROUNDING: [Figure; 7] = [
     ("sqnr", |figures| figures.sqnr),
@@ -303,6 +314,12 @@ impl PageRun {
             row.format.clone_from(&operand.format);
             (row.elements, row.blocks) = (figures.elements, figures.blocks);
             set(&mut row.series, &FIGURES, at, figures);
+            if figures.error_parts.is_some() {
+                if !row.series.contains_key(PARTS[0].0) {
+                    row.series.extend(empty(&PARTS, count));
+                }
+                set(&mut row.series, &PARTS, at, figures);
+            }
             row.exact[at] = Some(figures.exact);
             row.scales[at].clone_from(&figures.scale_inv_histogram);
             for (name, figures) in &operand.what_if {

@@ -5,7 +5,7 @@ use super::{Figures, Run};
 /// A figure and the name of its column.
 type Column = (&'static str, fn(&Figures) -> Option<f64>);
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 15] = [
     ("elements", |figures| Some(figures.elements as f64)),
     ("sqnr_db", |figures| figures.sqnr),
     ("mse", |figures| figures.mse),
@@ -15,6 +15,14 @@ const COLUMNS: [Column; 9] = [
     ("amax", |figures| figures.amax),
     ("amin", |figures| figures.amin),
     ("non_finite", |figures| Some(figures.non_finite as f64)),
+    ("error_scale", |figures| figures.error_parts?.scale),
+    ("error_dead_zone", |figures| figures.error_parts?.dead_zone),
+    ("error_grid", |figures| figures.error_parts?.grid),
+    ("error_cosine", |figures| figures.error_parts?.cosine),
+    ("scale_bias_log2", |figures| figures.error_parts?.scale_bias),
+    ("dead_zone_percent", |figures| {
+        figures.error_parts?.dead_zone_elements
+    }),
 ];
 
 /// One line for each operand, each rounding of an elementwise op, and each of them in every further format.

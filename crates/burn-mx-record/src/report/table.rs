@@ -17,7 +17,9 @@ const UNDERFLOW: f64 = 10.0;
 pub(super) fn worst(runs: &[Run]) -> String {
     let tables = runs.iter().map(|run| match run.last() {
         Some(step) => {
-            let more = [sums(step), elementwise(step)].into_iter().flatten();
+            let more = [error_parts(step), sums(step), elementwise(step)]
+                .into_iter()
+                .flatten();
             let more: String = more.map(|table| format!("\n{table}")).collect();
             let not_emulated = match run.not_emulated() {
                 names if names.is_empty() => String::new(),
@@ -135,6 +137,41 @@ fn table(step: &StepRecord) -> Table {
         ]);
     }
     table
+}
+
+/// The parts of the errors of the worst operands; `None` if no operand has them.
+fn error_parts(step: &StepRecord) -> Option<Table> {
+    let mut worst = by_sqnr(step);
+    worst.retain(|(.., operand)| operand.figures.error_parts.is_some());
+    if worst.is_empty() {
+        return None;
+    }
+    let mut table = with_header([
+        "layer",
+        "product",
+        "operand",
+        "error by scale",
+        "by dead zone",
+        "by grid",
+        "cosine of scale and grid",
+        "log2 of scale over exact scale",
+        "in dead zone %",
+    ]);
+    for (_, product, operand) in worst.into_iter().take(SHOWN) {
+        let parts = operand.figures.error_parts?;
+        table.add_row([
+            product.layer.clone(),
+            product.product.to_string(),
+            operand.operand.clone(),
+            number(parts.scale, 3),
+            number(parts.dead_zone, 3),
+            number(parts.grid, 3),
+            number(parts.cosine, 3),
+            number(parts.scale_bias, 3),
+            number(parts.dead_zone_elements, 1),
+        ]);
+    }
+    Some(table)
 }
 
 /// The products whose accumulator lost most; `None` if no product has one.

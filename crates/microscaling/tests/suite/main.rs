@@ -12,6 +12,8 @@ mod conversion;
 mod dialects;
 mod eden;
 mod edges;
+#[cfg(feature = "std")]
+mod error_parts;
 mod errors;
 mod exhaustive;
 mod float_state;

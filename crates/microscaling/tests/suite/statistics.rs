@@ -16,7 +16,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 /// The elements of each block, as places in the tensor.
-fn blocks(shape: &[usize], axis: usize, format: BlockFormat) -> Vec<Vec<usize>> {
+pub(super) fn blocks(shape: &[usize], axis: usize, format: BlockFormat) -> Vec<Vec<usize>> {
     if format.square {
         return square::blocks(shape, axis, format.group_size());
     }

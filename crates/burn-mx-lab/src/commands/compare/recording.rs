@@ -33,6 +33,10 @@ pub(crate) struct RecordArgs {
     /// Record the roundings of elementwise ops, too
     #[arg(long, requires = "record")]
     record_elementwise: bool,
+
+    /// Record the parts of each operand's squared error, too: scale, dead zone and grid
+    #[arg(long, requires = "record")]
+    record_error_parts: bool,
 }
 
 impl RecordArgs {
@@ -44,6 +48,7 @@ impl RecordArgs {
         let config = RecorderConfig {
             every: self.record_every,
             elementwise: self.record_elementwise,
+            error_parts: self.record_error_parts,
             ..RecorderConfig::default()
         };
         let config = config.what_if(self.what_if.iter().map(String::as_str));

@@ -85,7 +85,11 @@ function chartsOf(cells) {
   }, {
     title: "Largest and smallest magnitude", unit: "log2", show: decibel,
     kinds: [ofRow("amax", "largest", solid, log2), ofRow("smallest", "smallest but zero", thin("5 2"), log2)],
-  }, error];
+  }, error, ...(cells.some(cell => cell.row.error_scale) ? [{
+    title: "Parts of the squared error, over all of it", unit: "", show: ratio, range: [0],
+    kinds: [ofRow("error_scale", "scale", solid), ofRow("error_grid", "grid", thin("7 3")),
+      ofRow("error_dead_zone", "dead zone", thin("2 2"))],
+  }] : [])];
 }
 
 /** Builds what is shown of the chosen cell. */
@@ -133,6 +137,13 @@ function showNumbers(place, cells) {
     ["dynamic range", statistic("dynamic_range", "binades")],
     ["largest magnitude", cell => magnitude(at(cell.row.amax, cell.run.index))],
     ["smallest but zero", cell => magnitude(at(cell.row.smallest, cell.run.index))],
+    ...(cells.some(cell => cell.row.error_scale) ? [
+      ["squared error by scale, dead zone, grid", cell => ["error_scale", "error_dead_zone", "error_grid"]
+        .map(name => now(cell.row, name, ratio)(cell)).join(", ")],
+      ["cosine of scale and grid", cell => now(cell.row, "error_cosine", ratio)(cell)],
+      ["scale over exact scale", cell => withUnit(now(cell.row, "scale_bias", ratio)(cell), "binades")],
+      ["elements in the dead zone", cell => withUnit(now(cell.row, "dead_zone_elements", percent)(cell), "%")],
+    ] : []),
     ["not finite", cell => withUnit(String(at(cell.row.non_finite, cell.run.index) ?? ABSENT), "elements")],
   ];
   const heads = [["Quantity"], ...cells.map(({ run }) => [page.runs.length > 1 ? run.name : "", "number"])];

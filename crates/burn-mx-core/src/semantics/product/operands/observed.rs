@@ -12,7 +12,9 @@ use burn_mx_kernels::internal::in_tensor;
 use burn_mx_kernels::internal::{OperandForm, OperandLayout, read_values};
 use burn_mx_kernels::{MxKernels, to_f32};
 use core::cell::OnceCell;
-use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
+use microscaling::{
+    BlockFormat, Comparison, ErrorParts, OperandQuantization, RandomStream, Rounding,
+};
 use microscaling_product::Side;
 
 /// Shows operands.
@@ -137,6 +139,26 @@ impl<B: MxKernels> Look<'_, B> {
     }
 }
 
+impl<B: MxKernels> Look<'_, B> {
+    /// Shows the same operand under other specs.
+    fn under<T>(
+        &self,
+        specs: &'static SharedSpecs,
+        number: u64,
+        see: impl FnOnce(&Look<'_, B>) -> T,
+    ) -> T {
+        let Product {
+            op, kind, operands, ..
+        } = *self.product;
+        let product = Product::by(op, kind, specs, specs.draws_beside(number), operands);
+        see(&Look {
+            product: &product,
+            views: OnceCell::new(),
+            ..*self
+        })
+    }
+}
+
 impl<B: MxKernels> View for Look<'_, B> {
     fn shape(&self) -> Shape {
         self.tensor.shape()
@@ -183,15 +205,30 @@ impl<B: MxKernels> OperandView for Look<'_, B> {
     }
 
     fn statistics_by(&self, specs: &'static SharedSpecs, number: u64) -> ObservedStatistics {
-        let Product {
-            op, kind, operands, ..
-        } = *self.product;
-        let product = Product::by(op, kind, specs, specs.draws_beside(number), operands);
-        let look = Look {
-            product: &product,
-            views: OnceCell::new(),
-            ..*self
-        };
-        look.statistics()
+        self.under(specs, number, |look| look.statistics())
+    }
+
+    fn error_parts(&self) -> Option<ErrorParts> {
+        let (format, rounding) = self.product.blocks(self.slot)?;
+        let product = self.product;
+        if product.static_input(self.slot).is_some() || product.dialect(self.slot).is_some() {
+            return None;
+        }
+        let [original, quantized] = self.values();
+        let parts = ErrorParts::of(
+            Comparison {
+                original: &original,
+                quantized: &quantized,
+                shape: &self.shape(),
+                axis: (self.along).block_axis(Some(format), self.tensor.rank()),
+                format: Some(format),
+            },
+            rounding,
+        );
+        parts.expect("the format was resolved, and fits the operand")
+    }
+
+    fn error_parts_by(&self, specs: &'static SharedSpecs, number: u64) -> Option<ErrorParts> {
+        self.under(specs, number, |look| look.error_parts())
     }
 }

@@ -1,7 +1,7 @@
 //! Formats of training recipes in four bits. An independent program computed the figures from the definitions of the formats, in float64.
 
 use burn_mx::MxSpecs;
-use microscaling::{BlockFormat, FloatFormat, Rounder, Rounding};
+use microscaling::{BlockFormat, Comparison, ErrorParts, FloatFormat, Rounder, Rounding};
 
 use super::super::random::{Distribution, RandomNumbers, error_and_shrinkage, quantized};
 use super::Tolerance::{Absolute, Relative};
@@ -16,6 +16,7 @@ pub(super) fn recipes() -> PublishedFigures {
     figures.extend(tables(&x)?);
     figures.extend(two_scales(x.clone())?);
     figures.extend(weights(&x)?);
+    figures.extend(error_parts(&x)?);
     Ok(figures)
 }
 
@@ -185,4 +186,49 @@ fn weights(x: &[f32]) -> PublishedFigures {
         figures.push(figure(case, published, Relative(0.02), share));
     }
     Ok(figures)
+}
+
+/// The parts of MXFP4's squared error, with scales rounded up.
+fn error_parts(x: &[f32]) -> PublishedFigures {
+    let format: BlockFormat = "mx(element=fp4_e2m1,scale_mode=rceil)".parse()?;
+    let rounding = Rounding::NearestEven;
+    let comparison = Comparison {
+        original: x,
+        quantized: &quantized(format, x, ROW, rounding, 0)?,
+        shape: &[x.len() / ROW, ROW],
+        axis: 1,
+        format: Some(format),
+    };
+    let parts = ErrorParts::of(comparison, rounding)?.ok_or("MXFP4 has no parts")?;
+    let share = parts.dead_zone_elements() as f64 / parts.elements() as f64;
+    let percent = Some(100.0 * share);
+    // Half of the last digit where that is more than 1 %.
+    let cases = [
+        ("by the scale", parts.scale(), 1.774, Relative(0.01)),
+        ("by the dead zone", parts.dead_zone(), 0.020, Absolute(5e-4)),
+        ("by the grid", parts.grid(), 0.748, Relative(0.01)),
+        (
+            "cosine of scale and grid",
+            parts.cosine(),
+            -0.669,
+            Relative(0.01),
+        ),
+        (
+            "mean log2 of scale over exact scale",
+            parts.scale_bias(),
+            0.454,
+            Relative(0.01),
+        ),
+        (
+            "elements in the dead zone, in %",
+            percent,
+            7.8,
+            Relative(0.01),
+        ),
+    ];
+    let figure = |(case, ours, published, tolerance): (_, Option<f64>, _, _)| {
+        let case = format!("MXFP4's squared error, {case}");
+        Ok(figure(case, published, tolerance, ours.ok_or("no error")?))
+    };
+    cases.into_iter().map(figure).collect()
 }
