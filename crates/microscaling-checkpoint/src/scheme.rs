@@ -86,7 +86,7 @@ pub struct Schemes {
     ignored: Vec<(String, Modules)>,
 }
 
-/// The methods whose layout has versions, the key of the version, and the versions that are read.
+/// The methods whose layout has versions, the key of the version, which may also be `format`, and the versions that are read.
 const VERSIONS: [(&str, &str, &[&str]); 2] = [
     ("gptq", "checkpoint_format", &["gptq", "gptq_v2"]),
     ("awq", "version", &["gemm"]),
@@ -124,7 +124,8 @@ impl Schemes {
             ..Self::default()
         };
         for (method, key, known) in VERSIONS {
-            let said = config.get(key).and_then(Value::as_str);
+            let said = config.get(key).or(config.get("format"));
+            let said = said.and_then(Value::as_str);
             let said = said.filter(|_| schemes.method.as_deref() == Some(method));
             let is_known = |said: &str| known.iter().any(|x| said.eq_ignore_ascii_case(x));
             schemes.is_gptq_v2 |= said == Some("gptq_v2");

@@ -1,8 +1,8 @@
 //! `microscaling quantize`.
 
+mod numbers;
 mod plan;
 mod shared;
-mod target;
 mod weight;
 
 use crate::checkpoint::Checkpoint;
@@ -17,10 +17,10 @@ use globset::Glob;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use microscaling::{Dialect, Rounding, WeightLayout};
 use microscaling_checkpoint::{called, is_low_bit, quantized, summed_axis};
+use numbers::{NewNumbers, NumberFormat};
 use plan::{chosen, plan};
 use shared::Shared;
 use std::path::PathBuf;
-use target::{NumberFormat, Target};
 use weight::WeightNumbers;
 
 /// Pack the weights of a checkpoint: its tensors of floats (F32, F16, BF16) with two axes or more, without biases
@@ -65,7 +65,7 @@ pub(crate) struct QuantizeArgs {
 }
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
-    let target = Target::of(args)?;
+    let target = NewNumbers::of(args)?;
     let fused = fused(args, target)?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
 }
 
 /// The layers that share a tensor scale: by default in the layouts of engines that fuse.
-fn fused(args: &QuantizeArgs, target: Target) -> Result<Fused, Error> {
+fn fused(args: &QuantizeArgs, target: NewNumbers) -> Result<Fused, Error> {
     let is_engine = args.layout != NewLayout::Packed(CheckpointLayout::Microscaling);
     let has_scale = target.blocks().is_some_and(|format| format.tensor_scale);
     let why_none = || format!("{} has no tensor scale", target.format());

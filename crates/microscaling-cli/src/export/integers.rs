@@ -5,7 +5,7 @@ use crate::error::Error;
 use microscaling::safetensors::IntegerLayout;
 use serde_json::{Map, Value, json};
 
-/// What a config says of a layer of integers.
+/// A layer of integers, as a config describes the layer.
 pub(crate) struct IntegerLayer<'a> {
     pub(crate) module: &'a str,
     pub(crate) bits: u32,
@@ -69,34 +69,34 @@ pub(crate) fn integers_config(
         json!({"bits": x.bits, "group_size": size})
     };
     let first = fields(&layers[0]);
-    let mut others = layers.iter().enumerate().skip(1);
+    let others = layers.iter().enumerate().skip(1);
+    let mut others = others.filter(|(_, x)| fields(x) != first);
     let mut config = json!({
-        "quant_method": if layout == IntegerLayout::Awq { "awq" } else { "gptq" },
         "bits": first["bits"],
         "group_size": first["group_size"],
     });
-    if layout == IntegerLayout::Awq {
-        let Some((at, other)) = others.find(|(_, x)| fields(x) != first) else {
-            config["version"] = "gemm".into();
-            config["zero_point"] = true.into();
-            config["modules_to_not_convert"] = json!(ignore);
-            return Ok(config);
-        };
-        let reason = format!(
-            "in groups of {} inputs; allowed: {}, the groups of `{}`",
-            other.group, layers[0].group, layers[0].module
-        );
-        return Err((at, reason));
-    }
-    config["checkpoint_format"] = layout.name().into();
-    config["sym"] = layers.iter().all(|x| x.is_symmetric).into();
-    config["desc_act"] = layers.iter().any(|x| x.is_permuted).into();
     let is_head = |module: &str| module.rsplit('.').next() == Some("lm_head");
-    config["lm_head"] = layers.iter().any(|x| is_head(x.module)).into();
-    // Layers with fields of their own, and those that are no integers.
-    let own = others.map(|(_, x)| (x.module, fields(x)));
-    let own = own.filter(|(_, own)| *own != first);
-    let own = own.map(|(module, own)| (format!("+:^{}$", escaped(module)), own));
+    if layout == IntegerLayout::Awq {
+        if let Some((at, other)) = others.next() {
+            let reason = format!(
+                "in groups of {} inputs; allowed: {}, the groups of `{}`",
+                other.group, layers[0].group, layers[0].module
+            );
+            return Err((at, reason));
+        }
+        config["quant_method"] = "awq".into();
+        config["version"] = "gemm".into();
+        config["zero_point"] = true.into();
+        config["modules_to_not_convert"] = json!(ignore);
+    } else {
+        config["quant_method"] = "gptq".into();
+        config["checkpoint_format"] = layout.name().into();
+        config["sym"] = layers.iter().all(|x| x.is_symmetric).into();
+        config["desc_act"] = layers.iter().any(|x| x.is_permuted).into();
+        config["lm_head"] = layers.iter().any(|x| is_head(x.module)).into();
+    }
+    // For GPTQModel and vLLM: layers with fields of their own, and layers in float.
+    let own = others.map(|(_, x)| (format!("+:^{}$", escaped(x.module)), fields(x)));
     let floats = ignore.iter().filter(|module| !is_head(module));
     let floats = floats.map(|module| (format!("-:^{}$", escaped(module)), json!({})));
     let dynamic: Map<String, Value> = own.chain(floats).collect();

@@ -1,7 +1,7 @@
 //! The tensors that are packed.
 
+use super::numbers::NewNumbers;
 use super::shared::Shared;
-use super::target::Target;
 use super::{QuantizeArgs, along};
 use crate::checkpoint::Checkpoint;
 use crate::done::Done;
@@ -68,7 +68,7 @@ pub(super) fn chosen(
 /// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
 pub(super) fn plan(
     args: &QuantizeArgs,
-    target: Target,
+    target: NewNumbers,
     (input, read): (&Checkpoint, &PackedFiles<'_>),
     names: &[String],
     shared: &Shared,
@@ -76,7 +76,7 @@ pub(super) fn plan(
     let (mut planned, mut zeros) = (Vec::new(), Vec::new());
     for name in names {
         let tensor = read.tensor(name).expect("it is one of the names");
-        if let Target::Integers(format, layout) = target {
+        if let NewNumbers::Integers(format, layout) = target {
             let fits = match along(args, input, name, &tensor.shape)?.0 {
                 0 => Err("its products sum over axis 0; allowed: the last axis".to_owned()),
                 _ => format.group(layout, name, &tensor.shape).map(drop),

@@ -1,7 +1,7 @@
 //! From a weight's numbers to its packed form.
 
 use super::QuantizeArgs;
-use super::target::Target;
+use super::numbers::NewNumbers;
 use crate::output::PackedWeight;
 use microscaling::safetensors::IntegerMatrix;
 use microscaling::{Comparison, Packed, RandomStream, Statistics};
@@ -25,12 +25,12 @@ impl WeightNumbers<'_> {
     pub(super) fn encode(
         &self,
         args: &QuantizeArgs,
-        target: Target,
+        target: NewNumbers,
     ) -> Result<(PackedWeight, Vec<f32>), Box<dyn Error>> {
         let (data, shape) = (self.data, self.shape);
         let (format, rounding) = match target {
-            Target::Blocks(format, _, rounding) => (format, rounding),
-            Target::Integers(format, layout) => {
+            NewNumbers::Blocks(format, _, rounding) => (format, rounding),
+            NewNumbers::Integers(format, layout) => {
                 let matrix = IntegerMatrix::round(data, self.name, shape, format, layout)?;
                 let tensors = matrix.store(layout, self.name);
                 return Ok((PackedWeight::Integers(tensors), matrix.values()));
@@ -59,7 +59,11 @@ impl WeightNumbers<'_> {
     }
 
     /// The SQNR of the packed numbers in dB, as text.
-    pub(super) fn sqnr(&self, target: Target, values: &[f32]) -> Result<String, Box<dyn Error>> {
+    pub(super) fn sqnr(
+        &self,
+        target: NewNumbers,
+        values: &[f32],
+    ) -> Result<String, Box<dyn Error>> {
         let statistics = Statistics::of(Comparison {
             original: self.data,
             quantized: values,

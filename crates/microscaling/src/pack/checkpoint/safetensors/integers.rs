@@ -2,12 +2,14 @@
 
 mod format;
 mod matrix;
+mod store;
 
 use super::FileTensor;
 use super::scaled::{block, scale_bytes};
 use alloc::{borrow::ToOwned, format, string::String, vec::Vec};
 pub use format::IntegerFormat;
-pub use matrix::{IntegerMatrix, RepackedTensor};
+pub use matrix::IntegerMatrix;
+pub use store::RepackedTensor;
 
 /// How a tool stores the integers of a weight `NAME.weight` \[out, in\] of `bits` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

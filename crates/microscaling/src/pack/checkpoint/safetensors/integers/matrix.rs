@@ -2,22 +2,9 @@
 
 use super::super::FileTensor;
 use super::super::scaled::{floats, scale_bytes};
-use super::{AWQ_PLACES, Codes, IntegerLayout, IntegerWeight, integers};
+use super::{Codes, IntegerLayout, IntegerWeight, integers};
 use alloc::{format, string::String, vec, vec::Vec};
 use microscaling_processor::float_state::ieee;
-
-/// A tensor with its own bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RepackedTensor {
-    /// Its name.
-    pub name: String,
-    /// The type of its elements, by safetensors' name.
-    pub dtype: String,
-    /// The lengths of its axes.
-    pub shape: Vec<usize>,
-    /// Its bytes, in row-major order.
-    pub bytes: Vec<u8>,
-}
 
 /// A weight \[out, in\] of integers from 0 on: (integer − zero point) · scale. A row's inputs are in groups, which have a zero point and
 /// a scale each.
@@ -124,8 +111,8 @@ impl IntegerWeight {
         Some(matrix)
     }
 
-    /// What a config has to say of the weight in a layout: whether all zero points are the middle of the integers, and whether the groups of
-    /// inputs are permuted.
+    /// That a layout can hold the weight. The result is whether all zero points are the middle of the integers, and whether the groups of inputs
+    /// are permuted.
     ///
     /// # Errors
     /// The reason why the layout cannot hold the weight: its field, the value and the allowed values. `tensor` looks up the
@@ -204,99 +191,6 @@ impl IntegerMatrix {
             )
         })
     }
-
-    /// The tensors of the weight in a layout that [can hold it](Self::check).
-    pub fn store(&self, layout: IntegerLayout, name: &str) -> Vec<RepackedTensor> {
-        let ([outputs, inputs], bits) = (self.shape, self.bits as usize);
-        let groups = self.zeros.len() / outputs.max(1);
-        let module = name.strip_suffix(".weight").unwrap_or(name);
-        let base = if layout.is_of_layer() { module } else { name };
-        let of = |end: &str, dtype: &str, shape: &[usize], bytes: Vec<u8>| RepackedTensor {
-            name: format!("{base}{end}"),
-            dtype: dtype.into(),
-            shape: shape.into(),
-            bytes,
-        };
-        let words = |end: &str, shape: [usize; 2], words: Vec<u32>| {
-            of(end, "I32", &shape, bytes_of(&words))
-        };
-        let integer =
-            |output: usize, input: usize| u32::from(self.integers[output * inputs + input]);
-        // GPTQ's first version has a number that is less by 1.
-        let less = layout.least_zero();
-        let zero =
-            |output: usize, group: usize| (self.zeros[output * groups + group] - less) as u32;
-        let width = self
-            .scales
-            .1
-            .len()
-            .checked_div(self.zeros.len())
-            .unwrap_or(0);
-        let scale = |output: usize, group: usize| {
-            &self.scales.1[(output * groups + group) * width..][..width]
-        };
-        let by_group = || (0..groups * outputs).flat_map(|i| scale(i % outputs, i / outputs));
-        let scales = |end| {
-            let bytes = by_group().copied().collect();
-            of(end, &self.scales.0, &[groups, outputs], bytes)
-        };
-        match layout {
-            IntegerLayout::Bytes | IntegerLayout::PackQuantized => {
-                let packed = in_rows([outputs, inputs], bits, integer);
-                let shape = self.shape.map(|length| (length as u64).to_le_bytes());
-                let mut stored = vec![
-                    words("_packed", [outputs, (inputs * bits).div_ceil(32)], packed),
-                    of(
-                        "_scale",
-                        &self.scales.0,
-                        &[outputs, groups],
-                        self.scales.1.clone(),
-                    ),
-                    of("_shape", "I64", &[2], shape.concat()),
-                ];
-                if !self.is_symmetric() {
-                    let rows = (outputs * bits).div_ceil(32);
-                    let zeros = in_columns([outputs, groups], bits, zero);
-                    stored.push(words("_zero_point", [rows, groups], zeros));
-                }
-                stored
-            }
-            IntegerLayout::Gptq | IntegerLayout::GptqV2 => {
-                let rows = (inputs * bits).div_ceil(32);
-                let codes = in_columns([inputs, outputs], bits, |input, output| {
-                    integer(output, input)
-                });
-                let columns = (outputs * bits).div_ceil(32);
-                let zeros = in_rows([groups, outputs], bits, |group, output| zero(output, group));
-                let order = (0..inputs).map(|input| match &self.order {
-                    Some(order) => order[input] as u32,
-                    None => (input / self.group) as u32,
-                });
-                let order: Vec<u32> = order.collect();
-                vec![
-                    words(".qweight", [rows, outputs], codes),
-                    scales(".scales"),
-                    words(".qzeros", [groups, columns], zeros),
-                    of(".g_idx", "I32", &[inputs], bytes_of(&order)),
-                ]
-            }
-            IntegerLayout::Awq => {
-                let of_outputs = |rows: usize, number: &dyn Fn(usize, usize) -> u32| {
-                    in_rows([rows, outputs], bits, |row, place| {
-                        let in_word = AWQ_PLACES.iter().position(|x| *x == place % 8);
-                        number(row, place / 8 * 8 + in_word.unwrap_or(0))
-                    })
-                };
-                let codes = of_outputs(inputs, &|input, output| integer(output, input));
-                let zeros = of_outputs(groups, &|group, output| zero(output, group));
-                vec![
-                    words(".qweight", [inputs, outputs / 8], codes),
-                    scales(".scales"),
-                    words(".qzeros", [groups, outputs / 8], zeros),
-                ]
-            }
-        }
-    }
 }
 
 impl IntegerLayout {
@@ -349,45 +243,4 @@ impl IntegerLayout {
 
 fn refuse(what: String, allowed: String) -> Result<(), String> {
     Err(format!("{what}; allowed: {allowed}"))
-}
-
-/// Rows of numbers, each row as a stream of words.
-fn in_rows(
-    [rows, width]: [usize; 2],
-    bits: usize,
-    number: impl Fn(usize, usize) -> u32,
-) -> Vec<u32> {
-    let words = (width * bits).div_ceil(32);
-    let mut packed = vec![0; rows * words];
-    for (row, words) in packed.chunks_exact_mut(words.max(1)).enumerate() {
-        (0..width).for_each(|i| put(words, 1, i, bits, number(row, i)));
-    }
-    packed
-}
-
-/// Rows of numbers, each column as a stream of words, which goes down.
-fn in_columns(
-    [rows, width]: [usize; 2],
-    bits: usize,
-    number: impl Fn(usize, usize) -> u32,
-) -> Vec<u32> {
-    let mut packed = vec![0; (rows * bits).div_ceil(32) * width];
-    for row in 0..rows {
-        (0..width).for_each(|i| put(&mut packed[i..], width, row, bits, number(row, i)));
-    }
-    packed
-}
-
-/// Writes number `i` of a stream of words, which are `stride` words apart, over zeros.
-fn put(words: &mut [u32], stride: usize, i: usize, bits: usize, number: u32) {
-    let (word, shift) = (i * bits / 32 * stride, i * bits % 32);
-    let placed = u64::from(number) << shift;
-    words[word] |= placed as u32;
-    if shift + bits > 32 {
-        words[word + stride] |= (placed >> 32) as u32;
-    }
-}
-
-fn bytes_of(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

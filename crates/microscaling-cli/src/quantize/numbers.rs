@@ -42,12 +42,12 @@ impl Display for NumberFormat {
 
 /// The numbers that weights become, and their layout.
 #[derive(Clone, Copy)]
-pub(super) enum Target {
+pub(super) enum NewNumbers {
     Blocks(BlockFormat, CheckpointLayout, Rounding),
     Integers(IntegerFormat, IntegerLayout),
 }
 
-impl Target {
+impl NewNumbers {
     pub(super) fn of(args: &QuantizeArgs) -> Result<Self, Error> {
         let refuse = |format: String, allowed: &str| {
             let layout = args.layout.name();
@@ -106,7 +106,7 @@ impl Target {
         }
     }
 
-    /// The layout of files whose weights are packed in blocks, or one whose files are like those of integers.
+    /// The layout of the files, or one whose files have the same metadata as files of integers.
     pub(super) fn layout(self) -> CheckpointLayout {
         match self {
             Self::Blocks(_, layout, _) => layout,
