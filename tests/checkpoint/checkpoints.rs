@@ -220,6 +220,7 @@ fn mxfp8() -> MxSpecs {
 fn foreign() -> Vec<(WeightLayout, MxSpecs)> {
     vec![
         (WeightLayout::Mxfp4PackQuantized, MxSpecs::mxfp4()),
+        (WeightLayout::Mxfp6PackQuantized, MxSpecs::mxfp6_e2m3()),
         (WeightLayout::Mxfp8Quantized, mxfp8()),
         (WeightLayout::ModelOptNvfp4, MxSpecs::nvfp4()),
         (WeightLayout::GptOss, MxSpecs::mxfp4()),
@@ -266,6 +267,10 @@ fn layouts_of_others_keep_logits_too() {
         match layout {
             WeightLayout::Mxfp4PackQuantized => {
                 assert_eq!(of("_packed"), is("U8", &[128, 32]));
+                assert_eq!(of("_scale"), is("U8", &[128, 2]));
+            }
+            WeightLayout::Mxfp6PackQuantized => {
+                assert_eq!(of("_packed"), is("U8", &[128, 48]));
                 assert_eq!(of("_scale"), is("U8", &[128, 2]));
             }
             WeightLayout::Mxfp8Quantized => {
@@ -1045,6 +1050,7 @@ proptest! {
     ) {
         let layout = CheckpointLayout::ALL[layout];
         let preset = match layout {
+            CheckpointLayout::Weights(WeightLayout::Mxfp6PackQuantized) => MxSpecs::mxfp6_e2m3(),
             CheckpointLayout::Weights(WeightLayout::Mxfp8Quantized) => MxSpecs::mxfp8_e4m3(),
             CheckpointLayout::Weights(WeightLayout::ModelOptNvfp4 | WeightLayout::Nvfp4PackQuantized) => MxSpecs::nvfp4(),
             _ => MxSpecs::mxfp4(),

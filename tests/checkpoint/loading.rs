@@ -589,6 +589,7 @@ fn an_empty_weight_is_no_panic() {
     let path = folder.path().join("model.safetensors");
     for layout in CheckpointLayout::ALL {
         let specs = match layout {
+            CheckpointLayout::Weights(WeightLayout::Mxfp6PackQuantized) => MxSpecs::mxfp6_e2m3(),
             CheckpointLayout::Weights(WeightLayout::Mxfp8Quantized) => MxSpecs::mxfp8_e4m3(),
             CheckpointLayout::Weights(
                 WeightLayout::ModelOptNvfp4 | WeightLayout::Nvfp4PackQuantized,

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use memmap2::Mmap;
 use microscaling::safetensors::{
-    CheckpointFiles, CheckpointFilesError, FileError, FileTensor, IntegerWeight, Mxfp6Weight,
-    PackedFile, PackedFiles, ScaledWeight,
+    CheckpointFiles, CheckpointFilesError, FileError, FileTensor, IntegerWeight, PackedFile,
+    PackedFiles, ScaledWeight,
 };
 use microscaling::{Packed, WeightLayout};
 use microscaling_checkpoint::{ModelConfig, QuantizedLayers, Schemes, is_low_bit};
@@ -156,7 +156,6 @@ pub(super) enum ForeignWeight {
     /// FP8 with scales of higher precision.
     Scaled(ScaledWeight),
     Integers(IntegerWeight),
-    Mxfp6(Mxfp6Weight),
 }
 
 impl ForeignWeight {
@@ -169,7 +168,6 @@ impl ForeignWeight {
         match self {
             Self::Scaled(_) => tensor(name).map_or_else(Vec::new, |codes| codes.shape),
             Self::Integers(weight) => weight.shape.to_vec(),
-            Self::Mxfp6(weight) => weight.shape.to_vec(),
         }
     }
 
@@ -182,7 +180,6 @@ impl ForeignWeight {
         match self {
             Self::Scaled(weight) => Some(weight.values(&tensor(name)?, &tensor(&weight.scales)?)),
             Self::Integers(weight) => weight.values(tensor),
-            Self::Mxfp6(weight) => weight.values(tensor),
         }
     }
 }
@@ -318,9 +315,7 @@ impl<'a> Archive<'a> {
         let integers = self.read.integers().iter();
         let integers =
             integers.map(|(name, weight)| (name, ForeignWeight::Integers(weight.clone())));
-        let mxfp6 = self.read.mxfp6().iter();
-        let mxfp6 = mxfp6.map(|(name, weight)| (name, ForeignWeight::Mxfp6(weight.clone())));
-        let all = scaled.chain(integers).chain(mxfp6);
+        let all = scaled.chain(integers);
         all.filter(move |_| !is_burns)
     }
 

@@ -47,8 +47,8 @@ impl Checkpoint {
     /// are the model's specs with the layout's format for the weight. The forward product takes the values unchanged until an
     /// optimizer changes them.
     ///
-    /// Some weights of other tools become their values, and keep the model's specs: FP8 with scales of higher precision, integers of
-    /// GPTQ, AWQ and compressed-tensors, and MXFP6 of compressed-tensors. The `config.json` beside the files says which elements
+    /// Some weights of other tools become their values, and keep the model's specs: FP8 with scales of higher precision, and integers of
+    /// GPTQ, AWQ and compressed-tensors. The `config.json` beside the files says which elements
     /// share a scale. Files that [`save`](Self::save) wrote need no config, and a config beside them is not read.
     ///
     /// Files are mapped. Loading needs memory for one tensor beside the model.

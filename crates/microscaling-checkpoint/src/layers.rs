@@ -7,7 +7,7 @@ use crate::config::{ConfigError, ModelConfig};
 use crate::models::summed_axis;
 use crate::parts::{called, is_low_bit, quantized, without_codes};
 use crate::scheme::{RefusedField, Schemes};
-use microscaling::safetensors::{CheckpointLayout, FileError, Mxfp6Weight, PackedFiles};
+use microscaling::safetensors::{CheckpointLayout, FileError, PackedFiles};
 use microscaling::{BlockFormat, ElementFormat, WeightLayout};
 use std::collections::{BTreeMap, BTreeSet};
 use why::why;
@@ -26,8 +26,6 @@ pub enum WeightKind {
         /// Whether the codes are E4M3.
         is_e4m3: bool,
     },
-    /// MXFP6 of compressed-tensors.
-    Mxfp6,
     /// Integers with scales.
     Integers {
         /// The lengths of a block that shares a scale, along the weight's axes.
@@ -167,7 +165,6 @@ impl QuantizedLayers {
         layers.add_packed(model, read);
         layers.add_scaled(read);
         layers.add_integers(read);
-        layers.add_mxfp6(read);
         layers.add_without_codes(read);
         layers.add_unread(model, read);
         for layer in layers.known.values() {
@@ -269,25 +266,6 @@ impl QuantizedLayers {
                 is_integer: true,
                 group: (!whole && weight.block[0] == 1).then_some(weight.block[1]),
                 axis: None,
-                is_turned: false,
-            });
-        }
-    }
-
-    fn add_mxfp6(&mut self, read: &PackedFiles<'_>) {
-        for (name, weight) in read.mxfp6() {
-            let format = Mxfp6Weight::FORMAT;
-            self.add(QuantizedLayer {
-                kind: WeightKind::Mxfp6,
-                name: name.clone(),
-                layout: "mxfp6-pack-quantized",
-                format: format.to_string(),
-                shape: weight.shape.to_vec(),
-                axis: Some(1),
-                parts: weight.parts.to_vec(),
-                bits: format.element_bits(),
-                is_integer: false,
-                group: Some(format.block_size),
                 is_turned: false,
             });
         }

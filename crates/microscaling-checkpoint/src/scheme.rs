@@ -78,11 +78,19 @@ pub struct Schemes {
     pub kv_cache: Value,
     /// Why weights of GPTQ and AWQ are not what this program reads.
     pub(crate) other_version: Option<String>,
+    /// Whether the zero points of GPTQ weights are stored as they are.
+    is_gptq_v2: bool,
     /// The fields with which no weight is read.
     pub refused: Vec<RefusedField>,
     groups: Vec<LayerGroup>,
     ignored: Vec<(String, Modules)>,
 }
+
+/// The methods whose layout has versions, the key of the version, which may also be `format`, and the versions that are read.
+const VERSIONS: [(&str, &str, &[&str]); 2] = [
+    ("gptq", "checkpoint_format", &["gptq", "gptq_v2"]),
+    ("awq", "version", &["gemm"]),
+];
 
 /// The keys of modules that are not quantized.
 const IGNORED: [&str; 3] = ["ignore", "exclude_modules", "modules_to_not_convert"];
@@ -115,10 +123,14 @@ impl Schemes {
             refused: refused::refused(config, model.conflict.as_ref()),
             ..Self::default()
         };
-        for (key, known) in [("checkpoint_format", "gptq"), ("version", "gemm")] {
-            let said = config.get(key).and_then(Value::as_str);
-            let is_method = matches!(schemes.method.as_deref(), Some("gptq" | "awq"));
-            if let Some(said) = said.filter(|said| is_method && !said.eq_ignore_ascii_case(known)) {
+        for (method, key, known) in VERSIONS {
+            let said = config.get(key).or(config.get("format"));
+            let said = said.and_then(Value::as_str);
+            let said = said.filter(|_| schemes.method.as_deref() == Some(method));
+            let is_known = |said: &str| known.iter().any(|x| said.eq_ignore_ascii_case(x));
+            schemes.is_gptq_v2 |= said == Some("gptq_v2");
+            if let Some(said) = said.filter(|said| !is_known(said)) {
+                let known = known.join("`, `");
                 let reason = format!("config.json has {key} `{said}`; allowed: `{known}`");
                 schemes.other_version = Some(reason);
             }
@@ -165,7 +177,7 @@ impl Schemes {
             });
         }
         if groups.is_none() {
-            schemes.without_groups(config, layers)?;
+            schemes.without_groups(config, layers, fail)?;
         }
         Ok(schemes)
     }
@@ -175,6 +187,7 @@ impl Schemes {
         &mut self,
         config: &Value,
         layers: Option<&serde_json::Map<String, Value>>,
+        fail: impl Fn(&str, &str, String) -> ConfigError,
     ) -> Result<(), ConfigError> {
         for (name, layer) in layers.into_iter().flatten() {
             self.groups.push(LayerGroup {
@@ -192,12 +205,34 @@ impl Schemes {
         if layers.is_none() {
             let of = |key: &str| config.get(key).cloned().unwrap_or_default();
             let is_integer = matches!(self.method.as_deref(), Some("gptq" | "awq"));
+            let integers = |bits: Value, size: Value| json!({"num_bits": bits, "group_size": size, "type": "int"});
             let weights = match (of("bits"), of("weight_block_size")) {
                 (Value::Null, block) if !is_integer => json!({"block_structure": block}),
-                (bits, _) => {
-                    json!({"num_bits": bits, "group_size": of("group_size"), "type": "int"})
-                }
+                (bits, _) => integers(bits, of("group_size")),
             };
+            // GPTQModel's own fields of layers: `-:` before the pattern of those that are not quantized.
+            let dynamic = config.get("dynamic").and_then(Value::as_object);
+            for (text, own) in dynamic.into_iter().flatten() {
+                let (is_left, pattern) = match text.strip_prefix("-:") {
+                    Some(pattern) => (true, pattern),
+                    None => (false, text.strip_prefix("+:").unwrap_or(text)),
+                };
+                let target = Modules::of(&format!("re:{pattern}"))
+                    .map_err(|reason| fail("dynamic", text, reason))?;
+                if is_left {
+                    self.ignored.push((text.clone(), target));
+                    continue;
+                }
+                let or = |key: &str| own.get(key).cloned().unwrap_or_else(|| of(key));
+                self.groups.push(LayerGroup {
+                    name: text.clone(),
+                    targets: vec![target],
+                    is_rest: false,
+                    format: None,
+                    weights: integers(or("bits"), or("group_size")),
+                    activations: Value::Null,
+                });
+            }
             self.groups.push(LayerGroup {
                 name: self.method.clone().unwrap_or_default(),
                 targets: Vec::new(),

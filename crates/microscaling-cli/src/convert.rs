@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::export::{Export, Exported, FusedResult};
 use crate::formats::table;
 use crate::fused::FusedArgs;
-use crate::output::{Output, Planned, ignored};
-use crate::target::{ToLayout, Tool, WrittenForm};
+use crate::output::{Output, PackedWeight, Planned, ignored};
+use crate::target::{NewLayout, ToLayout, Tool, WrittenForm};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use microscaling_checkpoint::{QuantizedLayers, Schemes, companion_of};
@@ -24,7 +24,8 @@ pub(crate) struct ConvertArgs {
     /// Replace files of the output that exist; an input is never replaced
     #[arg(long)]
     force: bool,
-    /// The layout to write, see `formats`; or the layouts of a tool, one for each format: `compressed-tensors`, `modelopt`, `fp8`
+    /// The layout to write, see `formats`; or the layouts of a tool, one for each format: `compressed-tensors`, `modelopt`, `fp8`.
+    /// `gptq`, `gptq_v2` and `awq` hold weights of integers
     #[arg(long)]
     to: ToLayout,
     /// Leave out how activations and the cache of keys and values are quantized
@@ -88,7 +89,6 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         file: read.file_of(name).unwrap_or(0),
         replaces: vec![name.clone()],
         layout: None,
-        is_repacked: false,
         retold: Vec::new(),
     }));
     let output = Output {
@@ -103,12 +103,18 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         force: args.force,
     };
     let (files, bytes) = output.write(&planned, |name| {
+        if let Some(weight) = read.integers().get(name) {
+            let matrix = weight.matrix(|part| read.tensor(part));
+            let layout = args.to.of_integers();
+            let (matrix, layout) = matrix.zip(layout).expect("the layout holds the weight");
+            return Ok(PackedWeight::Integers(matrix.store(layout, name)));
+        }
         let packed = read.packed(name).expect("it is one of the weights");
         let packed = packed.map_err(|source| Error::file(&input.path, source))?;
         // Powers of two have exact reciprocals.
         let is_rounded = packed.divisor().is_some_and(|x| x.to_bits() << 9 != 0);
         summary.rounded += usize::from(is_rounded && args.to.tool() == Tool::ModelOpt);
-        Ok((packed, None))
+        Ok(PackedWeight::Blocks(packed, None))
     })?;
     Ok(summary.done(args, &files, bytes))
 }
@@ -222,10 +228,15 @@ impl Summary {
 /// The plan of a weight and of the scale of its input; `None` of a weight that stays unchanged.
 fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
     let layer = exported.layer;
-    let is_repacked = matches!(exported.form, WrittenForm::Repacked { .. });
     let (layout, mut retold, mut replaces) = match exported.form {
-        WrittenForm::Repacked { .. } => (None, Vec::new(), layer.parts.clone()),
-        WrittenForm::Packed(layout) => (Some(layout), Vec::new(), layer.parts.clone()),
+        WrittenForm::Repacked { layout, .. } => {
+            let layout = NewLayout::Integers(layout);
+            (Some(layout), Vec::new(), layer.parts.clone())
+        }
+        WrittenForm::Packed(layout) => {
+            let layout = NewLayout::Packed(layout);
+            (Some(layout), Vec::new(), layer.parts.clone())
+        }
         WrittenForm::Retold(retold) => (None, retold, layer.parts.clone()),
         WrittenForm::Kept => (None, Vec::new(), Vec::new()),
     };
@@ -237,7 +248,6 @@ fn planned(read: &PackedFiles<'_>, exported: Exported<'_>) -> Option<Planned> {
         file: file.unwrap_or(0),
         replaces,
         layout,
-        is_repacked,
         retold,
     })
 }

@@ -117,7 +117,10 @@ impl<'a> Tensor<'a> {
     /// Whether every byte is the same. Packed weights are compared elsewhere.
     fn has_bytes_of(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Valued(one), Self::Valued(other)) => one.parts == other.parts,
+            // The same bytes have other values in another layout.
+            (Self::Valued(one), Self::Valued(other)) => {
+                one.what == other.what && one.parts == other.parts
+            }
             (Self::Unread(_, one), Self::Unread(_, other)) => one == other,
             (Self::Other(one), Self::Other(other)) => one == other,
             _ => false,

@@ -86,7 +86,10 @@ pub(crate) enum Error {
         tensor: String,
         shape: Vec<usize>,
     },
-    #[error("{}: the file has no packed weight in {looked_for}; see `inspect`", .path.display())]
+    #[error(
+        "{}: the file has no packed weight in {looked_for}; see `inspect`. `quantize` packs floats, into each of these layouts",
+        .path.display()
+    )]
     NothingPacked { path: PathBuf, looked_for: String },
     #[error("{}: layout {target} cannot hold `{layer}`, which is {what}", .path.display())]
     Unheld {

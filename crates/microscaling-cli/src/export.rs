@@ -2,12 +2,14 @@
 
 mod config;
 mod fused;
+mod integers;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::fused::Fused;
 use crate::target::{Retold, ToLayout, Tool, WrittenForm, tool_of};
 pub(crate) use fused::FusedResult;
+pub(crate) use integers::{IntegerLayer, integers_config};
 use microscaling::WeightLayout;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use microscaling_checkpoint::{INPUT_SCALES, QuantizedLayer, QuantizedLayers, Schemes, WeightKind};
@@ -98,14 +100,16 @@ impl<'a> Export<'a> {
         layers.collect()
     }
 
-    /// Why compressed-tensors cannot hold a weight of GPTQ or AWQ.
+    /// Why the target cannot hold a weight of integers.
     fn why_not(&self, layer: &QuantizedLayer) -> String {
-        let weight = self.read.integers().get(&layer.name);
-        let is_asked = self.target == ToLayout::CompressedTensors;
-        let fits = weight
-            .filter(|_| is_asked)
-            .map(|weight| weight.fits_pack_quantized(|name| self.read.tensor(name)));
-        match fits {
+        let fits = || {
+            let (weight, layout) = (
+                self.read.integers().get(&layer.name)?,
+                self.target.of_integers()?,
+            );
+            Some(weight.fits(layout, &layer.name, |name| self.read.tensor(name)))
+        };
+        match fits() {
             Some(Err(reason)) => format!("; {reason}"),
             _ => String::new(),
         }
@@ -210,7 +214,7 @@ impl<'a> Export<'a> {
                 }
                 .map(|scheme| (scheme.to_owned(), Value::Null))
             }
-            Tool::GptOss | Tool::None => {
+            Tool::GptOss | Tool::Integers | Tool::None => {
                 let is_kept = matches!(
                     self.target,
                     ToLayout::Layout(CheckpointLayout::Microscaling)
@@ -258,7 +262,7 @@ impl<'a> Export<'a> {
                 },
             ) => {
                 let (layout, is_symmetric) = match form {
-                    WrittenForm::Repacked { is_symmetric } => ("pack-quantized", is_symmetric),
+                    WrittenForm::Repacked { is_symmetric, .. } => ("pack-quantized", is_symmetric),
                     _ => (layer.layout, is_symmetric),
                 };
                 let strategy = match block[1] >= layer.shape[1] {
@@ -275,7 +279,7 @@ impl<'a> Export<'a> {
                 (layout, fields)
             }
             // Packed in blocks of 32.
-            (_, WeightKind::Packed(_) | WeightKind::Mxfp6) => {
+            (_, WeightKind::Packed(_)) => {
                 let fields = with(float(layer.bits, "group"), "group_size", 32.into());
                 let layout = match form {
                     WrittenForm::Packed(layout) => layout.name(),
@@ -331,6 +335,7 @@ impl<'a> Export<'a> {
                     "modules_to_not_convert": ignore,
                 }))
             }
+            Tool::Integers => Some(self.integers_config(exported, ignore)?),
             Tool::CompressedTensors => Some(self.compressed_config(exported, ignore)),
             Tool::ModelOpt => Some(self.modelopt_config(exported, ignore)),
         })

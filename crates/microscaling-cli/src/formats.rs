@@ -2,9 +2,9 @@
 
 use crate::done::Done;
 use crate::error::Error;
-use crate::target::TOOLS;
+use crate::target::{INTEGERS, TOOLS};
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
-use microscaling::safetensors::CheckpointLayout;
+use microscaling::safetensors::{CheckpointLayout, IntegerLayout};
 use microscaling::{BlockFormat, Dialect, Packed, ScaleFormat, Shifts};
 
 /// Show the block formats, the tools whose bytes can be written, and the layouts of files
@@ -99,7 +99,7 @@ fn dialects() -> Table {
     dialects
 }
 
-/// The layouts of files, with the tensors of a weight.
+/// The layouts of files, with the tensors of a weight, and of the weight of a layer.
 fn layouts() -> Table {
     let mut layouts = table(["Layout", "Format", "Tensors of the weight NAME"]);
     for layout in CheckpointLayout::ALL {
@@ -116,6 +116,14 @@ fn layouts() -> Table {
             }
         };
         layouts.add_row([layout.name(), &format, &tensors]);
+    }
+    for layout in INTEGERS {
+        let (format, more) = match layout {
+            IntegerLayout::Awq => ("int4", ""),
+            _ => ("int2, int3, int4, int8", ", LAYER.g_idx I32"),
+        };
+        let tensors = format!("LAYER.qweight I32, LAYER.scales F16, LAYER.qzeros I32{more}");
+        layouts.add_row([layout.name(), format, &tensors]);
     }
     layouts
 }

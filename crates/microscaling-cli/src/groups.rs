@@ -20,7 +20,7 @@ fn convention(layer: &QuantizedLayer) -> &'static str {
         "fp8-scale-inv" => "code · weight_scale_inv, a factor in spite of its name",
         "int-quantized" | "pack-quantized" => "(code − zero point) · weight_scale",
         "gptq" => "(code − (stored zero point + 1)) · scale",
-        "awq" => "(code − zero point) · scale",
+        "gptq_v2" | "awq" => "(code − zero point) · scale",
         "microscaling" if has(".divisor") => "scale / divisor",
         "microscaling" if has(".tensor_scale") => "scale · tensor_scale",
         "microscaling" => "code · scale",

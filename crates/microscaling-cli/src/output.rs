@@ -4,11 +4,12 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
-use crate::target::Retold;
+use crate::target::{NewLayout, Retold};
 use burn_mx_files::{NewFile, input_at, put_all};
 use microscaling::Packed;
 use microscaling::safetensors::{
-    self, CheckpointLayout, DESCRIPTION_KEY, HeaderEntry, METADATA_KEY, PackedFiles, header,
+    self, CheckpointLayout, DESCRIPTION_KEY, HeaderEntry, METADATA_KEY, PackedFiles,
+    RepackedTensor, header,
 };
 use microscaling_checkpoint::INDEX_END;
 use serde_json::{Value, json};
@@ -19,8 +20,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A packed weight, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
-pub(crate) type PackedWeight = (Packed, Option<f32>);
+/// A packed weight.
+pub(crate) enum PackedWeight {
+    /// In blocks, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
+    Blocks(Packed, Option<f32>),
+    /// The tensors of its integers.
+    Integers(Vec<RepackedTensor>),
+}
 
 /// A weight that is to be packed: its name, the place of the input's file whose place it takes, and the input's tensors that it
 /// stands for.
@@ -29,9 +35,7 @@ pub(crate) struct Planned {
     pub(crate) file: usize,
     pub(crate) replaces: Vec<String>,
     /// The layout of a weight that is packed; `None` of a weight whose bytes are all under `retold`.
-    pub(crate) layout: Option<CheckpointLayout>,
-    /// Whether the weight's integers are packed as compressed-tensors packs them.
-    pub(crate) is_repacked: bool,
+    pub(crate) layout: Option<NewLayout>,
     /// Tensors of the input's that the output has under other names.
     pub(crate) retold: Vec<Retold>,
 }
@@ -96,11 +100,9 @@ impl Output<'_> {
             let weights = weights.filter_map(|weight| Some((weight.name.as_str(), weight.layout?)));
             let weights = weights.map(|(name, layout)| Ok((name, layout, pack(name)?)));
             let weights: Vec<_> = weights.collect::<Result<_, Error>>()?;
-            for weight in planned.iter().filter(|x| x.file == number && x.is_repacked) {
-                tensors.extend(self.repacked(&weight.name));
-            }
-            for (name, layout, weight) in &weights {
-                tensors.extend(self.stored(name, *layout, weight)?);
+            let metadata = self.metadata(number, &weights)?;
+            for (name, layout, weight) in weights {
+                tensors.extend(self.stored(name, layout, weight)?);
             }
             tensors.extend(self.others(number, &replaced));
             let to = self.path_of(number);
@@ -115,7 +117,6 @@ impl Output<'_> {
                     });
                 }
             }
-            let metadata = self.metadata(number, &weights)?;
             files.push(new_file(&to, |file| write_file(file, tensors, metadata))?);
         }
         if let Some(index) = &self.input.index {
@@ -156,13 +157,26 @@ impl Output<'_> {
     fn stored(
         &self,
         name: &str,
-        layout: CheckpointLayout,
-        weight: &PackedWeight,
+        layout: NewLayout,
+        weight: PackedWeight,
     ) -> Result<Vec<Stored<'static>>, Error> {
-        let (packed, divisor) = weight;
+        let (packed, divisor) = match weight {
+            PackedWeight::Blocks(packed, divisor) => (packed, divisor),
+            PackedWeight::Integers(tensors) => {
+                let stored = tensors.into_iter().map(|tensor| Stored {
+                    name: tensor.name,
+                    dtype: tensor.dtype,
+                    shape: tensor.shape,
+                    bytes: tensor.bytes.into(),
+                });
+                return Ok(stored.collect());
+            }
+        };
         let stored = match layout {
-            CheckpointLayout::Weights(layout) => layout.store(name, &packed.view(), *divisor),
-            CheckpointLayout::Microscaling => Ok(safetensors::store(name, &packed.view())),
+            NewLayout::Packed(CheckpointLayout::Weights(layout)) => {
+                layout.store(name, &packed.view(), divisor)
+            }
+            _ => Ok(safetensors::store(name, &packed.view())),
         };
         let stored = stored.map_err(|source| Error::Layout {
             path: self.input.path.clone(),
@@ -175,20 +189,6 @@ impl Output<'_> {
             bytes: tensor.bytes.into(),
         });
         Ok(stored.collect())
-    }
-
-    /// The tensors of a weight of integers, packed as compressed-tensors packs them.
-    fn repacked(&self, name: &str) -> Vec<Stored<'static>> {
-        let weight = &self.read.integers()[name];
-        let tensors = weight.pack_quantized(name, |part| self.read.tensor(part));
-        let tensors = tensors.expect("it is planned, because it fits").into_iter();
-        let stored = tensors.map(|tensor| Stored {
-            name: tensor.name,
-            dtype: tensor.dtype,
-            shape: tensor.shape,
-            bytes: tensor.bytes.into(),
-        });
-        stored.collect()
     }
 
     /// A tensor of the input under its new name.
@@ -229,7 +229,7 @@ impl Output<'_> {
     fn metadata(
         &self,
         number: usize,
-        weights: &[(&str, CheckpointLayout, PackedWeight)],
+        weights: &[(&str, NewLayout, PackedWeight)],
     ) -> Result<BTreeMap<String, String>, Error> {
         let file = &self.read.files()[number];
         let keys = file.metadata_keys().into_iter();
@@ -246,8 +246,11 @@ impl Output<'_> {
             metadata.insert(DESCRIPTION_KEY.to_owned(), text);
         }
         if self.layout == CheckpointLayout::Microscaling {
-            let described = weights.iter().map(|(name, _, (packed, _))| {
-                (*name, packed.format(), packed.shape(), packed.axis())
+            let described = weights.iter().filter_map(|(name, _, weight)| match weight {
+                PackedWeight::Blocks(packed, _) => {
+                    Some((*name, packed.format(), packed.shape(), packed.axis()))
+                }
+                PackedWeight::Integers(_) => None,
             });
             let text = safetensors::metadata(described);
             let text = text.map_err(|source| Error::file(self.path, source))?;

@@ -1,5 +1,6 @@
 //! `microscaling quantize`.
 
+mod numbers;
 mod plan;
 mod shared;
 mod weight;
@@ -7,17 +8,18 @@ mod weight;
 use crate::checkpoint::Checkpoint;
 use crate::done::{Done, counted};
 use crate::error::Error;
-use crate::formats::{bytes_of, table};
+use crate::formats::table;
 use crate::fused::{Fused, FusedArgs};
 use crate::numbers::floats;
-use crate::output::Output;
+use crate::output::{Output, PackedWeight};
+use crate::target::NewLayout;
 use globset::Glob;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
-use microscaling::{BlockFormat, Dialect, ElementRounding, Rounding, WeightLayout};
+use microscaling::{Dialect, Rounding, WeightLayout};
 use microscaling_checkpoint::{called, is_low_bit, quantized, summed_axis};
+use numbers::{NewNumbers, NumberFormat};
 use plan::{chosen, plan};
 use shared::Shared;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use weight::WeightNumbers;
 
@@ -31,12 +33,13 @@ pub(crate) struct QuantizeArgs {
     /// Replace files of the output that exist; an input is never replaced
     #[arg(long)]
     force: bool,
-    /// The block format, such as `mxfp4` [default: the layout's own]
+    /// The block format, such as `mxfp4`; in layouts of integers `int4(group_size=128,zero_points=false)`, with 2, 3, 4 or 8 bits, where the
+    /// size 0 is a whole row [default: the layout's own]
     #[arg(long)]
-    format: Option<BlockFormat>,
+    format: Option<NumberFormat>,
     /// The layout of the packed weights: `microscaling`, or another tool's layout, see `formats`
     #[arg(long, default_value = "microscaling")]
-    layout: CheckpointLayout,
+    layout: NewLayout,
     /// The axis along which blocks lie, in all tensors. Negative numbers count from the last axis [default: the axis that products
     /// sum over; the last one of matrices, and by `model_type` in config.json]
     #[arg(long, allow_negative_numbers = true)]
@@ -62,10 +65,8 @@ pub(crate) struct QuantizeArgs {
 }
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
-    let format = format(args)?;
-    let rounding = rounding(args, format)?;
-    check_seed(args, rounding)?;
-    let fused = fused(args, format)?;
+    let target = NewNumbers::of(args)?;
+    let fused = fused(args, target)?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
     if let Some((weight, layout)) = read.weights().first_key_value() {
@@ -78,13 +79,13 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     check_floats(&input, &read)?;
     let names = chosen(args, &input, &read)?;
     let shared = Shared::of(args, &fused, &input, &read, &names)?;
-    let (planned, zeros) = plan(args, format, (&input, &read), &names, &shared)?;
+    let (planned, zeros) = plan(args, target, (&input, &read), &names, &shared)?;
     let output = Output {
         input: &input,
         read: &read,
         path: &args.output,
-        layout: args.layout,
-        config: None,
+        layout: target.layout(),
+        config: target.config(&read, &planned),
         force: args.force,
     };
     let mut rows = table(["Weight", "Shape", "Bytes", "SQNR in dB", "NaN or Inf"]);
@@ -98,6 +99,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         let number = planned.iter().position(|weight| weight.name == name);
         let stream = number.expect("it is planned") as u64;
         let numbers = WeightNumbers {
+            name,
             data: &data,
             shape,
             axis,
@@ -109,20 +111,20 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
             tensor: name.to_owned(),
             source,
         };
-        let weight = numbers.encode(args, format, rounding).map_err(failed)?;
-        let sqnr = numbers.sqnr(format, &weight.0).map_err(failed)?;
+        let (weight, values) = numbers.encode(args, target).map_err(failed)?;
+        let sqnr = numbers.sqnr(target, &values).map_err(failed)?;
         let count = data.iter().filter(|x| !x.is_finite()).count();
         not_finite += count;
         rows.add_row([
             name,
             &format!("{shape:?}"),
-            &bytes_of(&weight.0).to_string(),
+            &bytes_of(&weight).to_string(),
             &sqnr,
             &count.to_string(),
         ]);
         Ok(weight)
     })?;
-    let (count, layout) = (planned.len(), args.layout);
+    let (count, layout, format) = (planned.len(), args.layout.name(), target.format());
     let mut done = Done::default();
     done.table("weights", rows);
     done.text(format!(
@@ -137,64 +139,28 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     }
     done.fact("nan_or_inf", not_finite);
     plan::add_zeros(args, &mut done, zeros);
-    done.fact("format", format.to_string());
-    done.fact("layout", layout.name());
+    done.fact("format", format);
+    done.fact("layout", layout);
     done.fact("bytes", bytes);
     done.files(&files);
     Ok(done)
 }
 
 /// The layers that share a tensor scale: by default in the layouts of engines that fuse.
-fn fused(args: &QuantizeArgs, format: BlockFormat) -> Result<Fused, Error> {
-    let is_engine = matches!(args.layout, CheckpointLayout::Weights(_));
-    let why_none = || format!("{format} has no tensor scale");
-    let why_none = (!format.tensor_scale).then(why_none);
-    args.fused
-        .layers(is_engine && format.tensor_scale, why_none)
+fn fused(args: &QuantizeArgs, target: NewNumbers) -> Result<Fused, Error> {
+    let is_engine = args.layout != NewLayout::Packed(CheckpointLayout::Microscaling);
+    let has_scale = target.blocks().is_some_and(|format| format.tensor_scale);
+    let why_none = || format!("{} has no tensor scale", target.format());
+    let why_none = (!has_scale).then(why_none);
+    args.fused.layers(is_engine && has_scale, why_none)
 }
 
-fn format(args: &QuantizeArgs) -> Result<BlockFormat, Error> {
-    match (args.format, args.layout) {
-        (Some(format), _) => Ok(format),
-        (None, CheckpointLayout::Weights(layout)) => Ok(layout.format()),
-        (None, CheckpointLayout::Microscaling) => Err(Error::Arguments(
-            "layout microscaling has every format: `--format` has to say which".into(),
-        )),
+/// Bytes of a weight's codes and scales.
+fn bytes_of(weight: &PackedWeight) -> usize {
+    match weight {
+        PackedWeight::Blocks(packed, _) => crate::formats::bytes_of(packed),
+        PackedWeight::Integers(tensors) => tensors.iter().map(|tensor| tensor.bytes.len()).sum(),
     }
-}
-
-/// The rounding of the arguments, unless the format has its own.
-fn rounding(args: &QuantizeArgs, format: BlockFormat) -> Result<Rounding, Error> {
-    match (format.conversion.rounding, args.rounding) {
-        (None, given) => Ok(given.unwrap_or(Rounding::NearestEven)),
-        // The format says how random numbers are drawn, if they are.
-        (Some(ElementRounding::Stochastic(_)), given) => Ok(given.unwrap_or(Rounding::Stochastic)),
-        // Nothing else looks at the rounding.
-        (Some(_), None) => Ok(Rounding::NearestEven),
-        (Some(own), Some(given)) => Err(Error::Arguments(format!(
-            "`--rounding` is {given}, and {format} has the rounding {own}; allowed: no `--rounding`"
-        ))),
-    }
-}
-
-/// Checks that stochastic rounding has a seed; says that a seed without it has no effect.
-fn check_seed(args: &QuantizeArgs, rounding: Rounding) -> Result<(), Error> {
-    match (rounding, args.seed) {
-        (Rounding::Stochastic, None) => {
-            return Err(Error::Arguments(
-                "stochastic rounding draws random numbers: `--seed` has to say which".into(),
-            ));
-        }
-        (Rounding::Stochastic, Some(_)) | (_, None) => {}
-        // On the standard error, as results are read by programs. A loop over roundings may give all of them a seed.
-        (rounding, Some(seed)) => {
-            let _ = writeln!(
-                io::stderr(),
-                "microscaling: `--seed {seed}` has no effect: rounding `{rounding}` draws no random numbers"
-            );
-        }
-    }
-    Ok(())
 }
 
 /// That no weight is quantized already: packing its scales would ruin the weight.
@@ -259,7 +225,9 @@ fn along(
     let axis = axis(args, input, name, shape)?;
     let has_experts = matches!(
         args.layout,
-        CheckpointLayout::Weights(WeightLayout::GptOss | WeightLayout::GgufMxfp4)
+        NewLayout::Packed(CheckpointLayout::Weights(
+            WeightLayout::GptOss | WeightLayout::GgufMxfp4
+        ))
     );
     if has_experts && shape.len() > 2 && axis + 2 == shape.len() {
         return Ok((axis + 1, true));

@@ -1,7 +1,7 @@
 //! The layouts that `convert` writes: one for all weights, or a tool's layouts, one for each format.
 
-use microscaling::WeightLayout;
-use microscaling::safetensors::{CheckpointLayout, PackedFiles};
+use microscaling::safetensors::{CheckpointLayout, IntegerLayout, PackedFiles};
+use microscaling::{NameError, WeightLayout};
 use microscaling_checkpoint::{QuantizedLayer, QuantizedLayers, Schemes, WeightKind};
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -17,6 +17,44 @@ pub(crate) enum ToLayout {
     ModelOpt,
     /// `quant_method: fp8`: FP8 E4M3 with a scale for each block of rows and columns, in `weight_scale_inv`.
     Fp8,
+    /// GPTQ's or AWQ's layout of integers.
+    Integers(IntegerLayout),
+}
+
+/// The layouts of integers that are written for layers of every model.
+pub(crate) const INTEGERS: [IntegerLayout; 3] = [
+    IntegerLayout::Gptq,
+    IntegerLayout::GptqV2,
+    IntegerLayout::Awq,
+];
+
+/// The layout of a new weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewLayout {
+    Packed(CheckpointLayout),
+    Integers(IntegerLayout),
+}
+
+impl NewLayout {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Packed(layout) => layout.name(),
+            Self::Integers(layout) => layout.name(),
+        }
+    }
+}
+
+impl FromStr for NewLayout {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if let Some(layout) = INTEGERS.into_iter().find(|layout| layout.name() == name) {
+            return Ok(Self::Integers(layout));
+        }
+        let integers = INTEGERS.map(IntegerLayout::name).join(", ");
+        let packed = name.parse().map(Self::Packed);
+        packed.map_err(|error: NameError| format!("{error}, {integers}"))
+    }
 }
 
 /// The tools that a target may be.
@@ -32,6 +70,8 @@ pub(crate) enum Tool {
     CompressedTensors,
     ModelOpt,
     Fp8,
+    /// AutoGPTQ, GPTQModel and AutoAWQ.
+    Integers,
     GptOss,
     /// No tool reads a config of this layout.
     None,
@@ -52,6 +92,7 @@ impl Display for ToLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Layout(layout) => layout.fmt(f),
+            Self::Integers(layout) => f.pad(layout.name()),
             tool => {
                 let named = TOOLS.iter().find(|(_, target)| target == tool);
                 f.pad(named.expect("every tool has a name").0)
@@ -67,10 +108,14 @@ impl FromStr for ToLayout {
         if let Some((_, tool)) = TOOLS.iter().find(|(known, _)| *known == name) {
             return Ok(*tool);
         }
-        name.parse().map(Self::Layout).map_err(|error| {
-            let tools = TOOLS.map(|(name, _)| name).join(", ");
-            format!("{error}, {tools}")
-        })
+        match name.parse() {
+            Ok(NewLayout::Packed(layout)) => Ok(Self::Layout(layout)),
+            Ok(NewLayout::Integers(layout)) => Ok(Self::Integers(layout)),
+            Err(error) => Err(format!(
+                "{error}, {}",
+                TOOLS.map(|(name, _)| name).join(", ")
+            )),
+        }
     }
 }
 
@@ -87,8 +132,11 @@ pub(crate) struct Retold {
 pub(crate) enum WrittenForm {
     /// Packed, in this layout.
     Packed(CheckpointLayout),
-    /// From GPTQ's or AWQ's layout to `pack-quantized`, and whether the weight is symmetric.
-    Repacked { is_symmetric: bool },
+    /// The same integers in another layout, and whether the weight is symmetric.
+    Repacked {
+        layout: IntegerLayout,
+        is_symmetric: bool,
+    },
     /// By the same bytes.
     Retold(Vec<Retold>),
     /// Unchanged.
@@ -101,15 +149,26 @@ impl ToLayout {
             Self::CompressedTensors => Tool::CompressedTensors,
             Self::ModelOpt => Tool::ModelOpt,
             Self::Fp8 => Tool::Fp8,
+            Self::Integers(_) => Tool::Integers,
             Self::Layout(CheckpointLayout::Weights(layout)) => match layout {
                 WeightLayout::ModelOptNvfp4 => Tool::ModelOpt,
                 WeightLayout::GptOss => Tool::GptOss,
                 WeightLayout::Mxfp4PackQuantized
+                | WeightLayout::Mxfp6PackQuantized
                 | WeightLayout::Mxfp8Quantized
                 | WeightLayout::Nvfp4PackQuantized => Tool::CompressedTensors,
                 _ => Tool::None,
             },
             Self::Layout(CheckpointLayout::Microscaling) => Tool::None,
+        }
+    }
+
+    /// The layout that integers get.
+    pub(crate) fn of_integers(self) -> Option<IntegerLayout> {
+        match self {
+            Self::CompressedTensors => Some(IntegerLayout::PackQuantized),
+            Self::Integers(layout) => Some(layout),
+            _ => None,
         }
     }
 
@@ -132,6 +191,7 @@ impl ToLayout {
                 let layouts = [
                     WeightLayout::Nvfp4PackQuantized,
                     WeightLayout::Mxfp4PackQuantized,
+                    WeightLayout::Mxfp6PackQuantized,
                     WeightLayout::Mxfp8Quantized,
                 ];
                 let layout = layouts.into_iter().find(|layout| layout.has(*format))?;
@@ -142,15 +202,19 @@ impl ToLayout {
                 let is_it = layout.has(*format);
                 is_it.then_some(WrittenForm::Packed(layout.into()))
             }
-            (Self::CompressedTensors, WeightKind::Mxfp6) => Some(WrittenForm::Kept),
-            (Self::CompressedTensors, WeightKind::Integers { .. }) => {
-                if matches!(layer.layout, "int-quantized" | "pack-quantized") {
+            (Self::CompressedTensors | Self::Integers(_), WeightKind::Integers { .. }) => {
+                let of_tool = ["int-quantized", "pack-quantized"].contains(&layer.layout);
+                let layout = self.of_integers()?;
+                if layout.name() == layer.layout || self == Self::CompressedTensors && of_tool {
                     return Some(WrittenForm::Kept);
                 }
                 let weight = read.integers().get(&layer.name)?;
-                let fits = weight.fits_pack_quantized(|name| read.tensor(name));
-                let is_symmetric = fits.ok()?;
-                Some(WrittenForm::Repacked { is_symmetric })
+                let fits = weight.fits(layout, &layer.name, |name| read.tensor(name));
+                let (is_symmetric, _) = fits.ok()?;
+                Some(WrittenForm::Repacked {
+                    layout,
+                    is_symmetric,
+                })
             }
             (
                 _,

@@ -269,7 +269,7 @@ fn what_a_layout_cannot_hold() {
         (
             "gptq",
             "compressed-tensors",
-            ["`bits2.weight`", "a zero point is larger"],
+            ["`bits2.weight`", "a zero point is 4; allowed: 0 to 3"],
         ),
         (
             "ct-fp8-block",

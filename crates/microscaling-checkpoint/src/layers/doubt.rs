@@ -16,7 +16,7 @@ impl Schemes {
                 layer.layout
             ));
         }
-        if let (Some(reason), "gptq" | "awq") = (&self.other_version, layer.layout) {
+        if let (Some(reason), "gptq" | "gptq_v2" | "awq") = (&self.other_version, layer.layout) {
             return Some(reason.clone());
         }
         let group = self.group(module)?;

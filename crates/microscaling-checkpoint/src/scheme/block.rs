@@ -41,7 +41,7 @@ impl Schemes {
         })
     }
 
-    /// Says the lengths of a config to every weight that they fit. Files without weights of FP8 or integers need no config.
+    /// Says the lengths of a config, and the version of GPTQ, to every weight that they fit. Files without weights of FP8 or integers need no config.
     ///
     /// # Errors
     /// See [`Schemes::of`].
@@ -50,6 +50,9 @@ impl Schemes {
             return Ok(());
         }
         let schemes = Self::of(model)?;
+        if schemes.is_gptq_v2 {
+            read.set_gptq_v2();
+        }
         let scaled = read.scaled().keys();
         let scaled = scaled.map(|name| (name, read.tensor(name).map_or(0, |x| x.shape.len())));
         let integers = read.integers().keys().map(|name| (name, 2));

@@ -1,5 +1,6 @@
 //! The tensors that are packed.
 
+use super::numbers::NewNumbers;
 use super::shared::Shared;
 use super::{QuantizeArgs, along};
 use crate::checkpoint::Checkpoint;
@@ -67,7 +68,7 @@ pub(super) fn chosen(
 /// The tensors to pack, and the names of those that the dialect makes NaN of, which stay as they are.
 pub(super) fn plan(
     args: &QuantizeArgs,
-    format: BlockFormat,
+    target: NewNumbers,
     (input, read): (&Checkpoint, &PackedFiles<'_>),
     names: &[String],
     shared: &Shared,
@@ -75,11 +76,21 @@ pub(super) fn plan(
     let (mut planned, mut zeros) = (Vec::new(), Vec::new());
     for name in names {
         let tensor = read.tensor(name).expect("it is one of the names");
+        if let NewNumbers::Integers(format, layout) = target {
+            let fits = match along(args, input, name, &tensor.shape)?.0 {
+                0 => Err("its products sum over axis 0; allowed: the last axis".to_owned()),
+                _ => format.group(layout, name, &tensor.shape).map(drop),
+            };
+            fits.map_err(|reason| Error::Unheld {
+                path: input.path.clone(),
+                layer: name.clone(),
+                what: format!("to become {format}; {reason}"),
+                target: layout.name().to_owned(),
+            })?;
+        }
         let largest = shared.largest(name);
-        if args
-            .dialect
-            .is_some_and(|dialect| is_zero(dialect, format, &tensor, largest))
-        {
+        let dialect = args.dialect.zip(target.blocks());
+        if dialect.is_some_and(|(dialect, format)| is_zero(dialect, format, &tensor, largest)) {
             zeros.push(name.to_owned());
             continue;
         }
@@ -88,7 +99,6 @@ pub(super) fn plan(
             file: read.file_of(name).expect("it is in a file"),
             replaces: vec![name.to_owned()],
             layout: Some(args.layout),
-            is_repacked: false,
             retold: Vec::new(),
         });
     }

@@ -1,12 +1,15 @@
 //! From a weight's numbers to its packed form.
 
 use super::QuantizeArgs;
+use super::numbers::NewNumbers;
 use crate::output::PackedWeight;
-use microscaling::{BlockFormat, Comparison, Packed, RandomStream, Rounding, Statistics};
+use microscaling::safetensors::IntegerMatrix;
+use microscaling::{Comparison, Packed, RandomStream, Statistics};
 use std::error::Error;
 
 /// The numbers of a weight.
 pub(super) struct WeightNumbers<'a> {
+    pub(super) name: &'a str,
     pub(super) data: &'a [f32],
     pub(super) shape: &'a [usize],
     /// The axis along which blocks lie.
@@ -18,20 +21,31 @@ pub(super) struct WeightNumbers<'a> {
 }
 
 impl WeightNumbers<'_> {
-    /// Packs the numbers, by the rules of the dialect if there is one. The second result is the divisor that the dialect stores.
+    /// Packs the numbers, by the rules of the dialect if there is one. The second result are the values of the packed weight.
     pub(super) fn encode(
         &self,
         args: &QuantizeArgs,
-        format: BlockFormat,
-        rounding: Rounding,
-    ) -> Result<PackedWeight, Box<dyn Error>> {
+        target: NewNumbers,
+    ) -> Result<(PackedWeight, Vec<f32>), Box<dyn Error>> {
         let (data, shape) = (self.data, self.shape);
+        let (format, rounding) = match target {
+            NewNumbers::Blocks(format, _, rounding) => (format, rounding),
+            NewNumbers::Integers(format, layout) => {
+                let matrix = IntegerMatrix::round(data, self.name, shape, format, layout)?;
+                let tensors = matrix.store(layout, self.name);
+                return Ok((PackedWeight::Integers(tensors), matrix.values()));
+            }
+        };
         if let Some(dialect) = args.dialect {
             let encoded = match self.largest {
                 Some(largest) => dialect.encode_part(format, data, shape, largest),
                 None => dialect.encode(format, data, shape),
             }?;
-            return Ok((encoded.packed, encoded.divisor));
+            let values = encoded.packed.decode();
+            return Ok((
+                PackedWeight::Blocks(encoded.packed, encoded.divisor),
+                values,
+            ));
         }
         let stream = RandomStream::new(args.seed.unwrap_or(0), self.stream);
         let (axis, rounder) = (self.axis, rounding.with(stream));
@@ -39,21 +53,23 @@ impl WeightNumbers<'_> {
             Some(largest) => Packed::encode_part(format, data, shape, axis, rounder, largest),
             None => Packed::encode(format, data, shape, axis, rounder),
         };
-        Ok((packed?, None))
+        let packed = packed?;
+        let values = packed.decode();
+        Ok((PackedWeight::Blocks(packed, None), values))
     }
 
     /// The SQNR of the packed numbers in dB, as text.
     pub(super) fn sqnr(
         &self,
-        format: BlockFormat,
-        packed: &Packed,
+        target: NewNumbers,
+        values: &[f32],
     ) -> Result<String, Box<dyn Error>> {
         let statistics = Statistics::of(Comparison {
             original: self.data,
-            quantized: &packed.decode(),
+            quantized: values,
             shape: self.shape,
             axis: self.axis,
-            format: Some(format),
+            format: target.blocks(),
         })?;
         let sqnr = statistics.sqnr();
         Ok(sqnr.map_or("-".into(), |sqnr| format!("{sqnr:.2}")))

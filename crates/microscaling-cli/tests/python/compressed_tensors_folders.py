@@ -4,14 +4,17 @@ python compressed_tensors_folders.py MICROSCALING [COUNT]
 
 Each folder has a few linear layers in two to four formats of the library's presets and of random integer formats, with random shapes, as
 one file or as two shards. The values of `unpack` equal the library's own in float32, zeros of either sign alike. `inspect`, `diff` and
-`convert --to compressed-tensors` succeed; the library accepts the config that `convert` writes and reads the converted tensors.
+`convert --to compressed-tensors` succeed; the library accepts the config that `convert` writes and reads the converted tensors. Folders of
+integers alone go to GPTQ's and AWQ's layouts and back, with the same values and at last the same bytes.
 Needs compressed-tensors 0.20.0, torch and NumPy.
 """
 
+import collections
 import copy
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -181,6 +184,50 @@ def one(microscaling, seed):
     return count, {form for form, _ in modules.values()}
 
 
+def integers(microscaling, seed):
+    """A folder of integers in GPTQ's and AWQ's layouts, and back; the layouts that hold the folder."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+    def run(*words):
+        return subprocess.run([microscaling, *map(str, words)], capture_output=True, text=True)
+
+    form, tensors, groups = "pack-quantized", {}, {}
+    bits = random.choice([2, 3, 4, 4, 4, 8])
+    for module in ["a.q_proj", "a.up_proj"]:
+        strategy = random.choice(["group", "channel"])
+        size = {"group_size": random.choice([32, 64, 128])} if strategy == "group" else {}
+        weights = QuantizationArgs(num_bits=bits, type="int", strategy=strategy, symmetric=random.random() < 0.5, **size)
+        scheme = QuantizationScheme(targets=[module], weights=weights, format=form)
+        weight = torch.randn(random.choice([32, 96, 100]), random.choice([128, 256])) * 0.1
+        stored = compress(weight.to(torch.bfloat16 if random.random() < 0.5 else torch.float32), form, scheme)
+        tensors |= {f"{module}.{part}": tensor.contiguous() for part, tensor in stored.items()}
+        tensors[f"{module}.bias"] = torch.ones(len(weight))
+        groups[f"group_{len(groups)}"] = scheme
+    config = QuantizationConfig(config_groups=groups, format=form, quantization_status="compressed")
+    config = json.loads(config.model_dump_json()) | {"quant_method": "compressed-tensors"}
+    held = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "in").mkdir()
+        write(folder / "in", tensors, config)
+        for layout in ["gptq", "gptq_v2", "awq"]:
+            done = run("convert", folder / "in", folder / layout, "--to", layout)
+            if done.returncode:
+                assert done.returncode == 2 and "allowed" in done.stderr and not (folder / layout).exists(), (seed, done.stderr)
+                continue
+            done = [
+                run("diff", folder / "in", folder / layout),
+                run("convert", folder / layout, folder / "back", "--to", "compressed-tensors"),
+            ]
+            assert not any(x.returncode for x in done), (seed, layout, [x.stderr + x.stdout for x in done])
+            back = tensors_of(folder / "back")
+            assert sorted(back) == sorted(tensors) and all(torch.equal(back[name], tensors[name]) for name in back), (seed, layout)
+            shutil.rmtree(folder / "back")
+            held.append(layout)
+    return held
+
+
 def awq(microscaling):
     """A weight of AWQ, as `convert` repacks it: compressed-tensors reads AutoAWQ's values."""
     data = pathlib.Path(__file__).parent.parent / "data/checkpoints"
@@ -197,8 +244,10 @@ def awq(microscaling):
 
 if __name__ == "__main__":
     awq(sys.argv[1])
-    total, forms = 0, set()
+    total, forms, held = 0, set(), collections.Counter()
     for seed in range(int(sys.argv[2]) if len(sys.argv) > 2 else 100):
         count, found = one(sys.argv[1], seed)
         total, forms = total + count, forms | found
+        held.update(integers(sys.argv[1], seed))
     print(f"{total} values equal those of compressed-tensors; formats: {', '.join(sorted(forms))}")
+    print(f"folders of integers that other layouts hold: {dict(held)}")

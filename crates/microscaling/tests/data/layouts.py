@@ -40,6 +40,12 @@ def halves(codes):
     return np.stack([codes & 15, codes >> 4], -1)
 
 
+def six(codes):
+    """Codes of 6 bits, the low bits first."""
+    bits = np.unpackbits(codes, axis=-1, bitorder="little")
+    return np.packbits(bits.reshape(*codes.shape[:-1], -1, 6), axis=-1, bitorder="little")[..., 0]
+
+
 def independent(layout, parts):
     """In float64: codes by ml_dtypes, times the scale of each block, times that of the tensor."""
     parts = [part.contiguous().view(torch.uint8).numpy() if part.element_size() == 1 else part.numpy() for part in parts]
@@ -47,6 +53,8 @@ def independent(layout, parts):
         blocks = parts[0].reshape(*parts[0].shape[:-1], -1, 17)
         codes = np.moveaxis(halves(blocks[..., 1:]), -1, -2)
         parts = [None, blocks[..., 0]]
+    elif layout == "mxfp6-pack-quantized":
+        codes = six(parts[0])
     elif layout != "mxfp8-quantized":
         codes = halves(parts[0])
     of_scale = ml_dtypes.float8_e4m3fn if "nvfp4" in layout else ml_dtypes.float8_e8m0fnu
@@ -54,7 +62,8 @@ def independent(layout, parts):
     if layout == "mxfp8-quantized":
         elements = parts[0].view(ml_dtypes.float8_e4m3fn)
     else:
-        elements = codes.astype(np.uint8).view(ml_dtypes.float4_e2m1fn)
+        of_codes = ml_dtypes.float6_e2m3fn if "mxfp6" in layout else ml_dtypes.float4_e2m1fn
+        elements = codes.astype(np.uint8).view(of_codes)
     elements = elements.astype(np.float64).reshape(*scales.shape, -1)
     decoded = elements * scales[..., None]
     if layout == "nvfp4-pack-quantized":
@@ -218,6 +227,7 @@ def float_args(bits, group, strategy, scale_dtype):
 
 
 compressed_tensors("mxfp4-pack-quantized", weights(6, 96), float_args(4, 32, "group", torch.uint8))
+compressed_tensors("mxfp6-pack-quantized", weights(6, 96), float_args(6, 32, "group", torch.uint8))
 compressed_tensors("mxfp8-quantized", weights(6, 96), float_args(8, 32, "group", torch.uint8))
 compressed_tensors("nvfp4-pack-quantized", weights(6, 64), float_args(4, 16, "tensor_group", torch.float8_e4m3fn))
 modelopt("modelopt-nvfp4")

@@ -58,7 +58,7 @@ fn cases(golden: &Golden) -> Vec<Case> {
     for layout in WeightLayout::ALL {
         assert!(cases.iter().any(|case| case.layout == layout), "{layout}");
     }
-    assert_eq!(cases.len(), 14);
+    assert_eq!(cases.len(), 16);
     cases
 }
 

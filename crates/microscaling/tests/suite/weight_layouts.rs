@@ -48,7 +48,9 @@ fn worked_blocks() {
             false => (130, None),
         };
         let elements = match layout {
-            WeightLayout::Mxfp8Quantized => (0..32).collect(),
+            WeightLayout::Mxfp8Quantized | WeightLayout::Mxfp6PackQuantized => {
+                (0..4 * format.element_bits() as u8).collect()
+            }
             _ => pairs[..block / 2].to_vec(),
         };
         let shape = [1, block];
@@ -72,6 +74,10 @@ fn worked_blocks() {
         let expected = match layout {
             WeightLayout::Mxfp4PackQuantized => vec![
                 tensor("_packed", u8, &[1, 16], &pairs),
+                tensor("_scale", u8, &[1, 1], &[130]),
+            ],
+            WeightLayout::Mxfp6PackQuantized => vec![
+                tensor("_packed", u8, &[1, 24], &elements),
                 tensor("_scale", u8, &[1, 1], &[130]),
             ],
             WeightLayout::Mxfp8Quantized => vec![

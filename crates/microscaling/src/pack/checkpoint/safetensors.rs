@@ -17,7 +17,6 @@ mod folder;
 mod header;
 mod integers;
 mod layout;
-mod mxfp6;
 mod scaled;
 
 use crate::format::BlockFormat;
@@ -35,9 +34,8 @@ pub use error::FileError;
 pub use files::PackedFiles;
 pub use folder::{CheckpointFiles, CheckpointFilesError};
 pub use header::{HeaderEntry, header};
-pub use integers::{IntegerLayout, IntegerWeight, RepackedTensor};
+pub use integers::{IntegerFormat, IntegerLayout, IntegerMatrix, IntegerWeight, RepackedTensor};
 pub use layout::{CheckpointLayout, DESCRIPTION_KEY};
-pub use mxfp6::Mxfp6Weight;
 pub use scaled::ScaledWeight;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;

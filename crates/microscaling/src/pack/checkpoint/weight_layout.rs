@@ -19,14 +19,15 @@ use microscaling_processor::float_state::ieee;
 /// | layout | format | tensors |
 /// | --- | --- | --- |
 /// | `mxfp4-pack-quantized` | MXFP4 | `NAME_packed` u8 \[out, in / 2\], `NAME_scale` u8 \[out, in / 32\] |
+/// | `mxfp6-pack-quantized` | MXFP6 E2M3 | `NAME_packed` u8 \[out, in · 3 / 4\], `NAME_scale` u8 \[out, in / 32\] |
 /// | `mxfp8-quantized` | MXFP8 E4M3 | `NAME` F8_E4M3 \[out, in\], `NAME_scale` u8 \[out, in / 32\] |
 /// | `nvfp4-pack-quantized` | NVFP4 with a tensor scale | `NAME_packed` u8 \[out, in / 2\], `NAME_scale` F8_E4M3 \[out, in / 16\], `NAME_global_scale` F32 \[1\], a divisor |
 /// | `modelopt-nvfp4` | NVFP4 with a tensor scale | `NAME` u8 \[out, in / 2\], `NAME_scale` F8_E4M3 \[out, in / 16\], `NAME_scale_2` F32 \[\], a factor |
 /// | `gpt-oss` | MXFP4 | `NAME_blocks` u8 \[…, in / 32, 16\], `NAME_scales` u8 \[…, in / 32\] |
 /// | `gguf-mxfp4` | MXFP4 | `NAME` u8 \[…, in / 32 · 17\]: the scale of a block, then elements j and j + 16 in the nibbles of byte j |
 ///
-/// The first three are compressed-tensors', the fourth is NVIDIA Model Optimizer's. Scales of MX are E8M0. Two FP4 elements
-/// share a byte, the even one in the low nibble, unless the table says otherwise. A layout does not record how a scale was
+/// The first four are compressed-tensors', the fifth is NVIDIA Model Optimizer's. Scales of MX are E8M0. Two FP4 elements
+/// share a byte, the even one in the low nibble, unless the table says otherwise. FP6 elements follow one another, the low bits first. A layout does not record how a scale was
 /// chosen. So a stored format may differ from the named one in scale mode, headroom and `four_over_six`, and a loaded format
 /// has their defaults. Nothing is lost: [`load`](Self::load) gives what [`store`](Self::store) got, to the bit. (The decoders
 /// of ggml and of Model Optimizer take FP4's −0 for 0.)
@@ -39,6 +40,8 @@ use microscaling_processor::float_state::ieee;
 pub enum WeightLayout {
     /// `mxfp4-pack-quantized`, of compressed-tensors.
     Mxfp4PackQuantized,
+    /// `mxfp6-pack-quantized`, of compressed-tensors.
+    Mxfp6PackQuantized,
     /// `mxfp8-quantized`, of compressed-tensors.
     Mxfp8Quantized,
     /// `nvfp4-pack-quantized`, of compressed-tensors.
@@ -54,6 +57,7 @@ pub enum WeightLayout {
 impl_by_name! {
     WeightLayout, "weight layout",
     Mxfp4PackQuantized: "mxfp4-pack-quantized",
+    Mxfp6PackQuantized: "mxfp6-pack-quantized",
     Mxfp8Quantized: "mxfp8-quantized",
     Nvfp4PackQuantized: "nvfp4-pack-quantized",
     ModelOptNvfp4: "modelopt-nvfp4",
@@ -142,6 +146,7 @@ impl WeightLayout {
             Self::Mxfp4PackQuantized | Self::GptOss | Self::GgufMxfp4 => {
                 BlockFormat::mx(ElementFormat::FP4_E2M1, MX_BLOCK)
             }
+            Self::Mxfp6PackQuantized => BlockFormat::mx(ElementFormat::FP6_E2M3, MX_BLOCK),
             Self::Mxfp8Quantized => BlockFormat::mx(ElementFormat::FP8_E4M3, MX_BLOCK),
             Self::Nvfp4PackQuantized | Self::ModelOptNvfp4 => BlockFormat::nvfp4(true),
         }
@@ -174,7 +179,9 @@ impl WeightLayout {
     const fn parts(self) -> Parts {
         use StoredType::{F8E4M3, U8};
         let (elements, scales, tensor_scale) = match self {
-            Self::Mxfp4PackQuantized => (("_packed", U8), Some(("_scale", U8)), None),
+            Self::Mxfp4PackQuantized | Self::Mxfp6PackQuantized => {
+                (("_packed", U8), Some(("_scale", U8)), None)
+            }
             Self::Mxfp8Quantized => (("", F8E4M3), Some(("_scale", U8)), None),
             Self::Nvfp4PackQuantized => {
                 let scales = Some(("_scale", F8E4M3));

@@ -2,7 +2,7 @@
 
 use super::{
     CheckpointLayout, DESCRIPTION_KEY, FileError, FileTensor, IntegerLayout, IntegerWeight,
-    Mxfp6Weight, PackedFile, ScaledWeight,
+    PackedFile, ScaledWeight,
 };
 use crate::pack::{Packed, StoredType, StoredView, WeightLayout};
 use alloc::{
@@ -26,8 +26,6 @@ pub struct PackedFiles<'a> {
     scaled: BTreeMap<String, ScaledWeight>,
     /// The weights of integers with scales.
     integers: BTreeMap<String, IntegerWeight>,
-    /// The weights in MXFP6 of compressed-tensors.
-    mxfp6: BTreeMap<String, Mxfp6Weight>,
     /// Names of the tensors outside of packed weights.
     others: Vec<String>,
 }
@@ -67,7 +65,6 @@ impl<'a> PackedFiles<'a> {
             weights: BTreeMap::new(),
             scaled: BTreeMap::new(),
             integers: BTreeMap::new(),
-            mxfp6: BTreeMap::new(),
             others: Vec::new(),
         };
         read.find_weights(layout);
@@ -98,8 +95,6 @@ impl<'a> PackedFiles<'a> {
         };
         let scaled = self.tensors.keys().filter(|name| !parts.contains(*name));
         let mut scaled: BTreeMap<_, _> = scaled.filter_map(find).collect();
-        let find = |name: &String| Mxfp6Weight::find(name, |name| self.tensor(name));
-        let mxfp6: BTreeMap<_, _> = self.tensors.keys().filter_map(find).collect();
         for layout in layouts {
             let stored = layout.stored_as("");
             let suffix = stored[0].0.as_str();
@@ -120,7 +115,7 @@ impl<'a> PackedFiles<'a> {
                     || taken
                     || !is_typed
                     || scaled.contains_key(base)
-                    || mxfp6.contains_key(base)
+                    || layout == WeightLayout::Mxfp6PackQuantized && !self.is_mxfp6(&of_weight)
                 {
                     continue;
                 }
@@ -130,9 +125,6 @@ impl<'a> PackedFiles<'a> {
         }
         scaled.retain(|name, _| !parts.contains(name));
         self.scaled = scaled;
-        self.mxfp6 = mxfp6;
-        let weights = &self.weights;
-        self.mxfp6.retain(|name, _| !weights.contains_key(name));
         let is_other = |name: &&String| !parts.contains(*name);
         self.others = self.tensors.keys().filter(is_other).cloned().collect();
         let find = |name: &String| IntegerWeight::find(name, |name| self.tensor(name));
@@ -191,7 +183,7 @@ impl<'a> PackedFiles<'a> {
         let Some(found) = self.integers.get_mut(weight) else {
             return false;
         };
-        let is_fixed = matches!(found.layout, IntegerLayout::Gptq | IntegerLayout::Awq);
+        let is_fixed = found.layout.is_of_layer();
         let is_same = found.block[1] >= found.shape[1] || block == found.block;
         if !fits(&found.shape, &found.block) || is_fixed && !is_same {
             return false;
@@ -202,19 +194,20 @@ impl<'a> PackedFiles<'a> {
         true
     }
 
-    /// The weights in MXFP6 of compressed-tensors, by name. Their parts are [others](Self::others), too.
-    pub const fn mxfp6(&self) -> &BTreeMap<String, Mxfp6Weight> {
-        &self.mxfp6
+    /// Says that the zero points of GPTQ weights are stored as they are: the checkpoint's config has `checkpoint_format: gptq_v2`.
+    pub fn set_gptq_v2(&mut self) {
+        for weight in self.integers.values_mut() {
+            if weight.layout == IntegerLayout::Gptq {
+                weight.layout = IntegerLayout::GptqV2;
+            }
+        }
     }
 
-    /// The values of a weight that is packed, [scaled](Self::scaled), of [integers](Self::integers) or in [MXFP6](Self::mxfp6), in
-    /// float32 and row-major order. `None` if there is none of this name.
+    /// The values of a weight that is packed, [scaled](Self::scaled) or of [integers](Self::integers), in float32 and row-major order.
+    /// `None` if there is none of this name.
     pub fn values(&self, weight: &str) -> Option<Result<Vec<f32>, FileError>> {
         if let Some(packed) = self.packed(weight) {
             return Some(packed.map(|packed| packed.decode()));
-        }
-        if let Some(weight) = self.mxfp6.get(weight) {
-            return weight.values(|name| self.tensor(name)).map(Ok);
         }
         let of_integers = || {
             let weight = self.integers.get(weight)?;
@@ -251,8 +244,7 @@ impl<'a> PackedFiles<'a> {
                 let scaled = self.scaled.get(weight);
                 let scaled = scaled.map(|x| Vec::from([weight.to_owned(), x.scales.clone()]));
                 let integers = || Some(self.integers.get(weight)?.parts());
-                let mxfp6 = || Some(self.mxfp6.get(weight)?.parts.to_vec());
-                scaled.or_else(integers).or_else(mxfp6).unwrap_or_default()
+                scaled.or_else(integers).unwrap_or_default()
             }
             Some(CheckpointLayout::Weights(layout)) => parts_in(*layout, weight).collect(),
             Some(CheckpointLayout::Microscaling) => {
@@ -260,6 +252,15 @@ impl<'a> PackedFiles<'a> {
                 file.map_or_else(Vec::new, |file| file.parts_of(weight))
             }
         }
+    }
+
+    /// Whether these codes and scales are of MXFP6. MXFP4 of compressed-tensors has the same names and types, and other bytes for a scale.
+    fn is_mxfp6(&self, parts: &[(String, StoredType)]) -> bool {
+        let lengths = parts
+            .iter()
+            .map(|(part, _)| self.tensor(part)?.shape.last().copied());
+        let lengths: Option<Vec<usize>> = lengths.collect();
+        lengths.is_some_and(|x| x[0] > 0 && x[1].checked_mul(24) == Some(x[0]))
     }
 
     /// Whether the parts of a weight that a file has are those that count. Otherwise they are left of another weight.
@@ -321,9 +322,10 @@ fn parts_in(layout: WeightLayout, weight: &str) -> impl Iterator<Item = String> 
 }
 
 /// The layouts that names and types tell apart, those with more tensors first.
-const FOUND_BY_NAMES: [WeightLayout; 5] = [
+const FOUND_BY_NAMES: [WeightLayout; 6] = [
     WeightLayout::Nvfp4PackQuantized,
     WeightLayout::ModelOptNvfp4,
+    WeightLayout::Mxfp6PackQuantized,
     WeightLayout::Mxfp4PackQuantized,
     WeightLayout::Mxfp8Quantized,
     WeightLayout::GptOss,

@@ -1,12 +1,15 @@
 //! Weights of integers with scales, as tools for int8 and int4 write them.
 
-mod repacked;
+mod format;
+mod matrix;
+mod store;
 
 use super::FileTensor;
-use super::scaled::{block, floats, scale_bytes};
-use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
-use microscaling_processor::float_state::ieee;
-pub use repacked::RepackedTensor;
+use super::scaled::{block, scale_bytes};
+use alloc::{borrow::ToOwned, format, string::String, vec::Vec};
+pub use format::IntegerFormat;
+pub use matrix::IntegerMatrix;
+pub use store::RepackedTensor;
 
 /// How a tool stores the integers of a weight `NAME.weight` \[out, in\] of `bits` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +24,9 @@ pub enum IntegerLayout {
     /// and `NAME.g_idx` I32 \[in\], the group of each input. A stored zero point is less by 1 (in
     /// AutoGPTQ 0.7.1, file qlinear_cuda.py, the largest stored number means 2^bits; qlinear_cuda_old.py takes this number for 0).
     Gptq,
+    /// GPTQ's second version, `checkpoint_format: gptq_v2`: the same tensors, with the zero points as they are. The names and types of the
+    /// tensors are the first version's; the checkpoint's config tells the two apart, see [`set_gptq_v2`](super::PackedFiles::set_gptq_v2).
+    GptqV2,
     /// AWQ's GEMM layout of 4 bits: `NAME.qweight` I32 \[in, out / 8\], `NAME.scales` \[groups, out\], `NAME.qzeros` I32
     /// \[groups, out / 8\]. A word has the outputs 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits on.
     Awq,
@@ -33,8 +39,19 @@ impl IntegerLayout {
             Self::Bytes => "int-quantized",
             Self::PackQuantized => "pack-quantized",
             Self::Gptq => "gptq",
+            Self::GptqV2 => "gptq_v2",
             Self::Awq => "awq",
         }
+    }
+
+    /// The zero point that is stored as 0, where integers are from 0 on.
+    const fn least_zero(self) -> i32 {
+        matches!(self, Self::Gptq) as i32
+    }
+
+    /// Whether the tensors have the name of the layer, and scales and zero points the axes \[groups, out\].
+    pub(super) const fn is_of_layer(self) -> bool {
+        matches!(self, Self::Gptq | Self::GptqV2 | Self::Awq)
     }
 }
 
@@ -154,51 +171,7 @@ impl IntegerWeight {
     /// The values in row-major order, \[out, in\]: (integer − zero point) · scale, rounded to float32. `tensor` looks up the
     /// [parts](Self::parts); `None` if one is missing.
     pub fn values<'a>(&self, tensor: impl Fn(&str) -> Option<FileTensor<'a>>) -> Option<Vec<f32>> {
-        let [outputs, inputs] = self.shape;
-        // The other length of an empty weight may be any number.
-        if outputs == 0 || inputs == 0 {
-            return Some(Vec::new());
-        }
-        let counts = [
-            outputs.div_ceil(self.block[0]),
-            inputs.div_ceil(self.block[1]),
-        ];
-        let codes = Codes {
-            layout: self.layout,
-            bits: self.bits as usize,
-            bytes: tensor(&self.codes)?.bytes,
-            shape: [outputs, inputs],
-        };
-        let scales = floats(&tensor(&self.scales)?);
-        let groups = match &self.groups {
-            Some(groups) => integers(&tensor(groups)?)?,
-            None => (0..inputs).map(|input| input / self.block[1]).collect(),
-        };
-        let zeros = match &self.zero_points {
-            Some(zeros) => Some(tensor(zeros)?),
-            None => None,
-        };
-        let zero = |row: usize, group: usize| match &zeros {
-            Some(zeros) => codes.zero_point(zeros.bytes, [row, group], counts),
-            None => 0,
-        };
-        let of_layer = matches!(self.layout, IntegerLayout::Gptq | IntegerLayout::Awq);
-        let mut values = vec![0.0; outputs * inputs];
-        for (output, values) in values.chunks_exact_mut(inputs.max(1)).enumerate() {
-            let row = output / self.block[0];
-            let zeros: Vec<i32> = (0..counts[1]).map(|group| zero(row, group)).collect();
-            ieee(|| {
-                for (input, value) in values.iter_mut().enumerate() {
-                    let group = groups[input];
-                    let scale = match of_layer {
-                        true => scales[group * outputs + output],
-                        false => scales[row * counts[1] + group],
-                    };
-                    *value = (codes.integer(output, input) - zeros[group]) as f32 * scale;
-                }
-            });
-        }
-        Some(values)
+        Some(self.matrix(tensor)?.values())
     }
 }
 
@@ -234,11 +207,19 @@ fn of_layer<'a>(
         && count > 0
         && (of_inputs.is_some() || inputs.is_multiple_of(count));
     is_whole.then_some(())?;
+    // The last group may be shorter.
+    let order = of_inputs.as_ref().and_then(integers).unwrap_or_default();
+    let first = order.iter().take_while(|group| **group == 0).count();
+    let in_order = |(i, group): (usize, &usize)| i.checked_div(first) == Some(*group);
+    let group = match !order.is_empty() && order.iter().enumerate().all(in_order) {
+        true if inputs.div_ceil(first) == count => first,
+        _ => inputs.div_ceil(count).max(1),
+    };
     let weight = IntegerWeight {
         layout,
         bits,
         shape: [outputs, inputs],
-        block: [1, inputs.div_ceil(count).max(1)],
+        block: [1, group],
         is_block_known: true,
         codes: codes.to_owned(),
         scales: part("scales"),
@@ -272,7 +253,7 @@ impl Codes<'_> {
                 let of = |word| output * words + word;
                 field(self.bytes, of, input, self.bits) - (1 << (self.bits - 1))
             }
-            IntegerLayout::Gptq => {
+            IntegerLayout::Gptq | IntegerLayout::GptqV2 => {
                 field(self.bytes, |word| word * outputs + output, input, self.bits)
             }
             IntegerLayout::Awq => awq(self.bytes, outputs, input, output),
@@ -287,9 +268,10 @@ impl Codes<'_> {
                 let of = |word| word * counts[1] + group;
                 field(zeros, of, row, self.bits) - (1 << (self.bits - 1))
             }
-            IntegerLayout::Gptq => {
+            IntegerLayout::Gptq | IntegerLayout::GptqV2 => {
                 let words = (self.shape[0] * self.bits).div_ceil(32);
-                field(zeros, |word| group * words + word, row, self.bits) + 1
+                let stored = field(zeros, |word| group * words + word, row, self.bits);
+                stored + self.layout.least_zero()
             }
             IntegerLayout::Awq => awq(zeros, self.shape[0], group, row),
         }

@@ -35,6 +35,7 @@ impl WeightLayout {
         };
         Some(match self {
             Self::Mxfp4PackQuantized => compressed(group(4, "group", 32, "torch.uint8")),
+            Self::Mxfp6PackQuantized => compressed(group(6, "group", 32, "torch.uint8")),
             Self::Mxfp8Quantized => compressed(group(8, "group", 32, "torch.uint8")),
             Self::Nvfp4PackQuantized => {
                 compressed(group(4, "tensor_group", 16, "torch.float8_e4m3fn"))

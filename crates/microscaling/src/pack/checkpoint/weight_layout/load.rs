@@ -88,8 +88,8 @@ impl WeightLayout {
                 (rows, blocks.checked_mul(MX_BLOCK))
             }
             _ => {
-                let in_a_byte = 8 / self.format().element_bits() as usize;
-                (rows, last.checked_mul(in_a_byte))
+                let (bits, width) = (self.format().element_bits() as usize, last.checked_mul(8)?);
+                (rows, width.is_multiple_of(bits).then_some(width / bits))
             }
         };
         Some([rows, &[width?]].concat())
