@@ -1,8 +1,9 @@
 //! Contents of a checkpoint, and differences between two.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use microscaling::{BlockFormat, PackedDifference};
+use microscaling::{BlockFormat, Packed, PackedDifference};
 
 use crate::archive::{Archive, files};
 use crate::error::CheckpointError;
@@ -105,6 +106,39 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<CheckpointContents, CheckpointE
         weights,
         files: files.mapped.iter().map(|file| file.path.clone()).collect(),
     })
+}
+
+/// The packed weights of the checkpoint at this path, by their names in the file, without unpacking them. A linear layer's has shape
+/// `[out, in]`: the base of a [`PackedLinear`](burn_mx_module::PackedLinear). compressed-tensors' NVFP4 has that tool's
+/// [divisor](Packed::with_divisor).
+///
+/// ```
+/// # use burn_core::module::Param;
+/// # use burn_core::tensor::{Distribution, Tensor};
+/// # use burn_flex::{Flex, FlexDevice};
+/// # use burn_mx_core::{MxBackend, MxDevice, MxSpecs};
+/// # use burn_mx_checkpoint::{Checkpoint, packed_weights};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("model.safetensors");
+/// let device = MxDevice::new(FlexDevice, MxSpecs::mxfp4())?;
+/// let weight = Tensor::<MxBackend<Flex>, 2>::random([64, 16], Distribution::Default, &device);
+/// // A linear layer's weight, outside of a linear layer.
+/// Checkpoint::new(&path).summed_axis("0", 0).save(&vec![Param::from_tensor(weight)])?;
+/// let weights = packed_weights(&path)?;
+/// assert_eq!(weights["0"].shape(), [16, 64]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// See [`CheckpointError`].
+pub fn packed_weights(path: impl AsRef<Path>) -> Result<BTreeMap<String, Packed>, CheckpointError> {
+    let files = files(path.as_ref())?;
+    let archive = Archive::read(&files, None)?;
+    let names = archive.weights().keys();
+    let weights =
+        names.map(|name| Ok((name.clone(), archive.divided(name, archive.packed(name)?))));
+    weights.collect()
 }
 
 /// Compares the packed weights that two checkpoints share, in any layouts. Also returns the names of the weights that only one

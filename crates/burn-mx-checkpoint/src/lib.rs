@@ -22,6 +22,7 @@ pub use checkpoint::Checkpoint;
 pub use error::CheckpointError;
 pub use inspect::{
     CheckpointContents, StoredWeight, TensorInfo, WeightDifference, difference, inspect,
+    packed_weights,
 };
 pub use load::{Loaded, load_checkpoint};
 pub use microscaling::safetensors::CheckpointLayout;

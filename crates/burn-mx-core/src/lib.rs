@@ -72,6 +72,7 @@ pub use specs::{
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;
+pub use tensor::frozen_weight::{FrozenWeight, FrozenWeightError};
 pub use tensor::weight_cache::Unpacked;
 
 /// Items for the other crates of the project.

@@ -1,6 +1,7 @@
 //! The tensor of the decorated backend: the inner tensor and the emulation's data about it.
 
 pub(super) mod device;
+pub(super) mod frozen_weight;
 mod marks;
 mod meta;
 mod op_context;

@@ -162,7 +162,7 @@ struct Member {
 }
 
 /// How the forward product quantizes a weight.
-struct How {
+pub(super) struct How {
     quantization: OperandQuantization,
     format: BlockFormat,
     rounding: Rounding,
@@ -171,6 +171,47 @@ struct How {
 
 /// Nothing here draws random numbers.
 const NO_STREAM: RandomStream = RandomStream::new(0, 0);
+
+impl How {
+    /// By these specs; `None` if the weight has no blocks or is transformed before.
+    pub(super) fn of(specs: &ResolvedSpecs) -> Option<Self> {
+        let quantization = specs.weight_quantization()?;
+        let (format, rounding) = quantization.blocks?;
+        Some(Self {
+            quantization,
+            format,
+            rounding,
+            dialect: specs.dialect(Slot::W),
+        })
+    }
+
+    /// Rounds values elementwise, as the product does before it quantizes blocks.
+    pub(super) fn round(&self, values: &mut [f32]) {
+        if let Some((format, rounding)) = self.quantization.elementwise {
+            format.round_slice(values, rounding.with(NO_STREAM));
+        }
+    }
+
+    /// The packed bytes of rounded values of a weight `[out, in]`. `largest` is the largest magnitude of the fused layers.
+    pub(super) fn pack(
+        &self,
+        values: &[f32],
+        shape: [usize; 2],
+        largest: f32,
+    ) -> Result<Packed, String> {
+        if let Some(dialect) = self.dialect {
+            let tensor = dialect.encode_part(self.format, values, &shape, largest);
+            let tensor = tensor.map_err(|error| error.to_string())?;
+            return Ok(match tensor.divisor {
+                Some(divisor) => tensor.packed.with_divisor(divisor),
+                None => tensor.packed,
+            });
+        }
+        let rounder = self.rounding.with(NO_STREAM);
+        Packed::encode_part(self.format, values, &shape, 1, rounder, largest)
+            .map_err(|error| error.to_string())
+    }
+}
 
 impl Member {
     fn of<B: MxTensorOps>(weight: Tensor<B, 2>) -> Self {
@@ -186,15 +227,7 @@ impl Member {
     }
 
     fn how(&self) -> Option<How> {
-        let specs = self.specs?;
-        let quantization = specs.weight_quantization()?;
-        let (format, rounding) = quantization.blocks?;
-        Some(How {
-            quantization,
-            format,
-            rounding,
-            dialect: specs.dialect(Slot::W),
-        })
+        How::of(self.specs?)
     }
 
     fn format(&self) -> Option<BlockFormat> {
@@ -223,9 +256,8 @@ impl Member {
     fn rows(&self) -> Vec<f32> {
         let values = (self.data)().convert::<f32>().into_vec();
         let mut values: Vec<f32> = values.expect("they were converted");
-        let elementwise = self.how().and_then(|how| how.quantization.elementwise);
-        if let Some((format, rounding)) = elementwise {
-            format.round_slice(&mut values, rounding.with(NO_STREAM));
+        if let Some(how) = self.how() {
+            how.round(&mut values);
         }
         values
     }
@@ -249,18 +281,7 @@ impl Member {
 
     fn pack(&self, values: &[f32], largest: f32) -> Result<Packed, String> {
         let how = self.how().expect("it was checked");
-        let shape = [self.shape[1], self.shape[0]];
-        if let Some(dialect) = how.dialect {
-            let tensor = dialect.encode_part(how.format, values, &shape, largest);
-            let tensor = tensor.map_err(|error| error.to_string())?;
-            return Ok(match tensor.divisor {
-                Some(divisor) => tensor.packed.with_divisor(divisor),
-                None => tensor.packed,
-            });
-        }
-        let rounder = how.rounding.with(NO_STREAM);
-        Packed::encode_part(how.format, values, &shape, 1, rounder, largest)
-            .map_err(|error| error.to_string())
+        how.pack(values, [self.shape[1], self.shape[0]], largest)
     }
 }
 

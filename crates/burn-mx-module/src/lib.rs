@@ -14,6 +14,7 @@ mod initialize;
 mod layers;
 mod masters;
 mod on_load;
+mod packed_linear;
 mod packing;
 mod pattern;
 mod pieces;
@@ -33,6 +34,9 @@ pub use initialize::initialize;
 pub use layers::{LayerKind, layers, parameter_of};
 pub use masters::{LerpError, lerp, master};
 pub use on_load::set_specs_of;
+pub use packed_linear::{
+    Adapter, LoraConfig, Merged, PackedLinear, PackedLinearError, load_adapters,
+};
 pub use packing::{pack, unpack};
 pub use pattern::{PathError, Pattern, nearest};
 pub use pieces::{

@@ -25,6 +25,7 @@ use crate::hooks;
 use crate::semantics::{self, activation, attention};
 use crate::specs::ProductOp;
 use crate::tensor::OpContext;
+use crate::tensor::frozen_weight::FrozenWeight;
 use burn_mx_kernels::Function;
 use burn_mx_kernels::MxKernels;
 use burn_mx_kernels::internal::Norm;
@@ -52,6 +53,22 @@ fn layer<B: MxKernels, C: CheckpointStrategy>(
     let [x, weight] = [x, weight].map(|tensor| edge.enter::<B, C>(tensor));
     let bias = bias.map(|bias| edge.enter::<B, C>(bias));
     edge.leave::<B, C>(hooks::tracked(|| op(x, weight, bias)))
+}
+
+/// The linear layer of a packed weight.
+pub(super) fn linear_packed<B: MxKernels, C: CheckpointStrategy>(
+    x: Tracked<B>,
+    weight: Tracked<B>,
+    bias: Option<Tracked<B>>,
+    packed: FrozenWeight,
+) -> Tracked<B> {
+    let x = as_activation::<B, C>(x);
+    match join_of_layer::<B>(&x, &weight, bias.as_ref()).emulation() {
+        Some(shared) => linear::forward::<B, C>(x, weight, bias, Some(packed), shared),
+        None => layer::<B, C>(x, weight, bias, |x, weight, bias| {
+            linear::packed::<B, C>(x, weight, bias, packed)
+        }),
+    }
 }
 
 /// The weight of a convolution, which has a product to be named if it is emulated.
@@ -88,7 +105,7 @@ impl<B: MxKernels, C: CheckpointStrategy> ModuleOps<Self> for MxAutodiff<B, C> {
     ) -> FloatTensor<Self> {
         let x = as_activation::<B, C>(x);
         match join_of_layer::<B>(&x, &weight, bias.as_ref()).emulation() {
-            Some(shared) => linear::forward::<B, C>(x, weight, bias, shared),
+            Some(shared) => linear::forward::<B, C>(x, weight, bias, None, shared),
             None => layer::<B, C>(x, weight, bias, Ad::<B, C>::linear),
         }
     }

@@ -7,11 +7,12 @@ use microscaling::{PackError, Packed, PackedView};
 
 use super::backward::elementwise::UnaryRule;
 use super::backward::{self, Tracked, boundary, elementwise};
-use super::{MxAutodiff, tracked};
+use super::{MxAutodiff, layers, tracked};
 use crate::backend::MxBackend;
 use crate::backend::tensor_ops::{MxTensorOps, Packing, TensorChange, sealed};
 use crate::semantics::activation;
 use crate::specs::ResolvedSpecs;
+use crate::tensor::frozen_weight::FrozenWeight;
 use burn_mx_kernels::ModelOps;
 use burn_mx_kernels::internal::Norm;
 use burn_mx_kernels::internal::formulas::{plain_function, plain_rms_norm};
@@ -87,5 +88,19 @@ impl<B: MxKernels, C: CheckpointStrategy> MxTensorOps for MxAutodiff<B, C> {
 
     fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self> {
         tracked::<B>(MxBackend::<B>::unpack(packed, device))
+    }
+
+    fn unpack_weight(packed: &FrozenWeight, like: &FloatTensor<Self>) -> FloatTensor<Self> {
+        Tracked::<B>::new(MxBackend::<B>::unpack_weight(packed, &like.primitive))
+    }
+
+    fn linear_packed(
+        x: FloatTensor<Self>,
+        packed: &FrozenWeight,
+        like: &FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let weight = Self::unpack_weight(packed, like);
+        layers::linear_packed::<B, C>(x, weight, bias, packed.clone())
     }
 }

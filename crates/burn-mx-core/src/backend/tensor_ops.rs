@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use burn_backend::TensorMetadata;
+use burn_backend::ops::ModuleOps;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{
     BlockFormat, FloatFormat, PackError, Packed, PackedView, RandomStream, Rounding,
@@ -12,6 +13,7 @@ use microscaling::{
 use crate::backend::MxBackend;
 use crate::semantics::{activation, norm};
 use crate::specs::ResolvedSpecs;
+use crate::tensor::frozen_weight::FrozenWeight;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
 use crate::tensor::{Meta, MxTensor, Rule};
@@ -58,6 +60,27 @@ pub trait MxTensorOps: MxModelOps + sealed::Sealed {
 
     /// The tensor that a packed one is.
     fn unpack(packed: &PackedView<'_>, device: &Self::Device) -> FloatTensor<Self>;
+
+    /// The weight `[in, out]` of a packed one, with the device, specs, marks and label of `like`. Forward products take the values
+    /// unchanged.
+    ///
+    /// # Panics
+    ///
+    /// With [`FrozenWeightError::Specs`](crate::FrozenWeightError::Specs).
+    fn unpack_weight(packed: &FrozenWeight, like: &FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// The linear layer `x · w + b` of the [unpacked](Self::unpack_weight) weight. The weight gets no gradient, and its values live
+    /// during a product alone: the backward pass unpacks the bytes again.
+    ///
+    /// # Panics
+    ///
+    /// As [`unpack_weight`](Self::unpack_weight), and as the linear layer.
+    fn linear_packed(
+        x: FloatTensor<Self>,
+        packed: &FrozenWeight,
+        like: &FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
 }
 
 /// How a tensor is packed.
@@ -207,5 +230,18 @@ impl<B: MxKernels> MxTensorOps for MxBackend<B> {
             B::kernels().unpack(packed, &device.inner),
             device.meta_of_created(),
         )
+    }
+
+    fn unpack_weight(packed: &FrozenWeight, like: &FloatTensor<Self>) -> FloatTensor<Self> {
+        packed.tensor::<B>(&B::float_device(&like.inner), like.meta)
+    }
+
+    fn linear_packed(
+        x: FloatTensor<Self>,
+        packed: &FrozenWeight,
+        like: &FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        Self::linear(x, Self::unpack_weight(packed, like), bias)
     }
 }

@@ -108,18 +108,19 @@ pub struct Unpacked {
     /// A factor that all values have.
     pub(crate) tensor_scale: Option<f32>,
     /// The packed weight.
-    pub(crate) packed: Packed,
+    pub(crate) packed: Arc<Packed>,
 }
 
 impl Unpacked {
     /// For a packed weight whose forward product sums over this axis of the layer's weight, by these specs. All values have the
     /// factor `tensor_scale`. `None` if the specs quantize the weight otherwise, or draw random numbers for it.
     pub fn new(
-        packed: Packed,
+        packed: impl Into<Arc<Packed>>,
         tensor_scale: Option<f32>,
         specs: &ResolvedSpecs,
         axis: usize,
     ) -> Option<Self> {
+        let packed = packed.into();
         let key = CopyKey::of_weight(specs, axis)?;
         let is_same = key.format == Some(packed.format()) && key.repeats();
         is_same.then_some(Self {

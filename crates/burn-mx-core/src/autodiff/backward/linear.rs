@@ -4,6 +4,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_backend::ops::ModuleOps;
 
 use super::boundary::gradient_of;
 use super::saved::Saved;
@@ -12,6 +13,7 @@ use crate::backend::MxBackend;
 use crate::hooks::{self, LayerOp};
 use crate::semantics::{elementwise, linear};
 use crate::specs::ProductOp;
+use crate::tensor::frozen_weight::FrozenWeight;
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta};
@@ -61,11 +63,12 @@ impl OperandNumbers {
     }
 }
 
-/// `x · w + b`, emulated by `shared`.
+/// `x · w + b`, emulated by `shared`. The backward pass unpacks a packed weight again.
 pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
     x: Tracked<B>,
     weight: Tracked<B>,
     bias: Option<Tracked<B>>,
+    packed: Option<FrozenWeight>,
     shared: &'static SharedSpecs,
 ) -> Tracked<B> {
     let weight = named::<B>(ProductOp::Linear, weight);
@@ -104,7 +107,10 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
                     };
                     let state = LinearState {
                         x: saves_x.then(|| save(&x)),
-                        weight: saves_weight.then(|| save(&weight)),
+                        weight: saves_weight.then(|| match packed {
+                            Some(packed) => Saved::packed(&weight, packed),
+                            None => save(&weight),
+                        }),
                         ..state
                     };
                     prep.finish(state, product(x.primitive, weight.primitive, $bias))
@@ -174,6 +180,54 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         if let (Some(node), Some(weight)) = (x_node, weight) {
             let dx = linear::x_backward::<B>(mask_of_x, weight, grad, shared, x_meta);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(x_meta, dx));
+        }
+    }
+}
+
+/// `x · w + b` of a packed weight that is not emulated. burn-autodiff's step would save the values.
+#[derive(Debug)]
+struct PackedLinear;
+
+/// As burn-autodiff's `linear`; the backward pass unpacks the weight again.
+pub(crate) fn packed<B: MxKernels, C: CheckpointStrategy>(
+    x: Tracked<B>,
+    weight: Tracked<B>,
+    bias: Option<Tracked<B>>,
+    packed: FrozenWeight,
+) -> Tracked<B> {
+    let saved = Saved::packed(&weight, packed);
+    // The frozen weight takes the place of a missing bias.
+    let parent = bias.as_ref().unwrap_or(&weight).node.clone();
+    let bias = bias.map(|bias| bias.primitive);
+    let output = MxBackend::<B>::linear(x.primitive, weight.primitive, bias);
+    match Backward::<MxBackend<B>, 2>::prepare::<C>(PackedLinear, [x.node, parent])
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prep) => prep.finish(saved, output),
+        OpsKind::UnTracked(prep) => prep.finish(output),
+    }
+}
+
+impl<B: MxKernels> Backward<MxBackend<B>, 2> for PackedLinear {
+    type State = Saved<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Saved<B>, 2>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
+        let [x, bias] = ops.parents;
+        let grad = grads.consume::<MxBackend<B>>(&ops.node);
+        if let Some(node) = bias {
+            let db = MxBackend::<B>::linear_bias_backward(grad.clone());
+            grads.register::<MxBackend<B>>(node.id, db);
+        }
+        if let Some(node) = x {
+            let weight = ops.state.retrieve(checkpointer);
+            let dx = MxBackend::<B>::linear_x_backward(weight, grad);
+            grads.register::<MxBackend<B>>(node.id, dx);
         }
     }
 }
