@@ -4,8 +4,12 @@
 //!
 //! The peak counts everything of the model that is alive at once: parameters, activations, gradients, quantized
 //! operands and kept weights.
+//!
+//! `cargo bench --bench memory -- --lora NAME…` measures a step of LoRA on packed weights of the preset, over the same step on the
+//! unpacked weights.
 
 mod support {
+    pub(crate) mod lora;
     pub(crate) mod training;
 }
 
@@ -16,6 +20,8 @@ use clap::Parser;
 use peak_alloc::PeakAlloc;
 use serde::Serialize;
 
+use burn_mx::process::keep_quantized_weights;
+use support::lora;
 use support::training::{Bench, Common, Trainer, Workload};
 
 #[global_allocator]
@@ -25,6 +31,9 @@ static HEAP: PeakAlloc = PeakAlloc;
 struct Args {
     #[command(flatten)]
     common: Common,
+    /// Preset of a step of LoRA on Flex, in place of the models; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["presets", "variants", "models", "size", "backends", "json"])]
+    lora: Vec<String>,
 }
 
 /// Peak bytes, emulated and of plain FP32.
@@ -60,6 +69,23 @@ fn peaks<B: AutodiffBackend>(workload: Workload, device: &B::Device) -> [usize; 
     [train, inference]
 }
 
+/// Peak bytes of a step of LoRA: on packed weights, on float32 weights, and on float32 weights without kept copies.
+fn lora_peaks(preset: &str) -> Result<[usize; 3], Box<dyn std::error::Error>> {
+    fn peak(step: &mut dyn FnMut(), before: usize) -> usize {
+        (0..3).for_each(|_| step());
+        HEAP.reset_peak_usage();
+        step();
+        HEAP.peak_usage() - before
+    }
+    let before = HEAP.current_usage();
+    let own = peak(&mut lora::trainer(lora::packed, preset)?, before);
+    let float = peak(&mut lora::trainer(lora::float, preset)?, before);
+    keep_quantized_weights(false);
+    let alone = peak(&mut lora::trainer(lora::float, preset)?, before);
+    keep_quantized_weights(true);
+    Ok([own, float, alone])
+}
+
 struct Peaks;
 
 impl Bench for Peaks {
@@ -86,5 +112,22 @@ impl Bench for Peaks {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    Args::parse().common.run(&Peaks)
+    let args = Args::parse();
+    if args.lora.is_empty() {
+        return args.common.run(&Peaks);
+    }
+    for preset in args.lora {
+        // The first pass brings up threads and the scratch memory of products.
+        lora_peaks(&preset)?;
+        let [own, float, alone] = lora_peaks(&preset)?;
+        for (peer, peer_bytes) in [("float32", float), ("without copies", alone)] {
+            let ratio = own as f64 / peer_bytes as f64;
+            let [own, peer_bytes] = [own, peer_bytes].map(|x| x as f64 / f64::from(1 << 20));
+            let name = lora::name();
+            println!(
+                "{preset:12} {name} {own:8.2} MiB, {peer} {peer_bytes:8.2} MiB, ratio {ratio:.2}"
+            );
+        }
+    }
+    Ok(())
 }
