@@ -163,6 +163,32 @@ proptest! {
 /// The largest number that each element of a block can become; `None` if all of them become NaN or zero.
 fn limits(format: &BlockFormat, tensor: &[f32], block: &[f32]) -> Vec<Option<f64>> {
     let is_finite = block.iter().all(|x| x.is_finite());
+    if format.sign_scales {
+        let of_one = BlockFormat {
+            sign_scales: false,
+            ..*format
+        };
+        let of_sign = |negative: bool| {
+            let own = |x: &f32| {
+                if x.is_sign_negative() == negative {
+                    *x
+                } else {
+                    0.0
+                }
+            };
+            limits(&of_one, tensor, &block.iter().map(own).collect::<Vec<_>>())
+        };
+        let [positive, negative] = [false, true].map(of_sign);
+        let limit = |(i, x): (usize, &f32)| {
+            let limits = if x.is_sign_negative() {
+                &negative
+            } else {
+                &positive
+            };
+            limits[i].filter(|_| is_finite)
+        };
+        return block.iter().enumerate().map(limit).collect();
+    }
     let biased =
         |block: &[f32]| match f64::from(block.iter().fold(0_f32, |max, x| max.max(x.abs()))) {
             x if x < pow2(-126) => 0,
