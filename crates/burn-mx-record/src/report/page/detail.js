@@ -86,7 +86,7 @@ function chartsOf(cells) {
     title: "Largest and smallest magnitude", unit: "log2", show: decibel,
     kinds: [ofRow("amax", "largest", solid, log2), ofRow("smallest", "smallest but zero", thin("5 2"), log2)],
   }, error, ...(cells.some(cell => cell.row.error_scale) ? [{
-    title: "Parts of the squared error, over all of it", unit: "", show: ratio, range: [0],
+    title: "Squared error by cause, as a share of all of it", unit: "", show: ratio, range: [0],
     kinds: [ofRow("error_scale", "scale", solid), ofRow("error_grid", "grid", thin("7 3")),
       ofRow("error_dead_zone", "dead zone", thin("2 2"))],
   }] : [])];
