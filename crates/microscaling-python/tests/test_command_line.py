@@ -113,7 +113,7 @@ def test_errors(folder):
         (["quantize", "model.safetensors", "x", "--layout", "gpt-oss", "--format", "mxint8"], "gpt-oss"),
         (["quantize", "model.safetensors", "x", "--format", "mxfp4", "--rounding", "stochastic"], "`--seed` has to say"),
         (["convert", "model.safetensors", "x", "--to", "gpt-oss"], "the file has no packed weight"),
-        (["convert", "model.safetensors", "x", "--to", "gptq"], "unknown layout `gptq`: expected one of microscaling"),
+        (["convert", "model.safetensors", "x", "--to", "gptq3"], "unknown layout `gptq3`: expected one of microscaling"),
     ]:
         told = run(*args, status=2)
         assert message in told, told
