@@ -114,6 +114,8 @@ def compared(counts, record):
         before = recorded["instructions"].get(name, {"all": 0})["all"]
         if recorded["nvrtc"] == version and abs(total - before) > SLACK * before:
             yield f"{name}: {total} instructions, recorded are {before}; if that is meant, write the record anew"
+    for name in recorded["instructions"].keys() - counts.keys():
+        yield f"{name}: recorded, and there is no such source; if that is meant, write the record anew"
 
 
 def main():
@@ -131,7 +133,7 @@ def main():
             counts[path.stem] = integer, sum(names.values()), names
     if not nvdisasm:
         print("there is no nvdisasm: machine code is not counted")
-    wrong = list(compared(counts, "--record" in sys.argv)) if counts else []
+    wrong = list(compared(counts, "--record" in sys.argv)) if nvdisasm else []
     if failed or not sources or wrong:
         sys.exit("\n".join([f"{failed} of {len(sources)} sources are wrong", *wrong]))
 

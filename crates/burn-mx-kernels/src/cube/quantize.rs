@@ -20,8 +20,8 @@ use super::launch::{self, Target};
 use super::numbers::bits::ABS;
 use super::numbers::float::computed_by;
 use super::numbers::random::{self, Stream};
-use job::words_at;
 pub(super) use job::{Job, UNITS, element, rounded, scale_of_results, word_at};
+use job::{WORDS, words_at};
 use known::{Known, KnownWords};
 use places::place;
 use rules::Format;
@@ -145,6 +145,10 @@ pub(super) struct BlockLayout {
 
 /// Elements that each of its units works on.
 const EACH: usize = 4;
+const _: () = assert!(
+    EACH == WORDS,
+    "a unit draws the words of its elements at once"
+);
 
 /// The length of blocks for [`shared_kernel`]: a power of two, to which an axis that is one block is extended. `None` where a
 /// block is too short or too long, or looked at twice. Sub-blocks lie within the elements of one unit, or are of whole units.

@@ -6,10 +6,10 @@ use microscaling::RandomStream;
 /// A [`RandomStream`] as a kernel's argument.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(in crate::cube) struct Stream {
-    pub(in crate::cube) key_low: u32,
-    pub(in crate::cube) key_high: u32,
-    pub(in crate::cube) stream_low: u32,
-    pub(in crate::cube) stream_high: u32,
+    key_low: u32,
+    key_high: u32,
+    stream_low: u32,
+    stream_high: u32,
 }
 
 /// The argument that says which.
@@ -29,10 +29,16 @@ pub(in crate::cube) fn bits_argument<R: Runtime>(bits: u128) -> StreamLaunch<R> 
 /// The bit at `position`, less than 128, of what [`bits_argument`] says.
 #[cube]
 pub(in crate::cube) fn bit(bits: &Stream, position: usize) -> u32 {
+    bits_from(bits, position) & 1
+}
+
+/// The same bit and those after it in one of the four words, the lowest first.
+#[cube]
+pub(in crate::cube) fn bits_from(bits: &Stream, position: usize) -> u32 {
     let index = position as u32;
     let low = select(index < 32, bits.key_low, bits.key_high);
     let high = select(index < 96, bits.stream_low, bits.stream_high);
-    (select(index < 64, low, high) >> (index % 32)) & 1
+    select(index < 64, low, high) >> (index % 32)
 }
 
 /// The word at `position`, which is less than 2^34.

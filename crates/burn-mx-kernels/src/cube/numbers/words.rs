@@ -293,19 +293,17 @@ impl Word for KernelValue<u32> {
         then: impl FnOnce() -> Self,
         otherwise: impl FnOnce() -> Self,
     ) -> Self {
+        // A branch spares a device its slow quotients, which few numbers need. Integers compute both words without a branch.
+        if !KERNEL.with_borrow_mut(|kernel| is_by_device::expand(&mut kernel.scope)) {
+            return Self::select(condition, then(), otherwise());
+        }
+        let condition = condition.variable();
         let mut scope =
             KERNEL.with_borrow_mut(|kernel| replace(&mut kernel.scope, Scope::root(false)));
-        // Integers take long for both words, and branches take long where neighbours differ: nobody knows which is longer.
-        // A device that computes by itself is fast, but for the quotients that few numbers need.
-        let result = if is_by_device::expand(&mut scope) {
-            let condition = condition.variable();
-            if_else_expr_expand(&mut scope, condition, |scope| {
-                in_scope(scope, then).variable()
-            })
-            .or_else(&mut scope, |scope| in_scope(scope, otherwise).variable())
-        } else {
-            in_scope(&mut scope, || Self::select(condition, then(), otherwise())).variable()
-        };
+        let result = if_else_expr_expand(&mut scope, condition, |scope| {
+            in_scope(scope, then).variable()
+        })
+        .or_else(&mut scope, |scope| in_scope(scope, otherwise).variable());
         KERNEL.with_borrow_mut(|kernel| kernel.scope = scope);
         Self::of(result)
     }

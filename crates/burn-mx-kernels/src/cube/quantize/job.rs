@@ -95,16 +95,19 @@ pub(in crate::cube) fn word_at(stream: &Stream, position: usize, #[comptime] job
     }
 }
 
-/// The words of four elements, of which the first one's position is a multiple of four.
+/// The random words that are drawn at once.
+pub(super) const WORDS: usize = 4;
+
+/// The words of [`WORDS`] elements, of which the first one's position is a multiple of that.
 #[cube]
 pub(in crate::cube) fn words_at(
     stream: &Stream,
     position: usize,
     #[comptime] job: Job,
 ) -> Array<u32> {
-    let mut words = Array::<u32>::new(4usize);
+    let mut words = Array::<u32>::new(WORDS);
     if comptime!(job.rounding == Rounding::Stochastic) {
-        let drawn = four_words(stream, position / 4);
+        let drawn = four_words(stream, position / WORDS);
         words[0] = drawn.0;
         words[1] = drawn.1;
         words[2] = drawn.2;

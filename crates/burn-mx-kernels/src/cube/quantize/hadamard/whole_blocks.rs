@@ -7,14 +7,13 @@
 use burn_backend::TensorMetadata;
 use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
-use microscaling::internal;
+use microscaling::{Signs, internal};
 
 use super::{HadamardKind, argument_of};
 use crate::cube::launch::{self, Target};
 use crate::cube::numbers::bits::SIGN;
 use crate::cube::numbers::float::{self, Float32};
-use crate::cube::numbers::random::{Stream, four_words};
-use microscaling::Signs;
+use crate::cube::numbers::random::{Stream, bits_from, four_words};
 
 /// Elements of a group.
 const GROUP: usize = 16;
@@ -168,10 +167,7 @@ fn sign_bits(
     #[comptime] kind: HadamardKind,
 ) -> u32 {
     if comptime!(kind.repeated) {
-        let at = element % block;
-        let low = select(at < 32, signs.key_low, signs.key_high);
-        let high = select(at < 96, signs.stream_low, signs.stream_high);
-        select(at < 64, low, high) >> (at % 32) as u32
+        bits_from(signs, element % block)
     } else {
         let start = element % axis_length;
         let mut bits = 0u32.runtime();
