@@ -41,6 +41,16 @@ pub struct Comparison<'a> {
     pub format: Option<BlockFormat>,
 }
 
+impl Comparison<'_> {
+    /// The layout of the blocks, if both slices have the shape's length.
+    fn layout(&self) -> Result<Layout, QuantizeError> {
+        for data in [self.original, self.quantized] {
+            check_length(data, self.shape)?;
+        }
+        layout_of(self.format, self.shape, self.axis)
+    }
+}
+
 /// Statistics of the quantization of one tensor, or of several tensors together.
 ///
 /// Sums are float64 sums of all elements, in an order that the shape alone fixes: neither the number of threads nor
@@ -103,17 +113,13 @@ impl Statistics {
     /// * [`QuantizeError::LengthMismatch`]: the number of elements of a slice differs from the shape's.
     /// * [`QuantizeError::ShapeOverflow`]: that number overflows.
     pub fn of(comparison: Comparison<'_>) -> Result<Self, QuantizeError> {
+        let layout = comparison.layout()?;
         let Comparison {
             original,
             quantized,
-            shape,
-            axis,
             format,
+            ..
         } = comparison;
-        for data in [original, quantized] {
-            check_length(data, shape)?;
-        }
-        let layout = layout_of(format, shape, axis)?;
         let tensor_scale = format.and_then(|format| format.tensor_scale(|| largest(original)));
         let scales = format.map(|format| Scales(BlockRule::of(&format, tensor_scale)));
         let source = Source::Given([original, quantized]);

@@ -1,22 +1,21 @@
 //! The squared error of a tensor's quantization, split by its causes.
 
 use super::Comparison;
-use super::layout_of;
 use crate::format::{BlockFormat, ElementConversion, ElementOverflow, ScaleFormat};
 use crate::quantize::QuantizeError;
-use crate::quantize::layout::{Layout, check_length};
+use crate::quantize::layout::Layout;
 use crate::round::mode::{Rounder, Rounding};
 use crate::statistics::Statistics;
+use alloc::vec;
 use alloc::vec::Vec;
-use alloc::{vec, vec::IntoIter};
 use microscaling_processor::float_state::ieee;
 
 /// The squared error of blocks with a shared scale, split into three parts (arXiv 2605.20402, section 3): the scale's bias, the dead
 /// zone, and the noise of the grid.
 ///
-/// Let Q be the largest number of the elements, d the smallest positive one, and amax the largest magnitude of a block. s is the
-/// block's scale, and s\* = amax / Q the scale that is not rounded. For FP4 s\* is amax / 6. An element x becomes q under s, and q\* under
-/// s\*, with the same rounding. Its error q − x is the sum of
+/// The elements' format has the largest number Q and the smallest positive number d. A block has the largest magnitude amax and the scale s.
+/// The exact scale s\* is amax / Q, for FP4 amax / 6. An element x becomes q under s, and q\* under s\*, with the same rounding. The error
+/// q − x is the sum of
 ///
 /// * the scale's part q − q\*,
 /// * q\* − x in the dead zone |x| < s\* · d / 2 (for FP4 amax / 24), where q\* is zero,
@@ -83,6 +82,7 @@ impl ErrorParts {
         comparison: Comparison<'_>,
         rounding: Rounding,
     ) -> Result<Option<Self>, QuantizeError> {
+        let layout = comparison.layout()?;
         let Comparison {
             original,
             quantized,
@@ -90,10 +90,6 @@ impl ErrorParts {
             axis,
             format,
         } = comparison;
-        for data in [original, quantized] {
-            check_length(data, shape)?;
-        }
-        let layout = layout_of(format, shape, axis)?;
         let ideal = format.and_then(|format| with_exact_scales(&format));
         let rounder = match rounding {
             Rounding::NearestAway => Some(Rounder::NearestAway),
@@ -212,7 +208,8 @@ impl ErrorParts {
         (norms > 0.0).then(|| self.product / norms)
     }
 
-    /// Mean of log₂(s / s\*) over the blocks that are not zero; `None` without one.
+    /// Mean of log₂(s / s\*) over the blocks that are not zero; `None` without one. A tensor in which s or s\* of a block is zero, and the other one
+    /// is not, has no mean, and does not count after [`merge`](Self::merge).
     pub fn scale_bias(&self) -> Option<f64> {
         (self.blocks > 0).then(|| self.bias / self.blocks as f64)
     }
@@ -241,7 +238,7 @@ fn with_exact_scales(format: &BlockFormat) -> Option<BlockFormat> {
 }
 
 /// For each element, the magnitude below which its block has its dead zone.
-fn dead_zones(original: &[f32], layout: Layout, ideal: &BlockFormat) -> IntoIter<f64> {
+fn dead_zones(original: &[f32], layout: Layout, ideal: &BlockFormat) -> Vec<f64> {
     let element = ideal.element;
     let share = f64::from(element.min_subnormal()) / (2.0 * f64::from(element.max()));
     let block_of = |at: usize| {
@@ -261,5 +258,5 @@ fn dead_zones(original: &[f32], layout: Layout, ideal: &BlockFormat) -> IntoIter
         *amax = amax.max(x.abs());
     }
     let limits = (0..original.len()).map(|at| share * f64::from(maxima[block_of(at)]));
-    limits.collect::<Vec<f64>>().into_iter()
+    limits.collect()
 }

@@ -41,10 +41,9 @@ use thiserror::Error;
 ///
 /// Q8_0 is the format of the inputs that llama.cpp multiplies quantized weights by. This crate calls the format
 /// `block(element=int8,scale=float(exponent_bits=5,mantissa_bits=10,bias=9,specials=ieee),block_size=32)`. Elements are integers over 64.
-/// Scales are 64 times ggml's, in the same bits. ggml's scale is amax / 127 in float16. An integer is x · (127 / amax), rounded. Each of these
-/// operations is rounded to float32, so the element follows the scale before float16 rounds this. ggml's code for x86 with AVX computes so, in
-/// llama.cpp of llama-cpp-python 0.3.36.
-/// Its code for other processors takes x · (1 / (amax / 127)), and the code that quantizes files rounds ties away from zero.
+/// Scales are 64 times ggml's, in the same bits. ggml's scale is amax / 127 in float16. An integer is x · (127 / amax), rounded. Float32 rounds
+/// each of these operations. So an integer follows from amax, and not from the scale in float16. These are the rules of ggml's code for x86
+/// with AVX, in llama.cpp of llama-cpp-python 0.3.36. Its code for other processors takes x · (1 / (amax / 127)), and the code that quantizes files rounds ties away from zero.
 /// A scale of at least 65520 is Inf in float16, and its block becomes NaN.
 ///
 /// `triton-kernels` is the quantizer with which transformers and vLLM make MXFP4 of gpt-oss' experts and of their inputs:
