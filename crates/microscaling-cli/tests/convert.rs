@@ -7,29 +7,7 @@ mod support;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use support::{Tensor, files, read, refuse, run, succeed, write};
-
-fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoints")
-}
-
-/// The tensors of a folder's files.
-fn tensors(folder: &Path) -> BTreeMap<String, Tensor> {
-    let names = files(folder).into_iter();
-    let names = names.filter(|name| name.ends_with(".safetensors"));
-    let tensors = names.flat_map(|name| read(&folder.join(name)));
-    tensors
-        .map(|tensor| (tensor.name.clone(), tensor))
-        .collect()
-}
-
-/// The `quantization_config` that `convert` wrote.
-fn config(folder: &Path) -> Value {
-    let text = fs::read_to_string(folder.join("model.config.json")).unwrap();
-    let config: Value = serde_json::from_str(&text).unwrap();
-    config["quantization_config"].clone()
-}
+use support::{Tensor, config, data, files, read, refuse, run, succeed, tensors, write};
 
 /// The input's `quantization_config`.
 fn original(name: &str) -> Value {

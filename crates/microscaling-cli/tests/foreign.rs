@@ -5,14 +5,10 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use support::{Tensor, numbers, read, refuse, run, succeed, write};
+use std::path::Path;
+use support::{Tensor, data, numbers, read, refuse, run, succeed, write};
 
 /// The folder of checkpoints that the tools wrote.
-fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoints")
-}
-
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }

@@ -6,12 +6,8 @@ mod support;
 
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
-use support::{Tensor, run, succeed, write};
-
-fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoints")
-}
+use std::path::Path;
+use support::{Tensor, data, run, succeed, write};
 
 fn inspect(folder: &Path, name: &str) -> Value {
     serde_json::from_str(&succeed(folder, &format!("inspect {name} --json"))).unwrap()

@@ -5,43 +5,10 @@
 mod support;
 
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use support::{Tensor, files, numbers, read, refuse, succeed, write};
-
-fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoints")
-}
+use support::{Tensor, checkpoint, config, data, numbers, refuse, succeed, tensors};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
-}
-
-/// The tensors of a folder's files, by name.
-fn tensors(folder: &Path) -> BTreeMap<String, Tensor> {
-    let names = files(folder).into_iter();
-    let names = names.filter(|name| name.ends_with(".safetensors"));
-    let tensors = names.flat_map(|name| read(&folder.join(name)));
-    tensors
-        .map(|tensor| (tensor.name.clone(), tensor))
-        .collect()
-}
-
-fn config(folder: &Path) -> Value {
-    let text = fs::read_to_string(folder.join("model.config.json")).unwrap();
-    let config: Value = serde_json::from_str(&text).unwrap();
-    config["quantization_config"].clone()
-}
-
-/// A folder with these tensors, and a config.json of this quantization.
-fn checkpoint(folder: &Path, tensors: &[Tensor], config: &Value) {
-    fs::create_dir(folder).unwrap();
-    write(&folder.join("model.safetensors"), tensors);
-    if !config.is_null() {
-        let text = json!({"quantization_config": config}).to_string();
-        fs::write(folder.join("config.json"), text).unwrap();
-    }
 }
 
 /// Layers in float, a head of integers, and groups of a whole row are in the config.

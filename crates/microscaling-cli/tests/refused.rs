@@ -4,12 +4,8 @@ mod support;
 
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
-use support::{files, refuse, run, succeed};
-
-fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoints")
-}
+use std::path::Path;
+use support::{data, files, refuse, run, succeed};
 
 /// Copies a folder of the data to `m`, and gives its config.
 fn copy(name: &str, folder: &Path) -> Value {

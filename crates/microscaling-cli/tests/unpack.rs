@@ -6,12 +6,8 @@ mod support;
 
 use half::bf16;
 use std::fs;
-use std::path::{Path, PathBuf};
-use support::{Tensor, files, numbers, read, refuse, run, succeed, write};
-
-fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoints")
-}
+use std::path::Path;
+use support::{Tensor, data, files, numbers, read, refuse, run, succeed, write};
 
 /// Copies a folder of the data, to change it.
 fn copy(name: &str, to: &Path) {

@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The exit status, and what the program said.
@@ -117,4 +119,36 @@ pub(crate) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count)
         .map(|i| number(i) / 2.0_f32.powi(23) - 1.0)
         .collect()
+}
+
+/// The checkpoints that other tools wrote.
+pub(crate) fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoints")
+}
+
+/// The tensors of a folder's files, by name.
+pub(crate) fn tensors(folder: &Path) -> BTreeMap<String, Tensor> {
+    let names = files(folder).into_iter();
+    let names = names.filter(|name| name.ends_with(".safetensors"));
+    let tensors = names.flat_map(|name| read(&folder.join(name)));
+    tensors
+        .map(|tensor| (tensor.name.clone(), tensor))
+        .collect()
+}
+
+/// The `quantization_config` that the program wrote.
+pub(crate) fn config(folder: &Path) -> Value {
+    let text = fs::read_to_string(folder.join("model.config.json")).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    config["quantization_config"].clone()
+}
+
+/// A folder with these tensors, and a config.json of this quantization.
+pub(crate) fn checkpoint(folder: &Path, tensors: &[Tensor], config: &Value) {
+    fs::create_dir(folder).unwrap();
+    write(&folder.join("model.safetensors"), tensors);
+    if !config.is_null() {
+        let text = json!({"quantization_config": config}).to_string();
+        fs::write(folder.join("config.json"), text).unwrap();
+    }
 }
