@@ -103,6 +103,22 @@ fn known(builder: &mut KernelBuilder, format: Option<Format>) -> KnownExpand {
     known::expand(format, || array(builder))
 }
 
+/// Writes the source of a kernel of quantization. Its arguments are those that all such kernels have, the given ones, and the job.
+macro_rules! quantizing {
+    ($name:expr, $kernel:ident, $job:ident, $($argument:expr),+) => {
+        source($name, |builder| {
+            let input = tensor::<u32>(builder);
+            let out = output::<u16>(builder);
+            let known = known(builder, Some($job.format));
+            let stream = scalars::<Stream>(builder);
+            let count = scalar::<usize>(builder);
+            $kernel::expand::<u16>(
+                &mut builder.scope, input, out, known, stream, count, $($argument,)+ $job,
+            );
+        })
+    };
+}
+
 fn output_array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
     builder.output_array(u32::as_type(&builder.scope)).into()
 }
@@ -126,26 +142,7 @@ fn square_blocks() {
     ] {
         let bfloat16 = Some((BFLOAT16(), Rounding::NearestEven));
         let job = job(bfloat16, format, Rounding::Stochastic);
-        source(&format!("square_{name}"), |builder| {
-            let input = tensor::<u32>(builder);
-            let out = output::<u16>(builder);
-            let known = known(builder, Some(job.format));
-            let stream = scalars::<Stream>(builder);
-            let blocks = scalar::<usize>(builder);
-            square_kernel::expand::<u16>(
-                &mut builder.scope,
-                input,
-                out,
-                known,
-                stream,
-                blocks,
-                1,
-                2,
-                3,
-                32,
-                job,
-            );
-        });
+        quantizing!(&format!("square_{name}"), square_kernel, job, 1, 2, 3, 32);
     }
 }
 
@@ -170,43 +167,20 @@ fn quantization() {
         for rounding in [Rounding::NearestEven, Rounding::Stochastic] {
             let bfloat16 = Some((BFLOAT16(), Rounding::NearestEven));
             let job = job(bfloat16, format, rounding);
-            source(&format!("quantize_{name}_{rounding}"), |builder| {
-                let input = tensor::<u32>(builder);
-                let out = output::<u16>(builder);
-                let known = known(builder, Some(job.format));
-                let stream = scalars::<Stream>(builder);
-                let blocks = scalar::<usize>(builder);
-                quantize_kernel::expand::<u16>(
-                    &mut builder.scope,
-                    input,
-                    out,
-                    known,
-                    stream,
-                    blocks,
-                    layout(&job, 32),
-                    job,
-                );
-            });
+            quantizing!(
+                &format!("quantize_{name}_{rounding}"),
+                quantize_kernel,
+                job,
+                layout(&job, 32)
+            );
             // Blocks that are looked at twice have one unit each.
             if !job.format.looks_twice() {
-                source(&format!("shared_{name}_{rounding}"), |builder| {
-                    let input = tensor::<u32>(builder);
-                    let out = output::<u16>(builder);
-                    let known = known(builder, Some(job.format));
-                    let stream = scalars::<Stream>(builder);
-                    let blocks = scalar::<usize>(builder);
-                    let block = job.format.block_length(64);
-                    shared_kernel::expand::<u16>(
-                        &mut builder.scope,
-                        input,
-                        out,
-                        known,
-                        stream,
-                        blocks,
-                        layout(&job, block),
-                        job,
-                    );
-                });
+                quantizing!(
+                    &format!("shared_{name}_{rounding}"),
+                    shared_kernel,
+                    job,
+                    layout(&job, job.format.block_length(64))
+                );
             }
         }
     }
@@ -222,23 +196,12 @@ fn operands_in_units_of_their_tensor_scale() {
         ),
     ] {
         let job = job(None, format, Rounding::NearestEven).in_units();
-        source(&format!("quantize_{name}"), |builder| {
-            let input = tensor::<u32>(builder);
-            let out = output::<u16>(builder);
-            let known = known(builder, Some(job.format));
-            let stream = scalars::<Stream>(builder);
-            let blocks = scalar::<usize>(builder);
-            quantize_kernel::expand::<u16>(
-                &mut builder.scope,
-                input,
-                out,
-                known,
-                stream,
-                blocks,
-                layout(&job, 16),
-                job,
-            );
-        });
+        quantizing!(
+            &format!("quantize_{name}"),
+            quantize_kernel,
+            job,
+            layout(&job, 16)
+        );
     }
     source("tensor_scale", |builder| {
         let word = output_array(builder);
@@ -260,25 +223,7 @@ fn operands_in_units_of_their_tensor_scale() {
 fn scales_that_are_corrected() {
     let format = "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)";
     let job = job(None, format, Rounding::Stochastic).in_units();
-    source("eden", |builder| {
-        let input = tensor::<u32>(builder);
-        let out = output::<u16>(builder);
-        let known = known(builder, Some(job.format));
-        let stream = scalars::<Stream>(builder);
-        let groups = scalar::<usize>(builder);
-        eden_kernel::expand::<u16>(
-            &mut builder.scope,
-            input,
-            out,
-            known,
-            stream,
-            groups,
-            1,
-            2,
-            128,
-            job,
-        );
-    });
+    quantizing!("eden", eden_kernel, job, 1, 2, 128);
 }
 
 #[test]
