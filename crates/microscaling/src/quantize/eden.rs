@@ -2,7 +2,7 @@
 
 use super::largest::magnitude_max;
 use super::layout::{Layout, Runs};
-use super::rules::{EXACT, FloatScaleRule};
+use super::rules::FloatScaleRule;
 use crate::format::BlockFormat;
 use crate::round::bits::{self, ABS, NAN, SIGN};
 use crate::round::mode::Even;
@@ -160,7 +160,7 @@ impl Kernel for Group<'_> {
 /// same power of two. u is cut to few enough bits that the sums are exact in any order.
 #[inline(always)]
 fn round_units(rule: &FloatScaleRule, scale: u32, elements: &[f32], units: &mut [u32]) -> [u64; 2] {
-    let pair = rule.pair::<EXACT>(scale);
+    let pair = rule.pair(scale);
     if pair.is_nan() {
         return [0; 2];
     }

@@ -22,7 +22,7 @@ mod unit;
 pub(crate) use conversion::ConversionRule;
 pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
-pub(crate) use float_scale::{EXACT, OuterScaleRule};
+pub(crate) use float_scale::OuterScaleRule;
 pub use float_scale::{FloatScaleRule, ScaleAbove, SubScaleRule, is_large};
 pub use grid::Steps;
 pub(crate) use grid::{Grid, StepElement};

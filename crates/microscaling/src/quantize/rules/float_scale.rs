@@ -33,11 +33,6 @@ pub fn is_large(tensor_scale: f32) -> bool {
     tensor_scale.to_bits() >= LARGE
 }
 
-/// Any tensor scale, with the special cases of very small ones.
-pub(crate) const EXACT: bool = true;
-/// Tensor scales that are [large](is_large): nothing overflows that matters.
-const PLAIN: bool = false;
-
 /// The scale t of a tensor, or of a part that shares an outer scale: t, and 1 / t, as patterns.
 #[derive(Clone, Copy)]
 struct TensorScale<W: Word> {
@@ -234,7 +229,7 @@ impl FloatScaleRule {
             Some(tables) => tables.0[self.table(choice) as usize].max(),
             None => self.largest_unit,
         };
-        self.block_scale::<EXACT>(amax, largest_unit, choice)
+        self.block_scale(amax, largest_unit, choice)
     }
 
     /// The code of c, and above it the number of the table.
@@ -303,7 +298,7 @@ impl FloatScaleRule {
     pub(super) fn grid_of(&self, scale: u32, table: u32) -> Grid {
         match self.tables {
             Some(_) => [scale, table],
-            None => self.pair::<EXACT>(scale).words(),
+            None => self.pair(scale).words(),
         }
     }
 
@@ -311,7 +306,7 @@ impl FloatScaleRule {
     #[inline(always)]
     pub(crate) fn pair_of(&self, grid: Grid) -> ScalePair {
         match self.tables {
-            Some(_) => self.pair::<EXACT>(grid[0]),
+            Some(_) => self.pair(grid[0]),
             None => ScalePair::of(grid),
         }
     }
@@ -376,7 +371,43 @@ impl FloatScaleRule {
     /// The pair of an ordinary block.
     #[inline(always)]
     pub(super) fn ordinary_pair(&self, amax: u32, choice: u32) -> ScalePair {
-        self.pair::<PLAIN>(self.block_scale::<PLAIN>(amax, self.largest_unit, choice))
+        self.ordinary_pair_of(self.ordinary_scale(amax, self.largest_unit, choice))
+    }
+
+    /// [`block_scale`](Self::block_scale) of an ordinary block.
+    ///
+    /// A missing factor is 1 here. The number behind `None` is arbitrary, and compilers multiply by this number before they select. If the
+    /// number is subnormal, each product takes a hundred cycles.
+    #[inline(always)]
+    fn ordinary_scale(&self, amax: u32, largest_unit: u32, choice: u32) -> u32 {
+        let mut scale = amax.quotient(largest_unit);
+        if self.tensor.is_some() {
+            scale = scale.quotient(self.tensor_scale());
+        }
+        scale = scale.product(self.headroom.unwrap_or(ONE));
+        if self.four_over_six {
+            scale = scale.product(match choice {
+                FOUR_CHOICE => SIX_OVER_FOUR,
+                _ => ONE,
+            });
+        }
+        self.scale.round(scale)
+    }
+
+    /// [`pair`](Self::pair) of an ordinary block, where a missing factor is 1.
+    #[inline(always)]
+    fn ordinary_pair_of(&self, scale: u32) -> ScalePair {
+        let tensor = self.tensor.unwrap_or(TensorScale {
+            scale: ONE,
+            inverse: ONE,
+        });
+        ScalePair {
+            scale: match self.in_units {
+                true => scale,
+                false => tensor.scale.product(scale),
+            },
+            inverse: tensor.inverse.quotient(scale),
+        }
     }
 }
 
@@ -399,36 +430,23 @@ impl<W: Word> FloatScaleRule<W> {
         }
     }
 
-    /// c as a pattern, where `largest_unit` is Q; NaN if the block or the tensor scale is not finite. The choice of a second look
+    /// c as a pattern, where `largest_unit` is Q; NaN if the block or the tensor scale is not finite. The choice
     /// may make c larger.
     #[inline(always)]
-    pub fn block_scale<const EXACT: bool>(&self, amax: W, largest_unit: W, choice: W) -> W {
-        let counted = if EXACT { self.counted(amax) } else { amax };
-        let mut scale = counted.quotient(largest_unit);
+    pub fn block_scale(&self, amax: W, largest_unit: W, choice: W) -> W {
+        let mut scale = self.counted(amax).quotient(largest_unit);
+        let mut is_finite = amax.is_below(INFINITY.into());
         if let Some(tensor) = self.tensor {
-            let divisor = match EXACT {
-                true => TensorScale::divisor(tensor.scale),
-                false => tensor.scale,
-            };
-            scale = scale.quotient(divisor);
-            if EXACT {
-                scale = W::select(tensor.scale.equals(0.into()), 0.into(), scale);
-            }
+            scale = scale.quotient(TensorScale::divisor(tensor.scale));
+            scale = W::select(tensor.scale.equals(0.into()), 0.into(), scale);
+            is_finite = is_finite & tensor.scale.is_below(INFINITY.into());
         }
         scale = times(scale, self.headroom);
         if self.four_over_six {
             let is_four = choice.equals(FOUR_CHOICE.into());
             scale = scale.product(W::select(is_four, SIX_OVER_FOUR.into(), ONE.into()));
         }
-        let rounded = self.scale.round(scale);
-        if !EXACT {
-            return rounded;
-        }
-        let mut is_finite = amax.is_below(INFINITY.into());
-        if let Some(tensor) = self.tensor {
-            is_finite = is_finite & tensor.scale.is_below(INFINITY.into());
-        }
-        W::select(is_finite, rounded, NAN.into())
+        W::select(is_finite, self.scale.round(scale), NAN.into())
     }
 
     /// Zero for a magnitude that is flushed.
@@ -442,34 +460,32 @@ impl<W: Word> FloatScaleRule<W> {
 
     /// The data that the elements of a block with the scale c need.
     #[inline(always)]
-    pub fn pair<const EXACT: bool>(&self, scale: W) -> ScalePair<W> {
+    pub fn pair(&self, scale: W) -> ScalePair<W> {
         let divisor = W::select(scale.equals(0.into()), ONE.into(), scale);
-        let divisor = if EXACT { divisor } else { scale };
         let Some(tensor) = self.tensor else {
             let pair = ScalePair {
                 scale,
-                inverse: match EXACT && self.divides {
+                inverse: match self.divides {
                     true => INFINITY.into(),
                     false => W::from(ONE).quotient(divisor),
                 },
             };
-            return if EXACT { pair.or_nan(scale) } else { pair };
+            return pair.or_nan(scale);
         };
         let both = tensor.scale.product(scale);
         let inverse = tensor.inverse.quotient(divisor);
         let pair = ScalePair {
             scale: if self.in_units { scale } else { both },
-            inverse: match EXACT {
-                true if self.divides => INFINITY.into(),
-                true => {
+            inverse: match self.divides {
+                true => INFINITY.into(),
+                false => {
                     let fits = tensor.inverse.is_below(INFINITY.into());
                     W::select(fits, inverse, INFINITY.into())
                 }
-                false => inverse,
             },
         };
         // A scale that is too large with the tensor scale is NaN, also in units of the tensor scale.
-        if EXACT { pair.or_nan(both) } else { pair }
+        pair.or_nan(both)
     }
 
     /// MS-EDEN's u and q: u is an element in units of its scale, and q is the rounded u. Both are multiples of one power of two, at most
@@ -492,16 +508,16 @@ impl<W: Word> FloatScaleRule<W> {
         let corrected = W::select(is_finite, scale, ONE.into()).product(correction);
         let rounded = self.scale.round_stochastically(corrected, draw);
         let scale = W::select(is_finite, rounded, NAN.into());
-        self.pair::<EXACT>(scale).scale
+        self.pair(scale).scale
     }
 
     /// The factors of a sub-block's elements, from c and what a second look says, and a bit for each level of sub-blocks that doubles
     /// the scale.
     pub fn pair_and_doubled(&self, scale: W, refinement: W) -> (ScalePair<W>, W) {
         let Some(sub_scales) = self.sub_scales else {
-            return (self.pair::<EXACT>(scale), 0.into());
+            return (self.pair(scale), 0.into());
         };
-        let pair = self.pair::<EXACT>(sub_scales.scale(scale, refinement));
+        let pair = self.pair(sub_scales.scale(scale, refinement));
         let [first, second] = sub_scales.doubled(scale, refinement);
         let bit = |doubled, bit: u32| W::select(doubled, bit.into(), 0.into());
         let doubled = bit(first, 1) | bit(second, 2);

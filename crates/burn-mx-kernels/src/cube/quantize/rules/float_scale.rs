@@ -63,7 +63,7 @@ written_by_rules! {
             Some(scale) => rules_of(&format).with_tensor_scale(scale),
             None => rules_of(&format).without_tensor_scale(),
         };
-        let scale = rule.block_scale::<true>(amax, largest_unit, choice);
+        let scale = rule.block_scale(amax, largest_unit, choice);
         let (pair, doubled) = rule.pair_and_doubled(scale, choice);
         let grid = (pair.scale, pair.inverse, doubled);
         (tensor_scale.unwrap_or(ONE.into()), scale, grid)

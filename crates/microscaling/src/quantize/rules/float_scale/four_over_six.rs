@@ -48,8 +48,12 @@ impl FloatScaleRule {
         let [six, four] = [0, FOUR_CHOICE].map(
             #[inline(always)]
             |choice| {
-                let scale = self.block_scale::<EXACT>(amax, self.largest_unit, choice);
-                with_tensor_scale.pair::<EXACT>(scale)
+                if EXACT {
+                    let scale = self.block_scale(amax, self.largest_unit, choice);
+                    with_tensor_scale.pair(scale)
+                } else {
+                    with_tensor_scale.ordinary_pair(amax, choice)
+                }
             },
         );
         let unit = bits::exponent(amax) - 17;

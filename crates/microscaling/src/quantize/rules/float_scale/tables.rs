@@ -1,6 +1,6 @@
 //! Elements of tables.
 
-use super::{EXACT, FloatScaleRule, PLAIN};
+use super::FloatScaleRule;
 use crate::format::element::table::{ShortTable, Table, Tables};
 use crate::quantize::rules::{Grid, ScalePair, TOGETHER as WINDOW};
 use crate::round::RoundingRule;
@@ -81,8 +81,8 @@ impl FloatScaleRule {
                 break;
             }
             for ((table, number), sum) in tables.0.iter().zip(0..).zip(&mut sums) {
-                let scale = self.block_scale::<EXACT>(amax, table.max(), number);
-                let pair = with_tensor_scale.pair::<EXACT>(scale);
+                let scale = self.block_scale(amax, table.max(), number);
+                let pair = with_tensor_scale.pair(scale);
                 *sum = sum.saturating_add(match table.short_table() {
                     _ if pair.is_nan() => u64::MAX,
                     Some(short) => Self::sum_of_squares(pair, unit, &some[..count], |sign, abs| {
@@ -129,8 +129,8 @@ impl FloatScaleRule {
             let max = table.max();
             let (mut scales, mut products, mut inverses) = ([0; WINDOW], [0; WINDOW], [0; WINDOW]);
             for i in 0..WINDOW {
-                scales[i] = rule.block_scale::<PLAIN>(maxima[i].max(least), max, 0);
-                let pair = with_tensor_scale.pair::<PLAIN>(scales[i]);
+                scales[i] = rule.ordinary_scale(maxima[i].max(least), max, 0);
+                let pair = with_tensor_scale.ordinary_pair_of(scales[i]);
                 [products[i], inverses[i]] = pair.words();
             }
             if tables.0.len() == 1 {
@@ -155,7 +155,7 @@ impl FloatScaleRule {
         }
         let mut pairs = [[0; WINDOW]; 2];
         for i in 0..WINDOW {
-            [pairs[0][i], pairs[1][i]] = rule.pair::<PLAIN>(chosen_scales[i]).words();
+            [pairs[0][i], pairs[1][i]] = rule.ordinary_pair_of(chosen_scales[i]).words();
         }
         (chosen, pairs)
     }
