@@ -227,7 +227,7 @@ impl Quantized<'_> {
         let mut done = false;
         with_rule!(rounding, R => dispatch(TileBlocks {
             blocks,
-            rounding: R,
+            round: blocks.rounding::<R>(),
             data: copy.unwrap_or(data),
             starts: &starts,
             stride: if self.rows { free_stride } else { summed_stride },

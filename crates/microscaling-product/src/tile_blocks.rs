@@ -7,7 +7,7 @@ use super::transpose::transpose;
 use core::mem::MaybeUninit;
 use microscaling::BlockFormat;
 use microscaling::internal::bits::ABS;
-use microscaling::internal::{PowerBlocks, RoundingRule, TOGETHER, largest_of_block};
+use microscaling::internal::{PowerBlocks, TOGETHER, largest_of_block};
 use microscaling_processor::instruction_set::Kernel;
 use microscaling_processor::prefetch;
 
@@ -15,9 +15,10 @@ const _: () = assert!(FREE == TOGETHER);
 
 /// Quantizes whole tiles, each of 16 blocks of 32 elements whose scales are powers of two. The work ends at a block that is not
 /// ordinary.
-pub(super) struct TileBlocks<'a, R> {
+pub(super) struct TileBlocks<'a, F> {
     pub(super) blocks: PowerBlocks,
-    pub(super) rounding: R,
+    /// [`PowerBlocks::rounding`].
+    pub(super) round: F,
     /// The elements, line by line along the dense axis.
     pub(super) data: &'a [f32],
     /// Where the piece's part of each matrix begins.
@@ -38,7 +39,7 @@ pub(super) fn tile_blocks(format: &BlockFormat) -> Option<PowerBlocks> {
     (format.group_size() == SUMMED && blocks.mantissa_bits() <= 7).then_some(blocks)
 }
 
-impl<R: RoundingRule> Kernel for TileBlocks<'_, R> {
+impl<F: Fn(f32, u32) -> u32 + Copy> Kernel for TileBlocks<'_, F> {
     #[inline(always)]
     fn run(self) {
         let (plan, piece) = (self.plan, self.piece);
@@ -46,7 +47,7 @@ impl<R: RoundingRule> Kernel for TileBlocks<'_, R> {
         let power_blocks = self.blocks;
         let blocks = BlockRounding {
             blocks: &power_blocks,
-            rounding: self.rounding,
+            round: self.round,
         };
         let mut bounds = Bounds {
             least: [u32::MAX; TOGETHER],
@@ -100,30 +101,27 @@ impl<R: RoundingRule> Kernel for TileBlocks<'_, R> {
 }
 
 /// How the blocks of a tile are quantized.
-struct BlockRounding<'a, R> {
+struct BlockRounding<'a, F> {
     blocks: &'a PowerBlocks,
-    rounding: R,
+    /// [`PowerBlocks::rounding`].
+    round: F,
 }
 
-impl<R: RoundingRule> BlockRounding<'_, R> {
+impl<F: Fn(f32, u32) -> u32 + Copy> BlockRounding<'_, F> {
     /// The scales of blocks with these largest magnitudes, if all are ordinary. The bounds then hold for these blocks, too.
     #[inline(always)]
     fn scales(&self, maxima: &[u32; TOGETHER], bounds: &mut Bounds) -> Option<[u32; TOGETHER]> {
         let scales = self.blocks.scales(maxima)?;
+        let round = self.round;
         for i in 0..TOGETHER {
             let least = self.blocks.smallest(scales[i]);
             let least = if maxima[i] == 0 { u32::MAX } else { least };
             bounds.least[i] = bounds.least[i].min(least);
             // Rounding keeps the order of magnitudes.
-            let most = self.round(f32::from_bits(maxima[i]), scales[i]);
+            let most = round(f32::from_bits(maxima[i]), scales[i]);
             bounds.most[i] = bounds.most[i].max(most);
         }
         Some(scales)
-    }
-
-    #[inline(always)]
-    fn round(&self, x: f32, scale: u32) -> u32 {
-        self.blocks.round(self.rounding, x, scale)
     }
 
     /// Blocks that are rows of the data. Returns the tile if all are ordinary.
@@ -139,14 +137,15 @@ impl<R: RoundingRule> BlockRounding<'_, R> {
             *amax = largest_of_block(lines.line(i));
         }
         let scales = self.scales(&maxima, bounds)?;
+        let round = self.round;
         Some(written(
             tile,
             #[inline(always)]
-            |i| {
+            move |i| {
                 let row = lines.line(i);
                 let mut bits = [0; SUMMED];
                 for j in 0..SUMMED {
-                    bits[j] = self.round(row[j], scales[i]);
+                    bits[j] = round(row[j], scales[i]);
                 }
                 let mut words = [0; LINE];
                 for p in 0..LINE {
@@ -167,17 +166,18 @@ impl<R: RoundingRule> BlockRounding<'_, R> {
         bounds: &mut Bounds,
     ) -> Option<Tile<'t>> {
         let scales = self.scales(&maxima, bounds)?;
+        let round = self.round;
         Some(written(
             tile,
             #[inline(always)]
-            |p| {
+            move |p| {
                 let [even, odd] = [&lines[2 * p], &lines[2 * p + 1]];
                 let mut bits = [[0; FREE]; 2];
                 for j in 0..FREE {
-                    bits[0][j] = self.round(even[j], scales[j]);
+                    bits[0][j] = round(even[j], scales[j]);
                 }
                 for j in 0..FREE {
-                    bits[1][j] = self.round(odd[j], scales[j]);
+                    bits[1][j] = round(odd[j], scales[j]);
                 }
                 let mut words = [0; LINE];
                 for j in 0..FREE {

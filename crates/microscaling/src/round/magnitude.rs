@@ -68,13 +68,18 @@ pub(crate) fn normal(lowest: i32, end: i32) -> Range<u32> {
     }
 }
 
-/// [`round_magnitude`] with fewer operations, of float32, within [`NORMAL`] and by a rule without draws.
-/// `smallest` is the pattern of 2^emin.
+/// [`round_magnitude`] with fewer operations, of float32, within [`NORMAL`] and by a rule without draws. `smallest` is the pattern of
+/// 2^emin, `by_code` is 1 if there are no mantissa bits, else 0.
 ///
 /// All numbers that matter are normal or zero: half a step is, and a subnormal is less than that. So
 /// the flush-to-zero state of the thread does not matter.
 #[inline(always)]
-pub(crate) fn round_normal<R: RoundingRule>(abs: u32, mantissa_bits: i32, smallest: u32) -> u32 {
+pub(crate) fn round_normal<R: RoundingRule>(
+    abs: u32,
+    mantissa_bits: i32,
+    smallest: u32,
+    by_code: u32,
+) -> u32 {
     // 2 to the exponent of the magnitude, or to emin.
     let power = (abs & bits::INFINITY).max(smallest);
     let fraction_bits = |bits: i32| (bits as u32) << MANTISSA_BITS;
@@ -82,11 +87,10 @@ pub(crate) fn round_normal<R: RoundingRule>(abs: u32, mantissa_bits: i32, smalle
     // So large that one step is its unit in the last place: the sum rounds to a multiple of the step.
     let large = power + fraction_bits(MANTISSA_BITS - mantissa_bits);
     // One step more where, without mantissa bits, the code of the power is even: then the tie goes down to it.
-    let odd_binade = (power.wrapping_sub(smallest) >> MANTISSA_BITS << mantissa_bits) & 1;
-    let large = f32::from_bits(if matches!(R::UPPER, Upper::HalfToEven) {
-        large | odd_binade
-    } else {
-        large
+    let odd_binade = (power.wrapping_sub(smallest) >> MANTISSA_BITS) & by_code;
+    let large = f32::from_bits(match R::UPPER {
+        Upper::HalfToEven => large | odd_binade,
+        Upper::Half | Upper::Whole => large,
     });
     let x = f32::from_bits(abs);
     R::from_even(x, (x + large) - large, step).to_bits()

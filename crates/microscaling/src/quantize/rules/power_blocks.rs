@@ -1,11 +1,12 @@
 //! Blocks whose scales are powers of two, for other crates: many blocks at a time, and the rules for words.
 
-use super::{BlockRule, ElementRule, Steps, TOGETHER, UnitElement};
+use super::{BlockRule, Steps, TOGETHER, UnitElement};
 use crate::format::BlockFormat;
 use crate::round::RoundingRule;
 use crate::round::words::Word;
 
-/// Blocks of one length without sub-blocks, whose scales are powers of two and follow from the largest magnitude alone.
+/// Blocks of one length without sub-blocks, whose scales are powers of two and follow from the largest magnitude alone. Elements have
+/// mantissa bits.
 #[derive(Clone, Copy)]
 pub struct PowerBlocks {
     rule: BlockRule,
@@ -19,10 +20,8 @@ impl PowerBlocks {
         let has = rule.has_powers_of_two()
             && !rule.has_sub_blocks(format.group_size())
             && !rule.looks_twice();
-        has.then(|| Self {
-            rule,
-            element: rule.unit_element(),
-        })
+        let element = rule.unit_element();
+        (has && element.mantissa_bits > 0).then_some(Self { rule, element })
     }
 
     /// Explicit mantissa bits of an element.
@@ -48,10 +47,13 @@ impl PowerBlocks {
         self.element.smallest(scale)
     }
 
-    /// An element of an ordinary block with this scale, rounded by `R`, as a pattern.
+    /// What rounds an element of an ordinary block with a scale to a pattern, by a rule without draws. Loops own what they round by:
+    /// numbers behind a reference may change, and are read again for each vector.
     #[inline(always)]
-    pub fn round<R: RoundingRule>(&self, rule: R, x: f32, scale: u32) -> u32 {
-        rule.ordinary_unscaled(&self.element, scale, x, 0).to_bits()
+    pub fn rounding<R: RoundingRule>(&self) -> impl Fn(f32, u32) -> u32 + Copy {
+        let element = self.element;
+        #[inline(always)]
+        move |x, scale| element.round_mantissa::<R>(scale, x)
     }
 }
 

@@ -47,7 +47,7 @@ impl UnitElement {
             let counted = if abs < self.flush_below { 0 } else { limited };
             round_magnitude::<R, _>(counted, self.mantissa_bits, self.emin, draw)
         } else {
-            round_normal::<R>(limited, self.mantissa_bits, pow2(self.emin))
+            round_normal::<R>(limited, self.mantissa_bits, pow2(self.emin), self.by_code())
         };
         f32::from_bits(sign | (f32::from_bits(unit) * f32::from_bits(pair.scale)).to_bits())
     }
@@ -61,17 +61,42 @@ impl UnitElement {
             let emin = self.emin + (scale >> MANTISSA_BITS) as i32 - BIAS;
             round_magnitude::<R, _>(counted, self.mantissa_bits, emin, draw)
         } else {
-            let smallest = scale.wrapping_add(pow2(self.emin).wrapping_sub(ONE));
-            round_normal::<R>(abs, self.mantissa_bits, smallest)
+            round_normal::<R>(
+                abs,
+                self.mantissa_bits,
+                self.smallest_normal(scale),
+                self.by_code(),
+            )
         };
         f32::from_bits(sign | magnitude.min(self.largest(scale)))
+    }
+
+    /// [`round_unscaled`](Self::round_unscaled) with fewer operations, of a format with mantissa bits and by a rule without draws.
+    #[inline(always)]
+    pub(crate) fn round_mantissa<R: RoundingRule>(&self, scale: u32, x: f32) -> u32 {
+        let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
+        let smallest = self.smallest_normal(scale);
+        let magnitude = round_normal::<R>(abs, self.mantissa_bits, smallest, 0);
+        sign | magnitude.min(self.largest(scale))
+    }
+
+    /// Whether ties are between powers of two, as [`round_normal`] wants to know.
+    #[inline(always)]
+    fn by_code(&self) -> u32 {
+        u32::from(self.mantissa_bits == 0)
+    }
+
+    /// The pattern of the smallest number with all its mantissa bits of a block whose scale is a power of two.
+    #[inline(always)]
+    fn smallest_normal(&self, scale: u32) -> u32 {
+        scale.wrapping_add(pow2(self.emin).wrapping_sub(ONE))
     }
 
     /// The pattern of the smallest number but zero of a block whose scale is a power of two.
     #[inline(always)]
     pub(crate) fn smallest(&self, scale: u32) -> u32 {
         let step = (self.mantissa_bits as u32) << MANTISSA_BITS;
-        scale.wrapping_add(pow2(self.emin).wrapping_sub(ONE).wrapping_sub(step))
+        self.smallest_normal(scale).wrapping_sub(step)
     }
 
     /// The pattern of the largest number of a block whose scale is a power of two.
