@@ -3,14 +3,16 @@
 use super::codes::bitstream::Reader;
 use super::codes::{TensorFactor, with_codec};
 use super::decode::Decode;
-use super::decode::lanes::{DecodeEights, ExponentLanes, Lanes, Nvfp4Lanes, PairLanes};
+use super::decode::lanes::{
+    DecodeEights, DecodeLines, ExponentLanes, Lanes, Nvfp4Lanes, PairLanes,
+};
 use super::decode::rows::DecodeRange;
 use super::number::DecodeNumber;
 use super::packed::Packed;
 use super::plan::{Plan, elements_shape, scales_shape};
 use crate::format::BlockFormat;
 use crate::pack::PackError;
-use crate::quantize::layout::Runs;
+use crate::quantize::layout::{Layout, Runs};
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 use microscaling_processor::instruction_set::dispatch;
@@ -201,8 +203,9 @@ impl<'a> PackedView<'a> {
     /// Decodes some rows, on the calling thread. A row lies along the last axis, and `out` gets `rows.len()` rows in
     /// row-major order. The numbers equal [`decode`](Self::decode)'s, rounded half to even if `T` is not `f32`.
     ///
-    /// Vector instructions decode rows of blocks along the last axis, if its length is a multiple of eight. They do so for
-    /// MX with int8 or with float elements of at most 8 bits, for NVFP4, and for the microexponents `mx4`, `mx6` and `mx9`.
+    /// Vector instructions decode rows of blocks along the last axis or the axis before, if the last axis' length is a multiple of eight.
+    /// They do so for MX with int8 or with float elements of at most 8 bits, for NVFP4, and for the microexponents `mx4`, `mx6` and
+    /// `mx9`.
     ///
     /// # Errors
     /// * [`PackError::Rows`]: the range ends behind the last row, or before it begins.
@@ -234,9 +237,14 @@ impl<'a> PackedView<'a> {
         }
         let plan = self.plan();
         let range = rows.start * width..rows.end * width;
-        // Rows begin and end where blocks do.
-        let whole = width.is_multiple_of(plan.layout.axis);
-        if whole && self.decode_eights(&plan, out, 0, range.start) {
+        let Layout { axis, inner, .. } = plan.layout;
+        // Rows begin and end where blocks do, or are lines of blocks side by side.
+        let whole = match inner {
+            1 => width.is_multiple_of(axis),
+            _ => inner == width,
+        };
+        let at = range.start / inner % axis;
+        if whole && self.decode_eights(&plan, out, at, range.start) {
             return Ok(());
         }
         with_codec!(self.format, self.tensor_factor(), codec => dispatch(DecodeRange {
@@ -249,8 +257,8 @@ impl<'a> PackedView<'a> {
         Ok(())
     }
 
-    /// Decodes blocks from the one on that begins at position `start` of the tensor and `at` of its axis, if they are such
-    /// that there is a way by eights.
+    /// Decodes whole blocks, or whole lines of blocks side by side, if they are such that there is a way by eights. The data begin at position
+    /// `start` of the tensor and `at` of its axis.
     fn decode_eights<T: DecodeNumber>(
         &self,
         plan: &Plan,
@@ -259,10 +267,14 @@ impl<'a> PackedView<'a> {
         start: usize,
     ) -> bool {
         let layout = plan.layout;
-        let eights = layout.inner == 1
-            && layout.pool.is_none()
-            && layout.axis.is_multiple_of(8)
-            && layout.block.is_multiple_of(8);
+        let eights = match layout.inner {
+            1 => {
+                layout.pool.is_none()
+                    && layout.axis.is_multiple_of(8)
+                    && layout.block.is_multiple_of(8)
+            }
+            inner => inner.is_multiple_of(8),
+        };
         if !eights {
             return false;
         }
@@ -298,7 +310,7 @@ impl<'a> PackedView<'a> {
     }
 }
 
-/// Some blocks of a tensor that follow each other.
+/// Some blocks of a tensor that follow each other, or some lines of blocks side by side.
 struct BlockSpan<'a, T> {
     view: &'a PackedView<'a>,
     plan: &'a Plan,
@@ -310,15 +322,26 @@ struct BlockSpan<'a, T> {
 impl<T: DecodeNumber> BlockSpan<'_, T> {
     fn decode<C: Lanes, const BITS: usize>(self, lanes: C) {
         let job = self.plan.job(lanes, BITS as u32);
-        dispatch(DecodeEights::<C, T, BITS> {
-            lanes: job.codec,
-            axis: job.layout.axis,
-            block: job.layout.block,
-            record: job.record,
-            data: self.data,
-            at: self.at,
-            scales: &self.view.scales[self.plan.records_before(self.start)..],
-            elements: &self.view.elements[self.start / 8 * BITS..],
-        });
+        let scales = &self.view.scales[self.plan.records_before(self.start)..];
+        let elements = &self.view.elements[self.start / 8 * BITS..];
+        match job.layout.inner {
+            1 => dispatch(DecodeEights::<C, T, BITS> {
+                lanes: job.codec,
+                axis: job.layout.axis,
+                block: job.layout.block,
+                record: job.record,
+                data: self.data,
+                at: self.at,
+                scales,
+                elements,
+            }),
+            _ => dispatch(DecodeLines::<C, T, BITS> {
+                job,
+                data: self.data,
+                at: self.at,
+                scales,
+                elements,
+            }),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Decodes vectors of elements at a time, from blocks that are contiguous in memory and whose numbers are all normal or zero.
-//! Other numbers need the care of [`BlockCodec::value`].
+//! Decodes vectors of elements at a time, from blocks whose numbers are all normal or zero. The elements of a block, or of blocks side
+//! by side, are contiguous in memory. Other numbers need the care of [`BlockCodec::value`].
 //!
 //! The scalar codec is the specification, and alone decodes blocks whose scale is NaN or near either end of float32.
 
@@ -7,8 +7,11 @@ use crate::format::element::places::CodePlaces;
 use crate::format::{BlockFormat, ElementFormat, Shifts};
 use crate::pack::codes::{BlockCodec, ExponentCodec, FloatScaleCodec, TensorFactor, bitstream};
 use crate::pack::number::DecodeNumber;
+use crate::pack::plan::{PackJob, spread};
 use crate::quantize::blocks::contiguous::LANES;
+use crate::quantize::layout::Layout;
 use crate::round::bits::{self, BIAS, MANTISSA_BITS, ONE};
+use alloc::vec::Vec;
 use microscaling_processor::instruction_set::Kernel;
 
 /// Such a way.
@@ -18,6 +21,8 @@ pub(crate) trait Lanes: Copy + Sync {
     /// Data that the elements of a block share.
     type Ordinary: Copy;
 
+    /// Of a block whose elements are decoded by the codec afterwards.
+    const LEFT: Self::Ordinary;
     /// Whether numbers have at most 8 significant bits.
     const SHORT: bool;
 
@@ -72,6 +77,7 @@ impl Lanes for ExponentLanes {
     /// The pattern of the smallest number with all its mantissa bits.
     type Ordinary = u32;
 
+    const LEFT: u32 = ONE;
     const SHORT: bool = true;
 
     fn codec(&self) -> &Self::Codec {
@@ -122,6 +128,7 @@ impl Lanes for Nvfp4Lanes {
     /// The scale.
     type Ordinary = f32;
 
+    const LEFT: f32 = 1.0;
     const SHORT: bool = false;
 
     fn codec(&self) -> &Self::Codec {
@@ -170,6 +177,7 @@ impl Lanes for PairLanes {
     /// The pattern of 2^(shared exponent), and the shifts.
     type Ordinary = (u32, u32);
 
+    const LEFT: (u32, u32) = (ONE, 0);
     const SHORT: bool = true;
 
     fn codec(&self) -> &Self::Codec {
@@ -275,11 +283,130 @@ fn block<C: Lanes, T: DecodeNumber, const BITS: usize>(
     let first_of_last = run.len() / LANES * LANES;
     let (vectors, eight) = run.as_chunks_mut::<LANES>();
     let (pairs, last) = codes.as_chunks::<BITS>().0.as_chunks::<2>();
+    let number = |first: usize| {
+        #[inline(always)]
+        move |lane, code| lanes.number::<BITS>(ordinary, first + lane, code)
+    };
     for (i, (out, pair)) in vectors.iter_mut().zip(pairs).enumerate() {
-        *out = vector::<_, _, BITS, 2, LANES>(lanes, ordinary, i * LANES, pair);
+        *out = vector::<C, _, BITS, 2, LANES>(pair, number(i * LANES));
     }
     for (out, last) in eight.as_chunks_mut().0.iter_mut().zip(last) {
-        *out = vector::<_, _, BITS, 1, 8>(lanes, ordinary, first_of_last, &[*last]);
+        *out = vector::<C, _, BITS, 1, 8>(&[*last], number(first_of_last));
+    }
+}
+
+/// Decodes whole lines of blocks that lie side by side: each line has an element of each block. A line has a multiple of eight elements.
+pub(crate) struct DecodeLines<'a, C, T, const BITS: usize> {
+    pub(crate) job: PackJob<C>,
+    pub(crate) data: &'a mut [T],
+    /// Position of the first line on the axis.
+    pub(crate) at: usize,
+    /// Begins with the records of the first line's blocks.
+    pub(crate) scales: &'a [u8],
+    /// Begins with the codes of the first line.
+    pub(crate) elements: &'a [u8],
+}
+
+impl<C: Lanes, T: DecodeNumber, const BITS: usize> Kernel for DecodeLines<'_, C, T, BITS> {
+    #[inline(always)]
+    fn run(self) {
+        let PackJob {
+            codec: lanes,
+            layout,
+            record,
+            ..
+        } = self.job;
+        let (inner, bytes) = (layout.inner, layout.inner / 8 * BITS);
+        let (mut at, mut rest, mut elements) = (self.at, self.data, self.elements);
+        let mut ordinary = Vec::new();
+        for records in self.scales.chunks_exact(layout.blocks(inner) * record) {
+            if rest.is_empty() {
+                break;
+            }
+            let first = at % layout.block;
+            let end = layout.block.min(layout.axis - (at - first));
+            let (run, tail) = rest.split_at_mut(((end - first) * inner).min(rest.len()));
+            let (codes, behind) = elements.split_at(run.len() / 8 * BITS);
+            let mut is_left = false;
+            ordinary.clear();
+            ordinary.extend(records.chunks_exact(record).map(
+                #[inline(always)]
+                |record| {
+                    lanes.ordinary(record).unwrap_or_else(|| {
+                        is_left = true;
+                        C::LEFT
+                    })
+                },
+            ));
+            spread(&mut ordinary, &layout);
+            let lines = run.chunks_exact_mut(inner).zip(codes.chunks_exact(bytes));
+            for (place, (out, codes)) in (first..).zip(lines) {
+                line::<_, _, BITS>(&lanes, &ordinary, place, codes, out);
+            }
+            if is_left {
+                left_columns::<_, _, BITS>(&lanes, &layout, records, first, codes, run);
+            }
+            at = (at - first + end) % layout.axis;
+            rest = tail;
+            elements = behind;
+        }
+    }
+}
+
+/// Decodes an element of each block: the one at that place.
+#[inline(always)]
+fn line<C: Lanes, T: DecodeNumber, const BITS: usize>(
+    lanes: &C,
+    ordinary: &[C::Ordinary],
+    place: usize,
+    codes: &[u8],
+    out: &mut [T],
+) {
+    let (vectors, eight) = out.as_chunks_mut::<LANES>();
+    let (blocks, last_blocks) = ordinary.as_chunks::<LANES>();
+    let (pairs, last) = codes.as_chunks::<BITS>().0.as_chunks::<2>();
+    for ((out, blocks), pair) in vectors.iter_mut().zip(blocks).zip(pairs) {
+        *out = vector::<C, _, BITS, 2, LANES>(
+            pair,
+            #[inline(always)]
+            |lane, code| lanes.number::<BITS>(blocks[lane], place, code),
+        );
+    }
+    let eights = last_blocks.as_chunks::<8>().0.iter().zip(last);
+    for (out, (blocks, last)) in eight.as_chunks_mut().0.iter_mut().zip(eights) {
+        *out = vector::<C, _, BITS, 1, 8>(
+            &[*last],
+            #[inline(always)]
+            |lane, code| lanes.number::<BITS>(blocks[lane], place, code),
+        );
+    }
+}
+
+/// Decodes the columns of the blocks that are not ordinary as the specification does.
+#[cold]
+#[inline(never)]
+fn left_columns<C: Lanes, T: DecodeNumber, const BITS: usize>(
+    lanes: &C,
+    layout: &Layout,
+    records: &[u8],
+    first: usize,
+    codes: &[u8],
+    run: &mut [T],
+) {
+    let codec = lanes.codec();
+    let record = records.len() / layout.blocks(layout.inner);
+    let sub_block = codec.rule().sub_block();
+    for column in 0..layout.inner {
+        let record = &records[layout.block_of(column) * record..][..record];
+        if lanes.ordinary(record).is_some() {
+            continue;
+        }
+        let elements = (column..run.len()).step_by(layout.inner);
+        for (place, i) in (first..).zip(elements) {
+            let unit = codec.unit(record, place / sub_block);
+            let code = bitstream::get(codes, i, BITS as u32);
+            run[i] = T::from_pattern(codec.value(unit, code).to_bits());
+        }
     }
 }
 
@@ -304,13 +431,12 @@ fn by_codec<C: BlockCodec, T: DecodeNumber, const BITS: usize>(
     }
 }
 
-/// The numbers of the elements of an ordinary block from that place on, eight for each of their codes' eights.
+/// The numbers of elements of ordinary blocks from their codes, eight for each of the codes' eights. `number` gives the number of a lane's
+/// code, as a pattern.
 #[inline(always)]
 fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, const N: usize>(
-    lanes: &C,
-    ordinary: C::Ordinary,
-    first: usize,
     codes: &[[u8; BITS]; EIGHTS],
+    number: impl Fn(usize, u32) -> u32,
 ) -> [T; N] {
     let bytes = codes.as_flattened();
     let words = words(codes);
@@ -322,7 +448,7 @@ fn vector<C: Lanes, T: DecodeNumber, const BITS: usize, const EIGHTS: usize, con
             8 => u32::from(bytes[lane]),
             _ => (words[lane / 8] >> (BITS * (lane % 8))) as u32 & ((1 << BITS) - 1),
         };
-        *pattern = lanes.number::<BITS>(ordinary, first + lane, code);
+        *pattern = number(lane, code);
     }
     let mut numbers = [T::default(); N];
     for (number, pattern) in numbers.iter_mut().zip(patterns) {
