@@ -21,7 +21,7 @@ pub(crate) trait Lanes: Copy + Sync {
     /// Data that the elements of a block share.
     type Ordinary: Copy;
 
-    /// Of a block whose elements are decoded by the codec afterwards.
+    /// The data of a block whose elements the codec decodes afterwards.
     const LEFT: Self::Ordinary;
     /// Whether numbers have at most 8 significant bits.
     const SHORT: bool;

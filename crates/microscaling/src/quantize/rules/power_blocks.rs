@@ -47,8 +47,8 @@ impl PowerBlocks {
         self.element.smallest(scale)
     }
 
-    /// What rounds an element of an ordinary block with a scale to a pattern, by a rule without draws. Loops own what they round by:
-    /// numbers behind a reference may change, and are read again for each vector.
+    /// Rounding of an element of an ordinary block with a scale to a pattern, by a rule without draws. The function owns its numbers:
+    /// loops read numbers behind a reference again for each vector.
     #[inline(always)]
     pub fn rounding<R: RoundingRule>(&self) -> impl Fn(f32, u32) -> u32 + Copy {
         let element = self.element;
