@@ -23,9 +23,10 @@ from unittest import mock
 import gguf
 import numpy as np
 import torch
+from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.compressors.mx_utils import compress_mx_scale
 from compressed_tensors.compressors.nvfp4.helpers import pack_fp4_to_uint8
-from compressed_tensors.quantization import QuantizationArgs
+from compressed_tensors.quantization import QuantizationArgs, preset_name_to_scheme
 from compressed_tensors.quantization.lifecycle.forward import quantize
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from modelopt.torch.quantization.qtensor.mxfp4_tensor import MXFP4QTensor
@@ -107,7 +108,7 @@ def torchao(mx, nvfp4, tiny):
     case("torchao", "nvfp4(tensor_scale=true)", "nvfp4", scales, elements, scale)
 
 
-def compressed_tensors(mx, nvfp4, **_):
+def compressed_tensors(mx, nvfp4, tiny):
     def args(bits, group, strategy, scale_dtype):
         return QuantizationArgs(
             num_bits=bits, type="float", strategy=strategy, group_size=group, symmetric=True, scale_dtype=scale_dtype
@@ -123,6 +124,13 @@ def compressed_tensors(mx, nvfp4, **_):
         codes = quantize(mx, scale, zero, of_weights)
         elements = pack_fp4_to_uint8(codes) if bits == 4 else codes.to(torch.float8_e4m3fn)
         case("compressed-tensors", name, "mx", compress_mx_scale(scale, torch.uint8), elements)
+    # The compressor of the layout, which has no zero point.
+    scheme = preset_name_to_scheme("MXFP6A16", ["Linear"])
+    compressor = BaseCompressor.get_value_from_registry("mxfp6-pack-quantized")
+    for source, weight in [("mx", mx), ("tiny", tiny)]:
+        scale, _ = parameters(weight, scheme.weights)
+        stored = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
+        case("compressed-tensors", "mxfp6_e2m3", source, stored["weight_scale"], stored["weight_packed"])
     of_weights = args(4, 16, "tensor_group", torch.float8_e4m3fn)
     global_scale = generate_gparam(nvfp4.min(), nvfp4.max())
     scale, zero = parameters(nvfp4, of_weights, global_scale)

@@ -33,12 +33,15 @@ use nvfp4::{Nvfp4Encoding, Nvfp4Tensor, to_bfloat16};
 /// | `microxcaling` | MX floats | `floor` | away from zero | keep their sign |
 /// | `torchao` | MX floats, NVFP4 | `floor`; elements are divided by 2^−126 at least | even | keep their sign |
 /// | `quark` | MX floats | `even` | even | keep their sign |
-/// | `compressed-tensors` | MXFP4, MXFP8 E4M3, NVFP4, and NVFP4's blocks without a tensor scale | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0 |
+/// | `compressed-tensors` | MXFP4, MXFP6 E2M3, MXFP8 E4M3, NVFP4, and NVFP4's blocks without a tensor scale | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0; MXFP6: kept |
 /// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
 /// | `ggml` | MXFP4, Q8_0 | floor(log2(amax)) − 2; Q8_0: see below | toward zero; Q8_0: even | 0 |
 /// | `transformer-engine` | NVFP4 | see below | even | −0 becomes 0 |
 /// | `transformer-engine-fast-math` | NVFP4 of bfloat16 | see below | even | −0 becomes 0 |
 /// | `triton-kernels` | MXFP4, MXFP8 | ceil(log2(amax / max)), −126 at least | even | keep their sign |
+///
+/// In MXFP6, compressed-tensors keeps the sign of −0 on processors, which the table has; its code for GPUs makes 0 of −0. Where a largest
+/// magnitude rounds up to 2¹²⁸, from 1.9375 · 2¹²⁷ on in MXFP6, the scale of compressed-tensors is Inf, and its codes have no meaning. This crate's scale is 2¹²⁶ there.
 ///
 /// Three of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
 /// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. The kernel of
@@ -137,6 +140,7 @@ impl Dialect {
             ],
             Self::CompressedTensors => &[
                 "mxfp8_e4m3",
+                "mxfp6_e2m3",
                 "mxfp4",
                 "nvfp4(tensor_scale=true)",
                 "block(element=fp4_e2m1,scale=ue4m3,block_size=16)",
@@ -331,6 +335,9 @@ impl Dialect {
                 least_exponent: -126,
                 ..of(ScaleRule::Mode(ScaleMode::Floor), Ties::Even, Signs::Kept)
             },
+            Self::CompressedTensors if element == ElementFormat::FP6_E2M3 => {
+                of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept)
+            }
             Self::CompressedTensors => of(ScaleRule::EvenAsFp4, Ties::Even, Signs::OfNumbers),
             Self::ModelOpt if fp4 => {
                 of(ScaleRule::CeilLog2, Ties::TowardZero, Signs::ZeroIsNegative)
