@@ -52,7 +52,7 @@ fn served(
     values
 }
 
-const CASES: [(&str, &str); 9] = [
+const CASES: [(&str, &str); 10] = [
     ("modelopt", "mxfp4"),
     ("modelopt", "nvfp4(tensor_scale=true)"),
     ("compressed-tensors", "mxfp8_e4m3"),
@@ -61,6 +61,7 @@ const CASES: [(&str, &str); 9] = [
     ("ggml", "mxfp4"),
     ("ocp", "mxfp4"),
     ("transformer-engine", "nvfp4(tensor_scale=true)"),
+    ("transformer-engine-fast-math", "nvfp4(tensor_scale=true)"),
     ("triton-kernels", "mxfp4"),
 ];
 

@@ -42,6 +42,7 @@
 //! ```
 
 pub(super) mod alone;
+mod dialect;
 mod installed;
 mod layer;
 mod layer_op;
@@ -59,6 +60,7 @@ use crate::specs::{PointFormat, Slot};
 pub use crate::specs::{ProductKind, ProductOp};
 pub use crate::tensor::shared_specs::{SharedSpecs, label};
 pub use alone::alone;
+pub use dialect::DialectDifference;
 pub use installed::{Installed, install, install_on_this_thread};
 pub(crate) use installed::{
     end_of_backward_pass, name_elementwise, name_product, specs_of_op, specs_of_product,
@@ -271,6 +273,9 @@ pub trait OperandView: View {
     /// The parts of the error that quantization in blocks made; waits for the device. `None` where [`ErrorParts::of`] gives none,
     /// where another tool's rules (`dialect_*`) or a calibration choose the scales, and where elements are rounded stochastically.
     fn error_parts(&self) -> Option<ErrorParts>;
+
+    /// The operand by its dialect beside the operand by its format's own rule; waits for the device. `None` without a dialect.
+    fn dialect_difference(&self) -> Option<DialectDifference>;
 
     /// [`error_parts`](Self::error_parts) under these specs, with the random numbers of [`statistics_by`](Self::statistics_by).
     fn error_parts_by(&self, specs: &'static SharedSpecs, number: u64) -> Option<ErrorParts>;

@@ -1,5 +1,6 @@
 //! `records.jsonl`: a line for each recorded step, written when the step is over.
 
+pub(super) mod dialect_figures;
 pub(super) mod figures;
 pub(super) mod own_thread;
 pub(super) mod part_figures;

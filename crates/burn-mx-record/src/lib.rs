@@ -64,6 +64,7 @@ pub use burn_mx_core::hooks::{ProductKind, ProductOp};
 pub use config::{Pass, RecorderConfig, Statistic};
 pub use error::RecordError;
 pub use file::RECORDS;
+pub use file::dialect_figures::DialectFigures;
 pub use file::figures::{
     ElementwiseRecord, Figures, Header, Histogram, OperandRecord, ProductRecord, ResultRecord,
     RoundingRecord, StepHalf, StepRecord, SumFigures, SumsRecord,

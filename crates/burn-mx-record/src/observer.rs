@@ -171,6 +171,7 @@ impl ProductObserver for OfProduct {
         let name = self.name_of(slot, operand.side());
         let selection = &self.running.selection;
         let own = operand.statistics();
+        let difference = operand.dialect_difference();
         let mut error_parts = Vec::new();
         if selection.error_parts {
             error_parts.push(operand.error_parts());
@@ -195,6 +196,7 @@ impl ProductObserver for OfProduct {
                 name,
                 statistics,
                 error_parts,
+                difference,
             };
             stream.add_operand(key, operand);
         });

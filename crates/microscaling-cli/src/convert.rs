@@ -3,7 +3,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::done::{Done, counted};
 use crate::error::Error;
-use crate::export::{Export, Exported, FusedResult};
+use crate::export::{Export, Exported, FusedResult, is_rounded};
 use crate::formats::table;
 use crate::fused::FusedArgs;
 use crate::output::{Output, PackedWeight, Planned, ignored};
@@ -71,6 +71,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
         fused,
         ..Summary::default()
     };
+    let input_scales = exported.iter().filter_map(|x| x.input_scale.as_ref());
+    summary.rounded_inputs = input_scales.filter(|x| is_rounded(&read, x)).count();
     if is_own(args) {
         let kept = exported
             .iter()
@@ -159,6 +161,8 @@ struct Summary {
     left_out: Vec<String>,
     /// The weights whose divisor became a factor that is rounded.
     rounded: usize,
+    /// The scales of inputs that became a reciprocal whose own reciprocal is another number.
+    rounded_inputs: usize,
     fused: FusedResult,
 }
 
@@ -174,6 +178,15 @@ impl Summary {
                 "compressed-tensors divides by the tensor scale, and Model Optimizer multiplies by its reciprocal, which is \
                  rounded: in {}, values may differ by 2 units of float32's last place\n",
                 counted(self.rounded)
+            ));
+        }
+        if self.rounded_inputs > 0 {
+            done.text(format!(
+                "{} became a reciprocal that is rounded: back in the first layout, it differs by a unit of float32's last place\n",
+                match self.rounded_inputs {
+                    1 => "1 scale of an input".to_owned(),
+                    count => format!("each of {count} scales of inputs"),
+                }
             ));
         }
         let FusedResult {
@@ -215,6 +228,7 @@ impl Summary {
         }
         done.fact("weights", self.count);
         done.fact("rounded_reciprocals", self.rounded);
+        done.fact("rounded_input_scales", self.rounded_inputs);
         done.fact("shared_input_scales", shared_inputs);
         done.fact("copied", self.copied);
         done.fact("left_out", self.left_out);

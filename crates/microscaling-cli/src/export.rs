@@ -386,6 +386,17 @@ fn reciprocal(x: f32) -> f32 {
     exact.unwrap_or(near)
 }
 
+/// Whether the scale of an input became a reciprocal whose own reciprocal is another number.
+pub(crate) fn is_rounded(read: &PackedFiles<'_>, scale: &Retold) -> bool {
+    let stored = || {
+        crate::numbers::floats(&read.tensor(&scale.from)?)?
+            .first()
+            .copied()
+    };
+    let numbers = scale.number.zip(stored());
+    numbers.is_some_and(|(number, stored)| number == reciprocal(stored) && 1.0 / number != stored)
+}
+
 /// JSON in one line.
 fn compact(value: &Value) -> String {
     let Value::Object(fields) = value else {

@@ -60,7 +60,9 @@ pub(crate) fn run(args: &InspectArgs) -> Result<Done, Error> {
     done.table_of_some("refused", refused);
     let (others, of_others) = others(&read, &layers);
     done.table("others", others);
-    if of_others > 0 {
+    if read.names().next().is_none() {
+        done.text("no tensors\n");
+    } else if of_others > 0 {
         done.text(format!("{of_others} bytes of other tensors\n"));
     }
     done.fact("bytes_of_weights", bytes);

@@ -312,15 +312,16 @@ impl Output<'_> {
 }
 
 /// The modules of the matrices that are not replaced. The file does not say which of them belong to linear layers. Names of other
-/// layers do no harm.
+/// layers do no harm. A head that is tied to the embeddings has no tensor, and is a linear layer of the model all the same.
 pub(crate) fn ignored<'a>(read: &'a PackedFiles<'_>, replaced: &BTreeSet<&str>) -> Vec<&'a str> {
     let ignored = read.others().iter().filter(|name| {
         let is_matrix = |name| read.tensor(name).is_some_and(|x| x.shape.len() == 2);
         is_matrix(name) && !replaced.contains(name.as_str())
     });
-    ignored
-        .filter_map(|name| name.strip_suffix(".weight"))
-        .collect()
+    let names = ignored.filter_map(|name| name.strip_suffix(".weight"));
+    let has = |part: &str| read.names().any(|name| name.contains(part));
+    let tied = (has("embed_tokens.weight") && !has("lm_head")).then_some("lm_head");
+    names.chain(tied).collect()
 }
 
 /// Writes a safetensors file.

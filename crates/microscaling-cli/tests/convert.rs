@@ -351,3 +351,47 @@ fn words_of_gptq_and_awq() {
         &["`b.weight`", "gptq", "groups of inputs are permuted"],
     );
 }
+
+/// Two divisors can share a reciprocal in float32. A conversion there and back then gives the neighbour, each time the same, and the
+/// program counts such scales.
+#[test]
+fn a_divisor_without_a_factor() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let layer = "model.layers.0.self_attn.k_proj.input_global_scale";
+    let number = |name: &str| {
+        let bytes = &tensors(&folder.join(name))[layer].bytes;
+        f32::from_le_bytes(bytes[..].try_into().unwrap())
+    };
+    // Above the square root of 2 some numbers are the rounded reciprocal of none.
+    let has_reciprocal = |x: f32| {
+        let near = 1.0 / x;
+        let mut neighbours = [near.next_down(), near, near.next_up()].into_iter();
+        neighbours.any(|y| 1.0 / y == x)
+    };
+    let above = std::iter::successors(Some(1.5_f32), |x| Some(x.next_up()));
+    let lossy = above.into_iter().find(|x| !has_reciprocal(*x)).unwrap();
+    for (divisor, rounded, ulps) in [(lossy, 1, 1), (1.25_f32.next_up(), 0, 0)] {
+        for name in ["in", "there", "back", "there2", "back2"] {
+            let _ = fs::remove_dir_all(folder.join(name));
+        }
+        fs::create_dir(folder.join("in")).unwrap();
+        for file in files(&data().join("ct-nvfp4")) {
+            let from = data().join("ct-nvfp4").join(&file);
+            fs::copy(from, folder.join("in").join(&file)).unwrap();
+        }
+        let mut changed = read(&folder.join("in/model.safetensors"));
+        let scale = changed.iter_mut().find(|x| x.name == layer).unwrap();
+        scale.bytes = divisor.to_le_bytes().to_vec();
+        write(&folder.join("in/model.safetensors"), &changed);
+        let said = succeed(folder, "convert in there --to modelopt --json");
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(said["rounded_input_scales"], rounded);
+        succeed(folder, "convert there back --to compressed-tensors");
+        let back = number("back");
+        assert_eq!(back.to_bits().abs_diff(divisor.to_bits()), ulps);
+        succeed(folder, "convert back there2 --to modelopt");
+        succeed(folder, "convert there2 back2 --to compressed-tensors");
+        assert_eq!(number("back2"), back);
+    }
+}

@@ -176,7 +176,7 @@ fn what_a_layout_cannot_hold() {
         ),
         (
             "empty --layout gptq --format int4(group_size=32)",
-            "the shape is [0, 64]; allowed: lengths from 1 on",
+            "there is no tensor to pack: no tensor of floats has elements, has two axes",
         ),
         (
             "unnamed --layout gptq --format int4(group_size=32)",

@@ -200,7 +200,7 @@ specs_table! {
     /// of the engine that will serve the model. `w_elem_format` has to be a format of the tool. Gradient products keep the
     /// rules of their own formats. Default: none.
     dialect_w: Option<Dialect> = None,
-        value("DIALECT", "Tool whose rules quantize weights, forward: compressed-tensors, modelopt, torchao, quark, ggml, transformer-engine, triton-kernels, microxcaling or ocp"), beyond("weights as {}");
+        value("DIALECT", "Tool whose rules quantize weights, forward: compressed-tensors, modelopt, torchao, quark, ggml, transformer-engine, transformer-engine-fast-math, triton-kernels, microxcaling or ocp"), beyond("weights as {}");
     /// The same for activations in forward products. `a_elem_format` has to be a format of the tool. Default: none.
     dialect_a: Option<Dialect> = None,
         value("DIALECT", "Tool whose rules quantize activations, forward"), beyond("activations as {}");

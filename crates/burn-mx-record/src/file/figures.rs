@@ -6,6 +6,7 @@ use microscaling::Statistics;
 use microscaling_product::{Accumulation, ProductPath, SumStatistics};
 use serde::{Deserialize, Serialize};
 
+use super::dialect_figures::DialectFigures;
 use super::part_figures::PartFigures;
 use crate::config::{RecorderConfig, Statistic};
 use burn_mx_core::Slot;
@@ -326,6 +327,9 @@ pub struct Figures {
     /// The parts of the squared error, if [`RecorderConfig::error_parts`] is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_parts: Option<PartFigures>,
+    /// The change by the dialect, of an operand with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<DialectFigures>,
 }
 
 /// A histogram of scales, with one bin for each binade.
@@ -405,6 +409,7 @@ impl Figures {
             scale_inv_log2_std: log2.map(|[_, std]| std),
             scale_inv_histogram: scales.and_then(Histogram::of),
             error_parts: None,
+            dialect: None,
         }
     }
 }

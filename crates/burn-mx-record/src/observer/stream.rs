@@ -8,12 +8,13 @@ use microscaling_product::{ProductCounts, SumStatistics};
 use super::elementwise::{self, Key as ElementwiseKey};
 use super::late::{Deferred, Late, Read};
 use crate::config::Selection;
+use crate::file::dialect_figures::DialectFigures;
 use crate::file::figures::{
     ElementwiseRecord, Figures, OperandRecord, ProductRecord, ResultRecord, RoundingRecord,
     StepRecord, SumsRecord,
 };
 use crate::file::part_figures::PartFigures;
-use burn_mx_core::hooks::{self, SharedSpecs};
+use burn_mx_core::hooks::{self, DialectDifference, SharedSpecs};
 use burn_mx_core::hooks::{ProductKind, ProductOp, ProductSize};
 use burn_mx_core::{PointFormat, Slot};
 
@@ -68,6 +69,8 @@ pub(super) struct OperandStream {
     pub(super) statistics: Vec<Deferred>,
     /// The parts of the errors of each of them; empty if the parts are not recorded.
     pub(super) error_parts: Vec<Option<ErrorParts>>,
+    /// The change by the dialect, of an operand with one.
+    pub(super) difference: Option<DialectDifference>,
 }
 
 /// An elementwise op, over all of its uses.
@@ -166,6 +169,9 @@ impl Stream {
                         (Some(known), Some(other)) => known.merge(other),
                         _ => *known = None,
                     }
+                }
+                if let (Some(known), Some(other)) = (&mut known.difference, operand.difference) {
+                    known.merge(other);
                 }
             }
             None => product.operands.push(operand),
@@ -313,7 +319,10 @@ impl ProductStream {
                 ..Figures::of(&read.statistics(statistics), |which| selection.has(which))
             });
             let mut figures = figures.collect::<Vec<_>>().into_iter();
-            let used = figures.next();
+            let used = figures.next().map(|used| Figures {
+                dialect: operand.difference.as_ref().map(DialectFigures::of),
+                ..used
+            });
             let format = specs.resolved().block_format(operand.slot);
             let names = selection.what_if.iter().map(|(name, _)| name.clone());
             OperandRecord {

@@ -218,6 +218,16 @@ const PARTS: [Figure; 6] = [
         figures.error_parts?.dead_zone_elements
     }),
 ];
+/// The figures of an operand that the page draws of operands with a dialect.
+const DIALECT: [Figure; 3] = [
+    ("dialect_differing", |figures| {
+        figures.dialect?.differing_share
+    }),
+    ("plain_sqnr", |figures| figures.dialect?.plain_sqnr),
+    ("dialect_error_ratio", |figures| {
+        figures.dialect?.error_ratio
+    }),
+];
 /// The figures of a rounding of an elementwise op.
 const ROUNDING: [Figure; 7] = [
     ("sqnr", |figures| figures.sqnr),
@@ -314,11 +324,15 @@ impl PageRun {
             row.format.clone_from(&operand.format);
             (row.elements, row.blocks) = (figures.elements, figures.blocks);
             set(&mut row.series, &FIGURES, at, figures);
-            if figures.error_parts.is_some() {
-                if !row.series.contains_key(PARTS[0].0) {
-                    row.series.extend(empty(&PARTS, count));
+            let more: [(bool, &[Figure]); 2] = [
+                (figures.error_parts.is_some(), &PARTS),
+                (figures.dialect.is_some(), &DIALECT),
+            ];
+            for (_, names) in more.into_iter().filter(|(has, _)| *has) {
+                if !row.series.contains_key(names[0].0) {
+                    row.series.extend(empty(names, count));
                 }
-                set(&mut row.series, &PARTS, at, figures);
+                set(&mut row.series, names, at, figures);
             }
             row.exact[at] = Some(figures.exact);
             row.scales[at].clone_from(&figures.scale_inv_histogram);

@@ -5,7 +5,7 @@ use super::{Figures, Run};
 /// A figure and the name of its column.
 type Column = (&'static str, fn(&Figures) -> Option<f64>);
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 18] = [
     ("elements", |figures| Some(figures.elements as f64)),
     ("sqnr_db", |figures| figures.sqnr),
     ("mse", |figures| figures.mse),
@@ -23,6 +23,11 @@ const COLUMNS: [Column; 15] = [
     ("dead_zone_percent", |figures| {
         figures.error_parts?.dead_zone_elements
     }),
+    ("dialect_differing_percent", |figures| {
+        figures.dialect?.differing_share
+    }),
+    ("plain_sqnr_db", |figures| figures.dialect?.plain_sqnr),
+    ("plain_mse", |figures| figures.dialect?.plain_mse),
 ];
 
 /// One line for each operand, each rounding of an elementwise op, and each of them in every further format.

@@ -4,6 +4,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 
 use super::{Figures, OperandRecord, ProductRecord, Run, StepRecord, SumFigures, operands};
+use crate::file::dialect_figures::DialectFigures;
 use burn_mx_core::MxSpecs;
 
 /// Layers of a run in the table, and operands.
@@ -17,9 +18,14 @@ const UNDERFLOW: f64 = 10.0;
 pub(super) fn worst(runs: &[Run]) -> String {
     let tables = runs.iter().map(|run| match run.last() {
         Some(step) => {
-            let more = [error_parts(step), sums(step), elementwise(step)]
-                .into_iter()
-                .flatten();
+            let more = [
+                error_parts(step),
+                dialects(step),
+                sums(step),
+                elementwise(step),
+            ]
+            .into_iter()
+            .flatten();
             let more: String = more.map(|table| format!("\n{table}")).collect();
             let not_emulated = match run.not_emulated() {
                 names if names.is_empty() => String::new(),
@@ -169,6 +175,43 @@ fn error_parts(step: &StepRecord) -> Option<Table> {
             number(parts.cosine, 3),
             number(parts.scale_bias, 3),
             number(parts.dead_zone_elements, 1),
+        ]);
+    }
+    Some(table)
+}
+
+/// The operands whose dialect costs most; `None` if no operand has one.
+fn dialects(step: &StepRecord) -> Option<Table> {
+    let mut costly: Vec<_> = operands(step)
+        .filter_map(|(product, operand)| Some((operand.figures.dialect?, product, operand)))
+        .collect();
+    if costly.is_empty() {
+        return None;
+    }
+    costly.sort_by(|(a, ..), (b, ..)| {
+        let of = |figures: &DialectFigures| figures.error_ratio.unwrap_or(0.0);
+        of(b).total_cmp(&of(a))
+    });
+    let mut table = with_header([
+        "layer",
+        "product",
+        "operand",
+        "dialect",
+        "elements that differ from the format's own rule %",
+        "SQNR dB",
+        "of the own rule",
+        "error over the own rule's",
+    ]);
+    for (figures, product, operand) in costly.into_iter().take(SHOWN) {
+        table.add_row([
+            product.layer.clone(),
+            product.product.to_string(),
+            operand.operand.clone(),
+            figures.dialect.to_string(),
+            number(figures.differing_share, 2),
+            number(operand.figures.sqnr, 1),
+            number(figures.plain_sqnr, 1),
+            number(figures.error_ratio, 3),
         ]);
     }
     Some(table)

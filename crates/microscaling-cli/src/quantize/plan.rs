@@ -37,6 +37,8 @@ pub(super) fn chosen(
         let is_named = only.is_match(name);
         let what = if !is_matrix(&tensor) {
             Some("")
+        } else if tensor.bytes.is_empty() {
+            Some("without elements, ")
         } else if is_bias(name) {
             Some("a bias, ")
         } else {
@@ -59,7 +61,7 @@ pub(super) fn chosen(
     }
     match chosen.is_empty() {
         true => Err(nothing(
-            "no tensor of floats has two axes or more and is a weight".into(),
+            "no tensor of floats has elements, has two axes or more, and is a weight".into(),
         )),
         false => Ok(chosen),
     }

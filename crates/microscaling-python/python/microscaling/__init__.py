@@ -84,7 +84,7 @@ def pack(
 
     With a `dialect`, `x` is a weight `[..., in]`, blocks lie along the last axis, and the bytes are this tool's: `"ocp"`,
     `"microxcaling"`, `"torchao"`, `"quark"`, `"compressed-tensors"`, `"modelopt"`, `"ggml"`,
-    `"transformer-engine"` or `"triton-kernels"`. A dialect fixes the rounding. Without a dialect the values are `quantize`'s, and `rounding` defaults to `"even"`.
+    `"transformer-engine"`, `"transformer-engine-fast-math"` or `"triton-kernels"`. A dialect fixes the rounding. Without a dialect the values are `quantize`'s, and `rounding` defaults to `"even"`.
 
     >>> packed = pack(np.array([[1.0, 2.4, -5.1, 7.9]]), "mxfp4")
     >>> packed.scales, packed.elements

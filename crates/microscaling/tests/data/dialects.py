@@ -7,6 +7,8 @@ Each tool is called as it is published; nothing here rounds. With Python 3.11:
     git clone https://github.com/NVIDIA/TransformerEngine && git -C TransformerEngine checkout d0067d0d
     PYTHONPATH=TransformerEngine/transformer_engine/pytorch/custom_recipes python dialects.py dialects.safetensors
 
+`transformer_engine_fast_math.py` is the one exception: no tool quantizes so without a GPU, and that file transcribes the kernel.
+
 The file's metadata have one key, `cases`: a JSON list of `{"dialect", "format", "input", "id"}`. Tensor `in/<input>` is the weight,
 float32 [out, in]; `<id>/scales` and `<id>/elements` are u8, two elements a byte with the even one in the low nibble, and
 `<id>/tensor_scale` is a float32 that multiplies, of NVFP4 with one.
@@ -21,9 +23,10 @@ from unittest import mock
 import gguf
 import numpy as np
 import torch
+from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.compressors.mx_utils import compress_mx_scale
 from compressed_tensors.compressors.nvfp4.helpers import pack_fp4_to_uint8
-from compressed_tensors.quantization import QuantizationArgs
+from compressed_tensors.quantization import QuantizationArgs, preset_name_to_scheme
 from compressed_tensors.quantization.lifecycle.forward import quantize
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from modelopt.torch.quantization.qtensor.mxfp4_tensor import MXFP4QTensor
@@ -33,6 +36,8 @@ from safetensors.torch import save_file
 from torchao.prototype.mx_formats.config import ScaleCalculationMode
 from torchao.prototype.mx_formats.mx_tensor import to_mx
 from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
+from transformer_engine_fast_math import quantize as fast_math_quantize
+from transformer_engine_fast_math import ties as fast_math_ties
 from triton_kernels.numerics_details.mxfp import downcast_to_mxfp_torch
 
 # TransformerEngine's tests compare its kernels with `reference_nvfp4.py`. The file's imports need a GPU, its quantizer does not.
@@ -103,7 +108,7 @@ def torchao(mx, nvfp4, tiny):
     case("torchao", "nvfp4(tensor_scale=true)", "nvfp4", scales, elements, scale)
 
 
-def compressed_tensors(mx, nvfp4, **_):
+def compressed_tensors(mx, nvfp4, tiny):
     def args(bits, group, strategy, scale_dtype):
         return QuantizationArgs(
             num_bits=bits, type="float", strategy=strategy, group_size=group, symmetric=True, scale_dtype=scale_dtype
@@ -119,6 +124,13 @@ def compressed_tensors(mx, nvfp4, **_):
         codes = quantize(mx, scale, zero, of_weights)
         elements = pack_fp4_to_uint8(codes) if bits == 4 else codes.to(torch.float8_e4m3fn)
         case("compressed-tensors", name, "mx", compress_mx_scale(scale, torch.uint8), elements)
+    # The compressor of the layout, which has no zero point.
+    scheme = preset_name_to_scheme("MXFP6A16", ["Linear"])
+    compressor = BaseCompressor.get_value_from_registry("mxfp6-pack-quantized")
+    for source, weight in [("mx", mx), ("tiny", tiny)]:
+        scale, _ = parameters(weight, scheme.weights)
+        stored = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
+        case("compressed-tensors", "mxfp6_e2m3", source, stored["weight_scale"], stored["weight_packed"])
     of_weights = args(4, 16, "tensor_group", torch.float8_e4m3fn)
     global_scale = generate_gparam(nvfp4.min(), nvfp4.max())
     scale, zero = parameters(nvfp4, of_weights, global_scale)
@@ -153,6 +165,14 @@ def transformer_engine(**weights):
         case("transformer-engine", "nvfp4(tensor_scale=true)", source, scales, elements, scale)
 
 
+def transformer_engine_fast_math(**weights):
+    weights["ties"] = tensors["in/ties"] = torch.from_numpy(fast_math_ties())
+    for source, weight in weights.items():
+        elements, scales, scale = fast_math_quantize(weight.numpy())
+        parts = [torch.from_numpy(scales), torch.from_numpy(elements), torch.tensor(scale)]
+        case("transformer-engine-fast-math", "nvfp4(tensor_scale=true)", source, *parts)
+
+
 def triton_kernels(mx, tiny, **_):
     for name, dtype in [("mxfp4", torch.uint8), ("mxfp8_e4m3", torch.float8_e4m3fn), ("mxfp8_e5m2", torch.float8_e5m2)]:
         for source, weight in [("mx", mx), ("tiny", tiny)]:
@@ -168,4 +188,5 @@ modelopt(**weights)
 ggml(weights["mx"])
 transformer_engine(**weights)
 triton_kernels(**weights)
+transformer_engine_fast_math(**weights)
 save_file(tensors, sys.argv[1], {"cases": json.dumps(cases)})

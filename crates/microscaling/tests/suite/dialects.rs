@@ -32,7 +32,7 @@ fn bytes_of_the_tools() {
     let golden = Golden::open("dialects.safetensors");
     let tensors = golden.tensors();
     let cases: Vec<Case> = golden.cases();
-    assert_eq!(cases.len(), 24);
+    assert_eq!(cases.len(), 30);
     for case in cases {
         let (weight, shape) = floats(&tensors, &format!("in/{}", case.input));
         let own = case.dialect.encode(case.format, &weight, &shape).unwrap();
@@ -130,6 +130,7 @@ fn values_where_a_tool_has_no_bytes() {
         "modelopt",
         "ggml",
         "transformer-engine",
+        "transformer-engine-fast-math",
         "triton-kernels",
     ];
     for dialect in dialects {
@@ -343,6 +344,23 @@ fn what_a_dialect_has_not() {
         error(Dialect::Quark.encode(mxfp4, &data, &[2, 32])),
         "dialect: the element at position 33 is NaN or Inf, expected numbers"
     );
+    // Inf in bfloat16, which that tool reads.
+    let beyond = f32::from_bits(0x7f7f_8000);
+    data[33] = beyond;
+    let [exact, fast] = [
+        Dialect::TransformerEngine,
+        Dialect::TransformerEngineFastMath,
+    ];
+    assert!(exact.encode(nvfp4, &data, &[2, 32]).is_ok());
+    assert_eq!(
+        error(fast.encode(nvfp4, &data, &[2, 32])),
+        "dialect: the element at position 33 is NaN or Inf, expected numbers"
+    );
+    let mut values = data.to_vec();
+    fast.quantize(nvfp4, &mut values, &[2, 32], 1).unwrap();
+    assert!(values.iter().all(|x| x.is_nan()));
+    data[33] = f32::from_bits(beyond.to_bits() - 1);
+    assert!(fast.encode(nvfp4, &data, &[2, 32]).is_ok());
     // Also of numbers whose scale becomes zero.
     for x in [0.0, f32::from_bits(1)] {
         assert_eq!(

@@ -89,6 +89,9 @@ function chartsOf(cells) {
     title: "Squared error by cause, as a share of all of it", unit: "", show: ratio, range: [0],
     kinds: [ofRow("error_scale", "scale", solid), ofRow("error_grid", "grid", thin("7 3")),
       ofRow("error_dead_zone", "dead zone", thin("2 2"))],
+  }] : []), ...(cells.some(cell => cell.row.dialect_differing) ? [{
+    title: "SQNR by the dialect, and by the format's own rule (dashed)", unit: "dB", show: decibel,
+    kinds: [ofRow("sqnr", "dialect", solid), ofRow("plain_sqnr", "own rule", thin("7 3"))],
   }] : [])];
 }
 
@@ -143,6 +146,12 @@ function showNumbers(place, cells) {
       ["cosine of scale and grid", cell => now(cell.row, "error_cosine", ratio)(cell)],
       ["scale over exact scale", cell => withUnit(now(cell.row, "scale_bias", ratio)(cell), "binades")],
       ["elements in the dead zone", cell => withUnit(now(cell.row, "dead_zone_elements", percent)(cell), "%")],
+    ] : []),
+    ...(cells.some(cell => cell.row.dialect_differing) ? [
+      ["elements that differ from the format's own rule",
+        cell => withUnit(now(cell.row, "dialect_differing", percent)(cell), "%")],
+      ["SQNR of the own rule", cell => withUnit(now(cell.row, "plain_sqnr", decibel)(cell), "dB")],
+      ["squared error over the own rule's", cell => now(cell.row, "dialect_error_ratio", ratio)(cell)],
     ] : []),
     ["not finite", cell => withUnit(String(at(cell.row.non_finite, cell.run.index) ?? ABSENT), "elements")],
   ];

@@ -1,6 +1,8 @@
 //! The bytes that other tools make of the same weights.
 
 mod encoding;
+mod error;
+mod nvfp4;
 mod q8_0;
 mod values;
 
@@ -10,11 +12,13 @@ use crate::pack::packed::check_largest;
 use crate::pack::plan::Plan;
 use crate::pack::{PackError, Packed};
 use crate::quantize::largest::largest;
+use crate::round::bits::{ABS, INFINITY};
 use crate::round::mode::Rounder;
 use alloc::boxed::Box;
-use encoding::{MxEncoding, Nvfp4Encoding, Nvfp4Tensor, ScaleRule, Signs, Ties};
+use encoding::{MxEncoding, ScaleRule, Signs, Ties};
+pub use error::DialectError;
 use microscaling_processor::float_state::ieee;
-use thiserror::Error;
+use nvfp4::{Nvfp4Encoding, Nvfp4Tensor, to_bfloat16};
 
 /// A tool's rules for the bytes. Tools differ in the scale of a block, in ties, in the sign of zero, and in the limits
 /// of NVFP4's scales.
@@ -29,14 +33,19 @@ use thiserror::Error;
 /// | `microxcaling` | MX floats | `floor` | away from zero | keep their sign |
 /// | `torchao` | MX floats, NVFP4 | `floor`; elements are divided by 2^−126 at least | even | keep their sign |
 /// | `quark` | MX floats | `even` | even | keep their sign |
-/// | `compressed-tensors` | MXFP4, MXFP8 E4M3, NVFP4, and NVFP4's blocks without a tensor scale | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0 |
+/// | `compressed-tensors` | MXFP4, MXFP6 E2M3, MXFP8 E4M3, NVFP4, and NVFP4's blocks without a tensor scale | `even`, with FP4's mantissa also for FP8 | even | −0 becomes 0; MXFP6: kept |
 /// | `modelopt` | MXFP4, MXFP8 E4M3, NVFP4 | ceil(log2(amax / max)) | even; MXFP4's toward zero | MXFP4: 0 becomes −0; MXFP8: kept; NVFP4: −0 becomes 0 |
 /// | `ggml` | MXFP4, Q8_0 | floor(log2(amax)) − 2; Q8_0: see below | toward zero; Q8_0: even | 0 |
 /// | `transformer-engine` | NVFP4 | see below | even | −0 becomes 0 |
+/// | `transformer-engine-fast-math` | NVFP4 of bfloat16 | see below | even | −0 becomes 0 |
 /// | `triton-kernels` | MXFP4, MXFP8 | ceil(log2(amax / max)), −126 at least | even | keep their sign |
 ///
-/// Two of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
-/// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. `ggml` has its
+/// In MXFP6, compressed-tensors keeps the sign of −0 on processors, which the table has; its code for GPUs makes 0 of −0. Where a largest
+/// magnitude rounds up to 2¹²⁸, from 1.9375 · 2¹²⁷ on in MXFP6, the scale of compressed-tensors is Inf, and its codes have no meaning. This crate's scale is 2¹²⁶ there.
+///
+/// Three of them are not compared with bytes of the tool itself. Microxcaling computes values, not bytes, and the tests compare
+/// the values. Quark compiles its kernels on the user's machine, so the code here follows Quark's Python code. The kernel of
+/// `transformer-engine-fast-math` needs a Blackwell GPU, and the tests compare with a transcription of the kernel in NumPy. `ggml` has its
 /// own NVFP4 in llama.cpp, but not in the package `gguf`; this crate does not have it.
 ///
 /// Q8_0 is the format of the inputs that llama.cpp multiplies quantized weights by. This crate calls the format
@@ -58,9 +67,17 @@ use thiserror::Error;
 ///   `input_global_scale` is 1;
 /// * `modelopt`: t = A / 2688, c of a / (6 · t) within 2^−9 … 448, of 1 where that is 0. Elements are x / (c · t);
 /// * `transformer-engine`: e = 2688 / A, c is the scale of a · (e · (1 / 6)), which may be 0, and elements are
-///   x · (1 / (c · (1 / e))). Numbers beyond float32 become the largest one. The tensor scale is A · (1 / 2688), as in TransformerEngine's kernel
-///   that dequantizes. The source is the reference of its tests, `reference_nvfp4.py` at commit d0067d0d, without four over
-///   six. No GPU ran the kernels.
+///   x · (1 / (c · (1 / e))). Numbers beyond float32 become the largest one. The tensor scale is A · (1 / 2688). TransformerEngine's
+///   kernel that dequantizes multiplies c · A first, so its values may differ in the last bit. The source is the reference of its tests, `reference_nvfp4.py` at commit d0067d0d, without four over
+///   six. No GPU ran the kernels;
+/// * `transformer-engine-fast-math`: numbers are rounded to bfloat16, ties to even, before all else. A tensor with a number that becomes Inf
+///   is refused, or NaN. A, a, e, c and the tensor scale follow as in `transformer-engine`. Elements are x · f, where f is e / c, at most the
+///   largest bfloat16, rounded to bfloat16. The source is `quantize_transpose_nvfp4_tuned_1D.cuh` at commit d0067d0d (2.20.0.dev0): the kernel of
+///   bfloat16 in blocks of 1 × 16 under `NVTE_USE_FAST_MATH=1`. The kernel needs rows and columns in multiples of 32. Three other
+///   kernels differ. The kernel of float32 and the kernel of blocks of 16 × 16 ignore the variable, so that the dialect of float32 is
+///   `transformer-engine`. The kernel that fuses the Hadamard transform takes a GPU's approximate reciprocal (`rcp.approx.ftz.f32`). PTX
+///   specifies this instruction by a bound of its error alone, so no dialect has this kernel. With the transform, `NVFP4BlockScaling`
+///   quantizes a layer's input by this kernel, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -80,6 +97,8 @@ pub enum Dialect {
     Ggml,
     /// `transformer-engine`: NVIDIA's TransformerEngine.
     TransformerEngine,
+    /// `transformer-engine-fast-math`: NVIDIA's TransformerEngine with `NVTE_USE_FAST_MATH=1`.
+    TransformerEngineFastMath,
     /// `triton-kernels`: Triton's kernels for gpt-oss.
     TritonKernels,
 }
@@ -94,6 +113,7 @@ impl_by_name! {
     ModelOpt: "modelopt",
     Ggml: "ggml",
     TransformerEngine: "transformer-engine",
+    TransformerEngineFastMath: "transformer-engine-fast-math",
     TritonKernels: "triton-kernels",
 }
 
@@ -120,6 +140,7 @@ impl Dialect {
             ],
             Self::CompressedTensors => &[
                 "mxfp8_e4m3",
+                "mxfp6_e2m3",
                 "mxfp4",
                 "nvfp4(tensor_scale=true)",
                 "block(element=fp4_e2m1,scale=ue4m3,block_size=16)",
@@ -129,7 +150,9 @@ impl Dialect {
                 "mxfp4",
                 "block(element=int8,scale=float(exponent_bits=5,mantissa_bits=10,bias=9,specials=ieee),block_size=32)",
             ],
-            Self::TransformerEngine => &["nvfp4(tensor_scale=true)"],
+            Self::TransformerEngine | Self::TransformerEngineFastMath => {
+                &["nvfp4(tensor_scale=true)"]
+            }
             Self::TritonKernels => &["mxfp8_e5m2", "mxfp8_e4m3", "mxfp4"],
         }
     }
@@ -140,7 +163,8 @@ impl Dialect {
     /// # Errors
     /// * [`DialectError::Format`]: the dialect does not have the format.
     /// * [`DialectError::Ragged`]: the last axis is not a whole number of blocks; the tools pad the axis, or refuse.
-    /// * [`DialectError::NotFinite`]: a NaN or Inf, which each tool makes something else of.
+    /// * [`DialectError::NotFinite`]: a NaN or Inf, which each tool makes something else of. In `transformer-engine-fast-math` also a number that
+    ///   bfloat16 makes Inf of.
     /// * [`DialectError::Zeros`]: a tensor of zeros, or of numbers so small that their scale is zero. The tool turns such a
     ///   tensor into NaN.
     /// * [`DialectError::Empty`]: a tensor without elements, which has no largest magnitude for the tool's scale.
@@ -170,9 +194,9 @@ impl Dialect {
         largest: f32,
     ) -> Result<DialectTensor, DialectError> {
         // The error of a NaN or Inf among the data has its position.
-        if data.iter().all(|x| x.is_finite()) {
+        if data.iter().all(|x| self.is_finite(x.to_bits() & ABS)) {
             check_largest(data, largest)?;
-            if !largest.is_finite() {
+            if !self.is_finite(largest.to_bits() & ABS) {
                 return Err(DialectError::Largest);
             }
         }
@@ -196,7 +220,7 @@ impl Dialect {
         if !length.is_multiple_of(block) {
             return Err(DialectError::Ragged { length, block });
         }
-        if let Some(position) = data.iter().position(|x| !x.is_finite()) {
+        if let Some(position) = data.iter().position(|x| !self.is_finite(x.to_bits() & ABS)) {
             return Err(DialectError::NotFinite { position });
         }
         if let Some(rounder) = self.is_ours(&format) {
@@ -253,6 +277,14 @@ impl Dialect {
         }
     }
 
+    /// Whether a magnitude, as a pattern, is a number in the type that the tool reads.
+    fn is_finite(self, abs: u32) -> bool {
+        match self {
+            Self::TransformerEngineFastMath => abs < INFINITY && to_bfloat16(abs) < INFINITY,
+            _ => abs < INFINITY,
+        }
+    }
+
     /// The rounding with which the dialect's format is this crate's own.
     fn is_ours(self, format: &BlockFormat) -> Option<Rounder> {
         match (format.has_exponent(), self) {
@@ -260,7 +292,8 @@ impl Dialect {
             (true, Self::Microxcaling) => Some(Rounder::NearestAway),
             (_, Self::Ocp | Self::Microxcaling | Self::Torchao) => None,
             (_, Self::Quark | Self::CompressedTensors | Self::ModelOpt) => None,
-            (_, Self::Ggml | Self::TransformerEngine | Self::TritonKernels) => None,
+            (_, Self::Ggml | Self::TritonKernels) => None,
+            (_, Self::TransformerEngine | Self::TransformerEngineFastMath) => None,
         }
     }
 
@@ -270,6 +303,7 @@ impl Dialect {
             Self::ModelOpt => Nvfp4Encoding::ModelOpt,
             Self::CompressedTensors => Nvfp4Encoding::CompressedTensors,
             Self::TransformerEngine => Nvfp4Encoding::TransformerEngine,
+            Self::TransformerEngineFastMath => Nvfp4Encoding::TransformerEngineFastMath,
             Self::Torchao => unreachable!("its NVFP4 is ours"),
             Self::Ocp | Self::Microxcaling | Self::Quark | Self::Ggml | Self::TritonKernels => {
                 unreachable!("they have no NVFP4")
@@ -301,6 +335,9 @@ impl Dialect {
                 least_exponent: -126,
                 ..of(ScaleRule::Mode(ScaleMode::Floor), Ties::Even, Signs::Kept)
             },
+            Self::CompressedTensors if element == ElementFormat::FP6_E2M3 => {
+                of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept)
+            }
             Self::CompressedTensors => of(ScaleRule::EvenAsFp4, Ties::Even, Signs::OfNumbers),
             Self::ModelOpt if fp4 => {
                 of(ScaleRule::CeilLog2, Ties::TowardZero, Signs::ZeroIsNegative)
@@ -314,7 +351,9 @@ impl Dialect {
             Self::Quark => of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept),
             Self::TritonKernels => of(ScaleRule::RoundUp, Ties::Even, Signs::Kept),
             Self::Ocp | Self::Microxcaling => unreachable!("their MX is ours"),
-            Self::TransformerEngine => unreachable!("it has no MX"),
+            Self::TransformerEngine | Self::TransformerEngineFastMath => {
+                unreachable!("it has no MX")
+            }
         }
     }
 }
@@ -328,58 +367,3 @@ pub struct DialectTensor {
     /// scales.
     pub divisor: Option<f32>,
 }
-
-/// Why a tool has no bytes for a weight.
-#[derive(Clone, PartialEq, Error)]
-#[non_exhaustive]
-pub enum DialectError {
-    /// The dialect does not have the format.
-    #[error("dialect {dialect}: format is {format}, expected one of {}", .dialect.formats().join(", "))]
-    Format {
-        /// The dialect.
-        dialect: Dialect,
-        /// The given format.
-        format: Box<BlockFormat>,
-    },
-    /// The last axis ends within a block.
-    #[error(
-        "dialect: the last axis has {length} elements, expected a multiple of the block length {block}"
-    )]
-    Ragged {
-        /// Length of the axis.
-        length: usize,
-        /// Elements in a block.
-        block: usize,
-    },
-    /// A weight is NaN or Inf.
-    #[error("dialect: the element at position {position} is NaN or Inf, expected numbers")]
-    NotFinite {
-        /// Position of the first one in the data.
-        position: usize,
-    },
-    /// The tool makes NaN of a tensor of zeros, and of one whose largest magnitude is so small that its scale becomes zero.
-    #[error(
-        "dialect {dialect}: the tensor scale, the largest magnitude over 2688, is zero, expected a positive number: the tool \
-         makes NaN or zeros of such tensors"
-    )]
-    Zeros {
-        /// The dialect.
-        dialect: Dialect,
-    },
-    /// The tool takes the scale from the largest magnitude, and there are no elements.
-    #[error(
-        "dialect {dialect}: the tensor has no elements, expected some: the tool takes its scale from the largest"
-    )]
-    Empty {
-        /// The dialect.
-        dialect: Dialect,
-    },
-    /// The whole tensor, which the data are a part of, has a NaN or Inf.
-    #[error("dialect: the largest magnitude of the whole tensor is NaN or Inf, expected a number")]
-    Largest,
-    /// The data do not fit the shape.
-    #[error(transparent)]
-    Pack(#[from] PackError),
-}
-
-crate::error::debug_is_display!(DialectError);

@@ -1,7 +1,7 @@
 //! The operands of a product as observers see them.
 
 use super::{Along, NO_STREAM};
-use crate::hooks::{ObservedStatistics, OperandView, Original, View};
+use crate::hooks::{DialectDifference, ObservedStatistics, OperandView, Original, View};
 use crate::semantics::product::{Product, Rounder};
 use crate::specs::Slot;
 use crate::tensor::shared_specs::SharedSpecs;
@@ -226,6 +226,20 @@ impl<B: MxKernels> OperandView for Look<'_, B> {
             rounding,
         );
         parts.expect("the format was resolved, and fits the operand")
+    }
+
+    fn dialect_difference(&self) -> Option<DialectDifference> {
+        let dialect = self.product.dialect(self.slot)?;
+        let (format, rounding) = self.product.blocks(self.slot)?;
+        let axis = self.along.block_axis(Some(format), self.tensor.rank());
+        let original = self.views().original.clone();
+        let plain = B::mx_quantize(original, axis, format, rounding, NO_STREAM);
+        let [original, by_tool] = self.values();
+        let plain = read_values::<B>(plain);
+        Some(DialectDifference::of(
+            dialect,
+            [&original, &by_tool, &plain],
+        ))
     }
 
     fn error_parts_by(&self, specs: &'static SharedSpecs, number: u64) -> Option<ErrorParts> {

@@ -1,6 +1,7 @@
 //! Tensors in the numbers that other tools serve.
 
-use super::encoding::{MX_BLOCK, MxEncoding, NVFP4_BLOCK, Nvfp4Tensor};
+use super::encoding::{MX_BLOCK, MxEncoding};
+use super::nvfp4::{NVFP4_BLOCK, Nvfp4Tensor};
 use super::{Dialect, DialectError, q8_0};
 use crate::format::BlockFormat;
 use crate::pack::PackError;
@@ -40,7 +41,7 @@ impl Dialect {
             BlockEncoding::Q8_0
         } else {
             let amax = largest(data);
-            if format.tensor_scale && amax >= f32::INFINITY.to_bits() {
+            if format.tensor_scale && !self.is_finite(amax) {
                 data.fill(f32::NAN);
                 return Ok(());
             }
