@@ -202,6 +202,23 @@ fn names_give_what_the_constructors_give() {
             MxSpecs::hif4_pretraining(),
             "w hif4, a hif4, Hadamard 64:product, no blocks between activations, bfloat16, round even",
         ),
+        (
+            "tetrajet_v2",
+            MxSpecs::tetrajet_v2(),
+            "w block(element=e2m1,scale=ue4m3,block_size=16,outer_size=128), \
+             a block(element=e2m1,scale=ue4m3,block_size=16,outer_size=128), Hadamard 16:product, \
+             gradients of forward operands, \
+             hot_columns(multiple=128,format=mx(element=fp8_e4m3,scale_mode=rceil),chosen=fixed), \
+             no blocks between activations, bfloat16, round even, round_mx_*_grad_* stochastic",
+        ),
+        (
+            "chon",
+            MxSpecs::chon(),
+            "w nvfp4(tensor_scale=true,square=true), a nvfp4(tensor_scale=true), weight gradient Hadamard 16:0xd7e8, \
+             hot_columns(percent=5,treatment=residual,score=error), \
+             no blocks between activations, bfloat16, round even, \
+             round_mx_grad_output_grad_input stochastic, round_mx_grad_output_grad_weight stochastic",
+        ),
     ];
     assert_eq!(
         MxSpecs::PRESETS,
@@ -294,7 +311,7 @@ fn an_unknown_name_is_told_the_known_ones() {
          mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
          amdfp4_g32, nf4, if4, razer, hif4, amxfp4, bfp16ebs8, xdna2, mxfp4_sr_rht, kimi_qat, gpt_oss_qat, \
          mxfp8_pretraining, mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2, \
-         nvfp4_four_over_six, ufp4, ufp4_baseline, hif4_pretraining, fp32, bfloat16"
+         nvfp4_four_over_six, ufp4, ufp4_baseline, hif4_pretraining, tetrajet_v2, chon, fp32, bfloat16"
     );
 }
 

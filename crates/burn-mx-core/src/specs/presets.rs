@@ -24,7 +24,7 @@ impl ResolvedSpecs {
 }
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 38] = [
+const PRESETS: [Preset; 40] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -63,6 +63,8 @@ const PRESETS: [Preset; 38] = [
     ("ufp4", MxSpecs::ufp4),
     ("ufp4_baseline", MxSpecs::ufp4_baseline),
     ("hif4_pretraining", MxSpecs::hif4_pretraining),
+    ("tetrajet_v2", MxSpecs::tetrajet_v2),
+    ("chon", MxSpecs::chon),
 ];
 
 /// Names of floats without blocks.
@@ -103,6 +105,8 @@ impl MxSpecs {
         "ufp4",
         "ufp4_baseline",
         "hif4_pretraining",
+        "tetrajet_v2",
+        "chon",
     ];
 
     /// The block of OCP MX v1.0 (32 elements, 8 scale bits) with no format set: a base for struct

@@ -3,6 +3,7 @@
 mod accumulators;
 pub(crate) mod attention;
 mod dialects;
+mod hot_columns;
 mod recipe;
 
 use std::fmt::Display;
@@ -25,6 +26,7 @@ impl MxSpecs {
         self.check_formats()?;
         self.check_hadamard()?;
         self.check_attention()?;
+        self.check_hot_columns()?;
         self.check_recipe()
     }
 

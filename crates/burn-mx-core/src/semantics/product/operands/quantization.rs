@@ -96,12 +96,7 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// The quantized values.
-    pub(in crate::semantics::product) fn values(
-        &self,
-        slot: Slot,
-        tensor: Float<B>,
-        along: Along,
-    ) -> FloatTensor<B> {
+    pub(crate) fn values(&self, slot: Slot, tensor: Float<B>, along: Along) -> FloatTensor<B> {
         let format = self.block_format(slot);
         match (self.rounder(slot), format) {
             (Some(rounder), Some(block_format))
