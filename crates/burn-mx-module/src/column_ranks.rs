@@ -17,7 +17,7 @@ use super::on_load::set_specs_of;
 /// The window of training steps whose scores rank the columns of linear layers with fixed [`HotColumns`]. The defaults are of TetraJet-v2's code (arXiv
 /// 2510.27527, at commit ca5953f).
 ///
-/// Let a step's number n count from 0. Scores are summed over the forward passes of the [`steps`](Self::steps) steps after step
+/// Let a step's number n count from 0. ScoreSums are summed over the forward passes of the [`steps`](Self::steps) steps after step
 /// [`start`](Self::start). After the last of these steps each layer gets specs whose ranking has the highest sums first. With a
 /// [`period`](Self::period) the next window begins that many steps after the first one, and gives a new ranking. Before the first ranking
 /// layers have no hot columns.
@@ -132,7 +132,7 @@ impl ColumnRanks {
         if self.period != 0 && self.period <= self.steps {
             return field("period", self.period, "0, or more than `steps`");
         }
-        let mut finder = Finder::default();
+        let mut finder = ColumnFinder::default();
         model.visit(&mut finder);
         if let Some(error) = finder.error {
             return Err(error);
@@ -140,7 +140,7 @@ impl ColumnRanks {
         if finder.found == 0 {
             return Err(ColumnRanksError::NoLayer);
         }
-        let scores = Arc::new(Scores::default());
+        let scores = Arc::new(ScoreSums::default());
         let mut watch = ColumnWatch {
             installed: hooks::install(scores.clone()),
             ranks: self,
@@ -174,23 +174,23 @@ impl ColumnRanks {
 
 /// The sums of scores by the weights' labels.
 #[derive(Default)]
-struct Scores {
-    sums: Mutex<Sums>,
+struct ScoreSums {
+    sums: Mutex<SumsByLabel>,
 }
 
 #[derive(Default)]
-struct Sums {
+struct SumsByLabel {
     is_open: bool,
     by_label: BTreeMap<&'static str, Vec<f32>>,
 }
 
-impl Scores {
-    fn lock(&self) -> MutexGuard<'_, Sums> {
+impl ScoreSums {
+    fn lock(&self) -> MutexGuard<'_, SumsByLabel> {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Observer for Scores {
+impl Observer for ScoreSums {
     fn events(&self) -> Events {
         Events::COLUMNS
     }
@@ -216,7 +216,7 @@ pub struct ColumnWatch {
     ranks: ColumnRanks,
     /// The number of the step that comes next.
     next: u64,
-    scores: Arc<Scores>,
+    scores: Arc<ScoreSums>,
     #[expect(dead_code, reason = "it is at work until it is dropped")]
     installed: Installed,
 }
@@ -238,8 +238,8 @@ impl ColumnWatch {
         let model = match ends {
             true => {
                 let by_label = std::mem::take(&mut self.scores.lock().by_label);
-                model.map(&mut Ranking {
-                    place: Place::default(),
+                model.map(&mut RankingMapper {
+                    place: WeightPlace::default(),
                     by_label,
                 })
             }
@@ -260,9 +260,9 @@ impl ColumnWatch {
 
 /// The names of the modules around a parameter, and the kind of the last one.
 #[derive(Default)]
-struct Place(Vec<(String, Option<LayerKind>)>);
+struct WeightPlace(Vec<(String, Option<LayerKind>)>);
 
-impl Place {
+impl WeightPlace {
     fn path(&self) -> String {
         let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
         names.join(".")
@@ -284,13 +284,13 @@ impl Place {
 }
 
 #[derive(Default)]
-struct Finder {
-    place: Place,
+struct ColumnFinder {
+    place: WeightPlace,
     found: usize,
     error: Option<ColumnRanksError>,
 }
 
-impl<B: MxTensorOps> ModuleVisitor<B> for Finder {
+impl<B: MxTensorOps> ModuleVisitor<B> for ColumnFinder {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.place
             .0
@@ -316,12 +316,12 @@ impl<B: MxTensorOps> ModuleVisitor<B> for Finder {
 }
 
 /// Gives layers the ranking of their scores.
-struct Ranking {
-    place: Place,
+struct RankingMapper {
+    place: WeightPlace,
     by_label: BTreeMap<&'static str, Vec<f32>>,
 }
 
-impl<B: MxTensorOps> ModuleMapper<B> for Ranking {
+impl<B: MxTensorOps> ModuleMapper<B> for RankingMapper {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.place
             .0

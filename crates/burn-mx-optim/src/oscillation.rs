@@ -211,7 +211,7 @@ fn quantized(
     });
     let quantization = checked.unwrap_or_else(|error| panic!("burn-mx: a weight's reset: {error}"));
     if let Some(places) = others(specs, shape) {
-        // Hot rows count as their own quantized values, so none of them is reset.
+        // Hot rows count as their own quantized values, so no hot row is reset.
         let mut all = values.to_vec();
         let mut values: Vec<f32> = places.iter().map(|place| values[*place]).collect();
         let shape = [values.len() / shape[1].max(1), shape[1]];

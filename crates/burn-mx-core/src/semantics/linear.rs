@@ -15,7 +15,7 @@ use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
 use burn_mx_kernels::internal::{OperandLayout, in_float32};
 use burn_mx_kernels::{MxKernels, to_f32};
-pub(crate) use hot_columns::Columns;
+pub(crate) use hot_columns::LayerColumns;
 
 /// `x · w`, rounded, plus `b`, rounded again.
 pub(crate) fn forward<B: MxKernels>(
@@ -23,7 +23,7 @@ pub(crate) fn forward<B: MxKernels>(
     weight: Float<B>,
     bias: Option<Float<B>>,
 ) -> Float<B> {
-    forward_in_columns::<B>(x, weight, bias, Columns::of::<B>)
+    forward_in_columns::<B>(x, weight, bias, LayerColumns::of::<B>)
 }
 
 /// [`forward`], whose hot columns are `columns` of specs, x and w.
@@ -31,7 +31,7 @@ pub(crate) fn forward_in_columns<B: MxKernels>(
     x: Float<B>,
     weight: Float<B>,
     bias: Option<Float<B>>,
-    columns: impl FnOnce(&'static SharedSpecs, &Float<B>, &Float<B>) -> Option<Columns>,
+    columns: impl FnOnce(&'static SharedSpecs, &Float<B>, &Float<B>) -> Option<LayerColumns>,
 ) -> Float<B> {
     check_summed(
         ProductOp::Linear,
@@ -102,9 +102,9 @@ fn saved<B: MxKernels>(
     product: &Product<B>,
     operand: ForwardOperand,
     tensor: Float<B>,
-    columns: &Option<Columns>,
+    columns: &Option<LayerColumns>,
 ) -> Float<B> {
-    match Columns::in_parts(columns, product) {
+    match LayerColumns::in_parts(columns, product) {
         Some(columns) => columns.saved(product, operand, tensor),
         None => product.saved(operand, tensor),
     }
@@ -117,7 +117,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     grad: Float<B>,
     shared: &'static SharedSpecs,
     meta: Meta,
-    columns: &Option<Columns>,
+    columns: &Option<LayerColumns>,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
     let (op, kind) = (ProductOp::Linear, ProductKind::InputGradient);
@@ -157,7 +157,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     grad: Float<B>,
     shared: &'static SharedSpecs,
     weight: Meta,
-    columns: &Option<Columns>,
+    columns: &Option<LayerColumns>,
 ) -> Float<B> {
     let meta = Meta::computed([Some(weight)]);
     let (op, kind) = (ProductOp::Linear, ProductKind::WeightGradient);
@@ -176,7 +176,7 @@ pub(crate) fn weight_backward<B: MxKernels>(
     }
     let product = Product::<B>::new(op, kind, shared, weight.label);
     let x = saved(&product, of_x, x, columns);
-    if let Some(columns) = Columns::in_parts(columns, &product) {
+    if let Some(columns) = LayerColumns::in_parts(columns, &product) {
         return product.finish(columns.weight_gradient(&product, x, grad), meta);
     }
     let x = product.operand(Slot::ABp, x, OperandLayout::LHS.transposed().flat());

@@ -226,6 +226,11 @@ specs_table! {
     /// `hot_columns(percent=10,format=mxfp8_e4m3)`. Default: none.
     hot_columns: Option<HotColumns> = None,
         value("COLUMNS", "Input channels of linear layers that are apart: hot_columns(percent=10,format=mxfp8_e4m3,…), or none"), beyond("{}");
+    /// Whether linear layers quantize the mean of an operand's rows apart (Averis, arXiv 2603.10444). An input or an output's
+    /// gradient x becomes 1·Q(μ) + Q(x − 1μ). Q is the slot's format, and μ is the mean over all rows, in float32. Blocks of μ lie
+    /// along its channels, which is our choice in weights' gradients. Weights stay whole. Default: false.
+    mean_apart: bool = false,
+        on("Quantize the mean of inputs and of output gradients of linear layers apart from the rest"), beyond("mean apart");
     /// Whether products of two activations, such as attention's, are quantized in blocks, in both passes. If false, they
     /// have the elementwise format alone. Default: true.
     quantize_matmul: bool = true,

@@ -211,6 +211,11 @@ impl ResolvedSpecs {
         specs
     }
 
+    /// Whether linear layers quantize the mean of an operand's rows apart, see [`MxSpecs::mean_apart`].
+    pub fn mean_apart(&self) -> bool {
+        self.specs.mean_apart
+    }
+
     /// The block format of hot columns or of their residuals.
     pub fn hot_format(&self) -> Option<BlockFormat> {
         self.hot_format

@@ -12,7 +12,7 @@ use super::{Tracked, named};
 use crate::backend::MxBackend;
 use crate::hooks::{self, LayerOp};
 use crate::semantics::elementwise;
-use crate::semantics::linear::{self, Columns};
+use crate::semantics::linear::{self, LayerColumns};
 use crate::specs::ProductOp;
 use crate::tensor::frozen_weight::FrozenWeight;
 use crate::tensor::random_streams::OpNumber;
@@ -35,7 +35,7 @@ struct LinearState<B: MxKernels> {
     weight_meta: Meta,
     bias_meta: Option<Meta>,
     /// The ranks of the input's columns in the forward product.
-    columns: Option<Columns>,
+    columns: Option<LayerColumns>,
 }
 
 /// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
@@ -76,7 +76,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     let weight = named::<B>(ProductOp::Linear, weight);
     let operands = OperandNumbers::new(shared);
-    let columns = hooks::tracked(|| Columns::of::<B>(shared, &x.primitive, &weight.primitive));
+    let columns = hooks::tracked(|| LayerColumns::of::<B>(shared, &x.primitive, &weight.primitive));
     // From the values alone. The operands are held until the op is recorded: burn-autodiff may otherwise forget their origin.
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);

@@ -14,13 +14,13 @@ use burn_mx_kernels::{MxKernels, to_f32};
 
 /// The columns of a linear layer's operands, ranked.
 #[derive(Clone, Debug)]
-pub(crate) struct Columns {
+pub(crate) struct LayerColumns {
     ranking: ColumnRanking,
     /// How many of the first ones are hot.
     hot: usize,
 }
 
-impl Columns {
+impl LayerColumns {
     /// The columns of the layer `x · w`; `None` if it has no hot ones. Observers see the scores of columns that a ranking fixes.
     pub(crate) fn of<B: MxKernels>(
         shared: &'static SharedSpecs,

@@ -53,14 +53,14 @@ fields_table! {
     /// The number of hot columns is a multiple of this, 1 or more. Default: 1. TetraJet-v2's code has 128, and its paper's
     /// simulation rounds to the nearest number.
     multiple: usize = 1;
-    /// What a product does with hot columns: keeps them in a `format` (default), or adds their `residual`.
+    /// The treatment of hot columns: a product keeps them in a `format` (default), or subtracts their `residual`.
     treatment: HotTreatment = HotTreatment::Format;
     /// Format of hot columns, of both operands, or of their residuals: an element as in the slots, in blocks of the slots, or a whole block
     /// format. Default: none, hot columns keep the elementwise format and residuals are exact.
     format: Option<SlotFormat> = None;
     /// Rounding to `format`, not stochastic. Default: `even`.
     rounding: Rounding = Rounding::NearestEven;
-    /// What columns are ranked by: the norms of the `input` (default), or the mean `error` of both operands.
+    /// The score that ranks columns: the norm of the `input` (default), or the mean `error` of both operands.
     score: ColumnScore = ColumnScore::Input;
     /// When columns are ranked: anew in each `product` (default), or `fixed` by `ranking`. Fixed columns without a ranking are none yet, and
     /// products are those without hot columns. `module::ColumnRanks` ranks them after a window of training steps.
@@ -70,7 +70,7 @@ fields_table! {
 }
 
 named! {
-    /// What a product does with hot columns.
+    /// The treatment of hot columns in a product.
     HotTreatment {
         /// They form a product of their own, in another format.
         Format = "format",
@@ -80,7 +80,7 @@ named! {
 }
 
 named! {
-    /// What columns are ranked by. Equal scores are ranked by index.
+    /// The score of a column. Equal scores are ranked by index.
     ColumnScore {
         /// The root of the sum of squares of a column of x, as the op gets x (TetraJet-v2's code).
         Input = "input",

@@ -4,6 +4,7 @@ mod accumulators;
 pub(crate) mod attention;
 mod dialects;
 mod hot_columns;
+mod mean_apart;
 mod recipe;
 
 use std::fmt::Display;
@@ -27,6 +28,7 @@ impl MxSpecs {
         self.check_hadamard()?;
         self.check_attention()?;
         self.check_hot_columns()?;
+        self.check_mean_apart()?;
         self.check_recipe()
     }
 
