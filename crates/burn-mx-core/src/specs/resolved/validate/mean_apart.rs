@@ -16,77 +16,62 @@ impl MxSpecs {
             let reason = "neither inputs nor gradients have a format";
             return contradiction("mean_apart", &true, reason, "false");
         }
-        let transform = "it transforms the rows whose mean is apart (mean_apart)";
-        let rounded = "operands with their mean apart (mean_apart) are not in a block format";
-        let size =
-            (self.hadamard_block_size != 0).then_some(&self.hadamard_block_size as &dyn Display);
-        let headroom = (!self.headroom_bp.is_none()).then_some(&self.headroom_bp as &dyn Display);
-        let others: [(_, Option<&dyn Display>, _, _); 12] = [
-            ("hadamard_block_size", size, transform, "0"),
+        let transforms = [
+            ("hadamard_forward", self.hadamard_forward),
+            ("hadamard_input_grad", self.hadamard_input_grad),
+            ("hadamard_weight_grad", self.hadamard_weight_grad),
+        ];
+        let size = self.hadamard_block_size;
+        let reason = "it transforms the rows whose mean is apart (mean_apart)";
+        if size != 0 {
+            return contradiction("hadamard_block_size", &size, reason, "0");
+        }
+        for (field, transform) in transforms {
+            if let Some(transform) = transform {
+                return contradiction(field, &transform, reason, "none");
+            }
+        }
+        if let Some(hot) = &self.hot_columns {
+            let reason = "columns are apart or the mean is (mean_apart)";
+            return contradiction("hot_columns", hot, reason, "none");
+        }
+        self.check_blocks_of_means()
+    }
+
+    /// Checks the fields that need operands in a block format.
+    fn check_blocks_of_means(&self) -> Result<(), SpecsError> {
+        let headroom = self.headroom_bp;
+        let fields: [(_, Option<&dyn Display>, _); 3] = [
             (
-                "hadamard_forward",
-                (self.hadamard_forward.as_ref().map(|own| own as _)),
-                transform,
-                "none",
+                "headroom_bp",
+                (!headroom.is_none()).then_some(&headroom as _),
+                "1",
             ),
-            (
-                "hadamard_input_grad",
-                (self.hadamard_input_grad.as_ref().map(|own| own as _)),
-                transform,
-                "none",
-            ),
-            (
-                "hadamard_weight_grad",
-                (self.hadamard_weight_grad.as_ref().map(|own| own as _)),
-                transform,
-                "none",
-            ),
-            ("headroom_bp", headroom, rounded, "1"),
             (
                 "mask_clipped",
                 self.mask_clipped.then_some(&true as _),
-                rounded,
                 "false",
             ),
             (
                 "dialect_a",
-                self.dialect_a.as_ref().map(|own| own as _),
-                rounded,
-                "none",
-            ),
-            (
-                "accumulator",
-                self.accumulator.as_ref().map(|own| own as _),
-                rounded,
-                "none",
-            ),
-            (
-                "accumulator_forward",
-                self.accumulator_forward.as_ref().map(|own| own as _),
-                rounded,
-                "none",
-            ),
-            (
-                "accumulator_input_grad",
-                self.accumulator_input_grad.as_ref().map(|own| own as _),
-                rounded,
-                "none",
-            ),
-            (
-                "accumulator_weight_grad",
-                self.accumulator_weight_grad.as_ref().map(|own| own as _),
-                rounded,
-                "none",
-            ),
-            (
-                "hot_columns",
-                self.hot_columns.as_ref().map(|own| own as _),
-                "columns are apart or the mean is (mean_apart)",
+                self.dialect_a.as_ref().map(|dialect| dialect as _),
                 "none",
             ),
         ];
-        for (field, value, reason, allowed) in others {
+        let accumulators = [
+            ("accumulator", &self.accumulator),
+            ("accumulator_forward", &self.accumulator_forward),
+            ("accumulator_input_grad", &self.accumulator_input_grad),
+            ("accumulator_weight_grad", &self.accumulator_weight_grad),
+        ];
+        let accumulators = accumulators.map(|(field, own)| {
+            let own = own.as_ref().map(|unit| unit as &dyn Display);
+            (field, own, "none")
+        });
+        for (field, value, allowed) in fields.into_iter().chain(accumulators) {
             if let Some(value) = value {
+                let reason =
+                    "operands with their mean apart (mean_apart) are not in a block format";
                 return contradiction(field, value, reason, allowed);
             }
         }
