@@ -64,6 +64,15 @@ pub enum CheckpointError {
         /// The transform.
         transform: String,
     },
+    /// The forward product has hot rows of the weight in another format.
+    #[error(
+        "checkpoint: `{weight}`: `hot_columns` keep rows in another format, but a packed weight has one format; allowed: none, or the \
+         weight left unpacked"
+    )]
+    HotColumns {
+        /// Path of the weight.
+        weight: String,
+    },
     /// A dialect was requested for the weight of a convolution. The dialects' tools do not pack convolutions.
     #[error(
         "checkpoint: `{weight}` belongs to a convolution, but dialects pack only linear layers' weights; allowed: no dialect, or the \

@@ -63,7 +63,7 @@ pub use alone::alone;
 pub use dialect::DialectDifference;
 pub use installed::{Installed, install, install_on_this_thread};
 pub(crate) use installed::{
-    end_of_backward_pass, name_elementwise, name_product, specs_of_op, specs_of_product,
+    columns, end_of_backward_pass, name_elementwise, name_product, specs_of_op, specs_of_product,
     weight_used,
 };
 pub use layer::LayerCall;
@@ -89,6 +89,8 @@ bitflags::bitflags! {
         const SPECS = 1 << 3;
         /// Uses of weights, emulated or not ([`Observer::weight_used`]).
         const WEIGHTS = 1 << 4;
+        /// The scores of the columns of linear layers whose hot columns are fixed ([`Observer::columns`]).
+        const COLUMNS = 1 << 5;
     }
 }
 
@@ -138,6 +140,17 @@ pub trait Observer: Send + Sync {
     /// A product with the weight of this label is about to be computed, emulated or not.
     fn weight_used(&self, label: &'static str) {
         let _ = label;
+    }
+
+    /// Whether [`columns`](Self::columns) is to be called for the linear layer whose weight has this label.
+    fn wants_columns(&self, label: &'static str) -> bool {
+        let _ = label;
+        false
+    }
+
+    /// A linear layer is about to be computed whose [`HotColumns`](crate::HotColumns) are fixed, and its columns have these scores.
+    fn columns(&self, label: &'static str, scores: &[f32]) {
+        let _ = (label, scores);
     }
 
     /// The specs to compute an op by whose tensors have these.

@@ -64,11 +64,13 @@ pub use burn_mx_kernels::{Function, MxKernels, from_f32, to_f32};
 #[cfg(feature = "clap")]
 pub use specs::args::MxArgs;
 pub use specs::{
-    AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
-    GradientOperands, Hadamard, HadamardSigns, MxSpecs, ParseAttentionError,
+    AsResolvedSpecs, AttentionBackward, AttentionSpecs, ColumnChoice, ColumnRanking, ColumnScore,
+    Delta, ElementwiseScope, Exemptions, GradientOperands, Hadamard, HadamardSigns, HotColumns,
+    HotTreatment, MxSpecs, ParseAttentionError, ParseColumnRankingError,
     ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParsePointFormatError, ParseValueRangeError, PointFormat, Recipe, ResolvedSpecs, RowSums, Slot,
-    SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs, ValueAxis, ValueRange,
+    ParseHotColumnsError, ParsePointFormatError, ParseValueRangeError, PointFormat, Recipe,
+    ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
+    ValueAxis, ValueRange,
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;

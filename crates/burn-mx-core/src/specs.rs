@@ -12,6 +12,10 @@ pub use self::fields::attention::{
 pub use self::fields::elementwise_scope::{ElementwiseScope, ParseElementwiseScopeError};
 pub use self::fields::gradient_operands::{GradientOperands, ParseGradientOperandsError};
 pub use self::fields::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
+pub use self::fields::hot_columns::{
+    ColumnChoice, ColumnRanking, ColumnScore, HotColumns, HotTreatment, ParseColumnRankingError,
+    ParseHotColumnsError,
+};
 pub use self::fields::slot::Slot;
 pub use self::fields::slot_format::SlotFormat;
 pub use self::fields::table::SpecsField;

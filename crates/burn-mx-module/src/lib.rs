@@ -6,6 +6,7 @@
 
 mod by_path;
 mod change;
+mod column_ranks;
 mod exempt;
 mod functions;
 mod fused;
@@ -24,6 +25,7 @@ mod stages;
 pub use burn_mx_core::{MxModelOps, MxTensorOps};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use change::change;
+pub use column_ranks::{ColumnRanks, ColumnRanksError, ColumnWatch};
 pub use exempt::{
     ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
 };

@@ -4,9 +4,9 @@ mod state;
 mod walk;
 
 use burn_core::{module::AutodiffModule, tensor::backend::AutodiffBackend};
-use burn_mx_core::{MxTensorOps, ResolvedSpecs, Slot};
+use burn_mx_core::{HotColumns, MxTensorOps, ResolvedSpecs, Slot};
 use burn_optim::{GradientsParams, LearningRate, MultiGradientsParams, Optimizer};
-use microscaling::{RandomStream, Rounding};
+use microscaling::{OperandQuantization, RandomStream, Rounding};
 use serde::{Deserialize, Serialize};
 
 pub use state::{OscillationState, Watched};
@@ -29,7 +29,8 @@ crate::error::field_error! {
 /// step n + `window` + 1, and takes the weights of that time.
 ///
 /// q is the forward product's quantization of the weight, by the weight's own specs: elementwise format, then blocks along the summed axis,
-/// or the numbers of `dialect_w`. The reset covers weights of Burn's linear layers and convolutions that have a block format. All other
+/// or the numbers of `dialect_w`. Hot rows of a linear layer that are in another format ([`HotColumns`]) are left alone, as in
+/// the code, and the others are quantized without them. The reset covers weights of Burn's linear layers and convolutions that have a block format. All other
 /// parameters are left alone.
 ///
 /// ```
@@ -101,8 +102,8 @@ impl OscillationReset {
     /// # Errors
     /// * The errors of [`check`](Self::check).
     /// * No weight of the model has a block format.
-    /// * A weight's forward product has no quantized value that a weight could take: `hadamard_forward` transforms the weight, or its
-    ///   rounding is stochastic.
+    /// * A weight's forward product has no quantized value that a weight could take: `hadamard_forward` transforms the weight, its
+    ///   rounding is stochastic, or each product ranks its hot columns anew.
     pub fn optimizer<B, M, O>(
         self,
         optimizer: O,
@@ -158,9 +159,13 @@ fn check_specs(path: &str, specs: &ResolvedSpecs) -> Result<(), OscillationError
         let value = format!("{value} at {path}");
         Err(OscillationError::new(field, value, allowed))
     };
-    let Some(quantization) = specs.weight_quantization() else {
+    let Some(quantization) = specs.quantization_of_weight_parts() else {
         return error("hadamard_forward", "a transform".into(), "none");
     };
+    if specs.has_weight_parts() && ranking(specs).is_none() {
+        let allowed = "chosen=fixed, or none";
+        return error("hot_columns", "chosen=product".into(), allowed);
+    }
     let roundings = [
         ("round_weight", quantization.elementwise.map(|(_, r)| r)),
         ("round_mx_output", quantization.blocks.map(|(_, r)| r)),
@@ -171,6 +176,24 @@ fn check_specs(path: &str, specs: &ResolvedSpecs) -> Result<(), OscillationError
         }
     }
     Ok(())
+}
+
+/// The ranking of hot columns that are in another format, if it is fixed.
+fn ranking(specs: &ResolvedSpecs) -> Option<(&[u32], &HotColumns)> {
+    let hot = specs.hot_columns().filter(|_| specs.has_weight_parts())?;
+    Some((hot.ranking.as_ref()?.order(), hot))
+}
+
+/// The places of the elements of a linear layer's weight `[in, out]` that are in no hot row, in the order in which the product has them.
+/// `None` if no row is hot.
+fn others(specs: &ResolvedSpecs, shape: &[usize]) -> Option<Vec<usize>> {
+    let (order, hot) = ranking(specs)?;
+    let &[rows, columns] = shape else { return None };
+    let count = hot.count(rows);
+    let rows = (count > 0).then(|| order.get(count..))??.iter();
+    let places =
+        rows.flat_map(|row| (0..columns).map(move |column| *row as usize * columns + column));
+    Some(places.collect())
 }
 
 /// A weight's quantized values, from its numbers in row-major order.
@@ -184,24 +207,44 @@ fn quantized(
     // A schedule may have changed the specs since they were checked.
     let checked = check_specs(path, specs).and_then(|()| {
         let missing = || OscillationError::new("w_elem_format", "none", "a format");
-        specs.weight_quantization().ok_or_else(missing)
+        specs.quantization_of_weight_parts().ok_or_else(missing)
     });
     let quantization = checked.unwrap_or_else(|error| panic!("burn-mx: a weight's reset: {error}"));
-    let stream = RandomStream::new(0, 0);
+    if let Some(places) = others(specs, shape) {
+        // Hot rows count as their own quantized values, so no hot row is reset.
+        let mut all = values.to_vec();
+        let mut values: Vec<f32> = places.iter().map(|place| values[*place]).collect();
+        let shape = [values.len() / shape[1].max(1), shape[1]];
+        quantize(specs, &quantization, &mut values, &shape, axis);
+        for (place, value) in places.into_iter().zip(values) {
+            all[place] = value;
+        }
+        return all;
+    }
     let mut values = values.to_vec();
+    quantize(specs, &quantization, &mut values, shape, axis);
+    values
+}
+
+/// Quantizes a weight, or the rows of a weight that have one format.
+fn quantize(
+    specs: &ResolvedSpecs,
+    quantization: &OperandQuantization,
+    values: &mut [f32],
+    shape: &[usize],
+    axis: usize,
+) {
+    let stream = RandomStream::new(0, 0);
     if let Some((format, rounding)) = quantization.elementwise {
-        format.round_slice(&mut values, rounding.with(stream));
+        format.round_slice(values, rounding.with(stream));
     }
     if let Some((format, rounding)) = quantization.blocks {
         let fits = "resolved specs have a valid format, and a weight has the axis";
         match specs.dialect(Slot::W) {
-            Some(dialect) => dialect
-                .quantize(format, &mut values, shape, axis)
-                .expect(fits),
-            None => (format.quantize(&mut values, shape, axis, rounding.with(stream))).expect(fits),
+            Some(dialect) => dialect.quantize(format, values, shape, axis).expect(fits),
+            None => (format.quantize(values, shape, axis, rounding.with(stream))).expect(fits),
         }
     }
-    values
 }
 
 /// An optimizer that resets oscillating weights, see [`OscillationReset`].

@@ -157,6 +157,8 @@ pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
     let is_simple = is_simple
         && specs.float_format().is_none()
         && specs.hadamard_forward().is_none()
+        && specs.hot_columns().is_none()
+        && !specs.mean_apart()
         && !specs.mask_clipped()
         && specs.gradient_operands() == GradientOperands::Original
         && specs.accumulator(ProductKind::Forward).is_none()
@@ -167,7 +169,7 @@ pub(super) fn check(specs: &ResolvedSpecs) -> Result<(), PtqError> {
             field: "is_dynamic",
             value: format!("false with the specs `{specs}`"),
             allowed: "with activations in MX of the scale mode `floor`, microexponents or block floating point, without an \
-                      elementwise format, `hadamard_forward`, `mask_clipped`, `gradient_operands`, an accumulator and random rounding; or \
+                      elementwise format, `hadamard_forward`, `hot_columns`, `mean_apart`, `mask_clipped`, `gradient_operands`, an accumulator and random rounding; or \
                       true",
         }),
     }

@@ -116,6 +116,10 @@ fn check(
             let reason = format!("the forward product transforms `{path}`");
             return Err(error(reason, "no `hadamard_forward`, or no `fused`"));
         }
+        if specs.hot_columns().is_some() {
+            let reason = format!("the forward product keeps columns of `{path}` apart");
+            return Err(error(reason, "no `hot_columns`, or no `fused`"));
+        }
         if let Some((_, dtype)) = weight(path).filter(|(_, dtype)| *dtype != DType::F32) {
             let reason = format!("`{path}` has type {dtype:?}");
             return Err(error(reason, "f32, or no `fused`"));

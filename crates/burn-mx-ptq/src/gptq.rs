@@ -91,6 +91,9 @@ impl Gptq {
         if specs.float_format().is_some() {
             return refuse("`bfloat` and `fp` 0");
         }
+        if specs.hot_columns().is_some() {
+            return refuse("`hot_columns` none");
+        }
         let transform = specs.hadamard_forward();
         let is_fixed =
             transform.is_none_or(|hadamard| matches!(hadamard.signs, HadamardSigns::Given(_)));

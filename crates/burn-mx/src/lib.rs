@@ -49,13 +49,13 @@ pub use burn_mx_checkpoint as checkpoint;
 #[cfg(feature = "clap")]
 pub use burn_mx_core::MxArgs;
 pub use burn_mx_core::{
-    AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
-    FrozenWeight, FrozenWeightError, GradientOperands, Hadamard, HadamardSigns, MxAutodiff,
-    MxBackend, MxDevice, MxKernels, MxSpecs, MxTensor, ParseAttentionError,
-    ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParsePointFormatError, ParseValueRangeError, PointFormat, Portable, Recipe, ResolvedSpecs,
-    RowSums, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, ValueAxis, ValueRange,
-    hooks, process,
+    AsResolvedSpecs, AttentionBackward, AttentionSpecs, ColumnChoice, ColumnRanking, ColumnScore,
+    Delta, ElementwiseScope, Exemptions, FrozenWeight, FrozenWeightError, GradientOperands,
+    Hadamard, HadamardSigns, HotColumns, HotTreatment, MxAutodiff, MxBackend, MxDevice, MxKernels,
+    MxSpecs, MxTensor, ParseAttentionError, ParseColumnRankingError, ParseElementwiseScopeError,
+    ParseGradientOperandsError, ParseHadamardError, ParseHotColumnsError, ParsePointFormatError,
+    ParseValueRangeError, PointFormat, Portable, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat,
+    SpecsError, SpecsField, ToResolvedSpecs, ValueAxis, ValueRange, hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;
@@ -81,13 +81,13 @@ pub mod module {
     #[cfg(feature = "checkpoint")]
     pub use burn_mx_checkpoint::{load_checkpoint, save_checkpoint};
     pub use burn_mx_module::{
-        Adapter, ExemptError, FusedError, LerpError, Limit, LoraConfig, Merged, MxModelOps,
-        MxTensorOps, PackedLinear, PackedLinearError, PathError, Phase, Schedule, ScheduleError,
-        Stage, Stages, as_activation, as_weight, clear_specs_at, distillation_loss, emulated,
-        exempt_layers, full_precision, fused_linear, gelu_first_order, label_of, label_parameters,
-        layers, lerp, load_adapters, log_sum_exp, master, mish, pack, rms_norm, set_exemptions,
-        set_exemptions_at, set_recipe_layers, set_specs, set_specs_at, share_tensor_scales, silu,
-        specs_of, unpack, with_specs,
+        Adapter, ColumnRanks, ColumnRanksError, ColumnWatch, ExemptError, FusedError, LerpError,
+        Limit, LoraConfig, Merged, MxModelOps, MxTensorOps, PackedLinear, PackedLinearError,
+        PathError, Phase, Schedule, ScheduleError, Stage, Stages, as_activation, as_weight,
+        clear_specs_at, distillation_loss, emulated, exempt_layers, full_precision, fused_linear,
+        gelu_first_order, label_of, label_parameters, layers, lerp, load_adapters, log_sum_exp,
+        master, mish, pack, rms_norm, set_exemptions, set_exemptions_at, set_recipe_layers,
+        set_specs, set_specs_at, share_tensor_scales, silu, specs_of, unpack, with_specs,
     };
     #[cfg(feature = "record")]
     pub use burn_mx_record::scope;

@@ -124,6 +124,11 @@ fn names_give_what_the_constructors_give() {
             "w mxfp4, gradients of forward operands, weights as modelopt, bfloat16, round even, forward only",
         ),
         (
+            "deepseek_v4_qat",
+            MxSpecs::deepseek_v4_qat(),
+            "w mx(element=fp4_e2m1,scale_mode=rceil), gradients of forward operands, bfloat16, round even, forward only",
+        ),
+        (
             "mxfp8_pretraining",
             MxSpecs::mxfp8_pretraining(),
             "w fp8_e4m3, a fp8_e4m3, block 32, scale mode rceil, no blocks between activations, bfloat16, round even",
@@ -201,6 +206,29 @@ fn names_give_what_the_constructors_give() {
             "hif4_pretraining",
             MxSpecs::hif4_pretraining(),
             "w hif4, a hif4, Hadamard 64:product, no blocks between activations, bfloat16, round even",
+        ),
+        (
+            "tetrajet_v2",
+            MxSpecs::tetrajet_v2(),
+            "w block(element=e2m1,scale=ue4m3,block_size=16,outer_size=128), \
+             a block(element=e2m1,scale=ue4m3,block_size=16,outer_size=128), Hadamard 16:product, \
+             gradients of forward operands, \
+             hot_columns(multiple=128,format=mx(element=fp8_e4m3,scale_mode=rceil),chosen=fixed), \
+             no blocks between activations, bfloat16, round even, round_mx_*_grad_* stochastic",
+        ),
+        (
+            "chon",
+            MxSpecs::chon(),
+            "w nvfp4(tensor_scale=true,square=true), a nvfp4(tensor_scale=true), weight gradient Hadamard 16:0xd7e8, \
+             hot_columns(percent=5,treatment=residual,score=error), \
+             no blocks between activations, bfloat16, round even, \
+             round_mx_grad_output_grad_input stochastic, round_mx_grad_output_grad_weight stochastic",
+        ),
+        (
+            "averis",
+            MxSpecs::averis(),
+            "w nvfp4(tensor_scale=true), a nvfp4(tensor_scale=true), mean apart, no blocks between activations, bfloat16, \
+             round even, round_mx_output stochastic, round_mx_*_grad_* stochastic",
         ),
     ];
     assert_eq!(
@@ -292,9 +320,9 @@ fn an_unknown_name_is_told_the_known_ones() {
         error.to_string(),
         "preset `mxfp5` is unknown; nearest: mxfp4, amxfp4; allowed: none, mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, \
          mxfp6_e2m3, mxfp4, mxint8, mxfp8_rceil, mx4, mx6, mx9, bfp16, nvfp4, mxint4, nvint4, amdfp4, \
-         amdfp4_g32, nf4, if4, razer, hif4, amxfp4, bfp16ebs8, xdna2, mxfp4_sr_rht, kimi_qat, gpt_oss_qat, \
+         amdfp4_g32, nf4, if4, razer, hif4, amxfp4, bfp16ebs8, xdna2, mxfp4_sr_rht, kimi_qat, gpt_oss_qat, deepseek_v4_qat, \
          mxfp8_pretraining, mxfp6_training, mxfp4_backward, nvfp4_pretraining, quartet, quartet_code, quartet2, \
-         nvfp4_four_over_six, ufp4, ufp4_baseline, hif4_pretraining, fp32, bfloat16"
+         nvfp4_four_over_six, ufp4, ufp4_baseline, hif4_pretraining, tetrajet_v2, chon, averis, fp32, bfloat16"
     );
 }
 

@@ -159,6 +159,20 @@ pub(crate) fn end_of_backward_pass() {
     }
 }
 
+/// Shows the scores of the columns of the layer whose weight has this label, if anybody wants them.
+pub(crate) fn columns(label: Option<&'static str>, scores: impl FnOnce() -> Vec<f32>) {
+    let Some(label) = label else { return };
+    let mut observers = observers(Events::COLUMNS);
+    observers.retain(|observer| observer.wants_columns(label));
+    if observers.is_empty() {
+        return;
+    }
+    let scores = scores();
+    for observer in observers {
+        observer.columns(label, &scores);
+    }
+}
+
 /// Tells that a product with this weight is about to be computed.
 pub(crate) fn weight_used(weight: Meta) {
     if let Some(label) = weight.label {

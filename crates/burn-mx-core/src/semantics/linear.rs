@@ -1,5 +1,7 @@
 //! Linear layer: `y = x · w + b` with x [.., M, K], w [K, N], b [N].
 
+mod hot_columns;
+
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
 
@@ -13,12 +15,23 @@ use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
 use burn_mx_kernels::internal::{OperandLayout, in_float32};
 use burn_mx_kernels::{MxKernels, to_f32};
+pub(crate) use hot_columns::LayerColumns;
 
 /// `x · w`, rounded, plus `b`, rounded again.
 pub(crate) fn forward<B: MxKernels>(
     x: Float<B>,
     weight: Float<B>,
     bias: Option<Float<B>>,
+) -> Float<B> {
+    forward_in_columns::<B>(x, weight, bias, LayerColumns::of::<B>)
+}
+
+/// [`forward`], whose hot columns are `columns` of specs, x and w.
+pub(crate) fn forward_in_columns<B: MxKernels>(
+    x: Float<B>,
+    weight: Float<B>,
+    bias: Option<Float<B>>,
+    columns: impl FnOnce(&'static SharedSpecs, &Float<B>, &Float<B>) -> Option<LayerColumns>,
 ) -> Float<B> {
     check_summed(
         ProductOp::Linear,
@@ -42,14 +55,21 @@ pub(crate) fn forward<B: MxKernels>(
     )
     .of_weight(weight.meta);
     let shape = x.shape();
-    let x = product.operand(Slot::A, x, OperandLayout::LHS.flat());
-    let weight = product.operand(Slot::W, weight, OperandLayout::RHS);
-    let bias = bias.map(|bias| {
-        let columns = bias.shape()[0];
-        let bias = product.elementwise_operand(Slot::W, bias);
-        B::float_reshape(bias, Shape::new([1, columns]))
-    });
-    let output = product.multiply_rounded(x, weight, bias);
+    let rounded_bias = |bias: Option<Float<B>>| {
+        bias.map(|bias| {
+            let columns = bias.shape()[0];
+            let bias = product.elementwise_operand(Slot::W, bias);
+            B::float_reshape(bias, Shape::new([1, columns]))
+        })
+    };
+    let output = match columns(shared, &x, &weight).filter(|_| product.has_hot_columns()) {
+        Some(columns) => columns.forward(&product, x, weight, rounded_bias(bias)),
+        None => {
+            let x = product.operand(Slot::A, x, OperandLayout::LHS.flat());
+            let weight = product.operand(Slot::W, weight, OperandLayout::RHS);
+            product.multiply_rounded(x, weight, rounded_bias(bias))
+        }
+    };
     product.finish_rounded(with_leading_axes::<B>(output, shape), context.result)
 }
 
@@ -77,13 +97,27 @@ pub(crate) fn forward_operands(x_rank: usize, weight_rank: usize) -> [ForwardOpe
     [x, weight]
 }
 
-/// `dx = g · wᵀ`, with the specs `meta`; `x` is for a mask.
+/// A saved operand of the forward product, which may have been in parts.
+fn saved<B: MxKernels>(
+    product: &Product<B>,
+    operand: ForwardOperand,
+    tensor: Float<B>,
+    columns: &Option<LayerColumns>,
+) -> Float<B> {
+    match LayerColumns::in_parts(columns, product) {
+        Some(columns) => columns.saved(product, operand, tensor),
+        None => product.saved(operand, tensor),
+    }
+}
+
+/// `dx = g · wᵀ`, with the specs `meta`; `x` is for a mask. `columns` are the forward product's.
 pub(crate) fn x_backward<B: MxKernels>(
     x: Option<Float<B>>,
     weight: Float<B>,
     grad: Float<B>,
     shared: &'static SharedSpecs,
     meta: Meta,
+    columns: &Option<LayerColumns>,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
     let (op, kind) = (ProductOp::Linear, ProductKind::InputGradient);
@@ -91,7 +125,7 @@ pub(crate) fn x_backward<B: MxKernels>(
     let [of_x, of_weight] = forward_operands(grad.rank(), weight.rank());
     if !shared.specs.quantize_backprop() {
         let product = Product::<B>::in_float32(op, kind, shared, Operands::WithWeight);
-        let weight = product.float_operand(product.saved(of_weight, weight));
+        let weight = product.float_operand(saved(&product, of_weight, weight, columns));
         let grad = product.float_operand(grad);
         let places = [OperandLayout::LHS.flat(), OperandLayout::RHS.transposed()];
         let dx = match in_float32::<B>([&grad, &weight], places) {
@@ -101,7 +135,7 @@ pub(crate) fn x_backward<B: MxKernels>(
         return product.finish_float(of_x, x, dx, meta);
     }
     let product = Product::<B>::new(op, kind, shared, weight.meta.label);
-    let weight = product.saved(of_weight, weight);
+    let weight = saved(&product, of_weight, weight, columns);
     let grad = product.operand(Slot::ABpOs, grad, OperandLayout::LHS.flat());
     let weight = product.operand(Slot::WBp, weight, OperandLayout::RHS.transposed());
     if !product.has_straight_through() {
@@ -116,20 +150,21 @@ pub(crate) fn x_backward<B: MxKernels>(
 /// `dw = xᵀ · g`, summed over the leading axes as part of the product, with the meta of `w`.
 ///
 /// Blocks run along M inside each batch entry, so the operands are quantized as they are and flattened to
-/// one product after that. `w` is for a mask.
+/// one product after that. `w` is for a mask. `columns` are the forward product's.
 pub(crate) fn weight_backward<B: MxKernels>(
     x: Float<B>,
     w: Option<Float<B>>,
     grad: Float<B>,
     shared: &'static SharedSpecs,
     weight: Meta,
+    columns: &Option<LayerColumns>,
 ) -> Float<B> {
     let meta = Meta::computed([Some(weight)]);
     let (op, kind) = (ProductOp::Linear, ProductKind::WeightGradient);
     let [of_x, of_weight] = forward_operands(x.rank(), 2);
     if !shared.specs.quantize_backprop() {
         let product = Product::<B>::in_float32(op, kind, shared, Operands::WithWeight);
-        let x = product.float_operand(product.saved(of_x, x));
+        let x = product.float_operand(saved(&product, of_x, x, columns));
         let grad = product.float_operand(grad);
         let places = [
             OperandLayout::LHS.transposed().flat(),
@@ -140,7 +175,10 @@ pub(crate) fn weight_backward<B: MxKernels>(
         return product.finish_float(of_weight, w, dw, meta);
     }
     let product = Product::<B>::new(op, kind, shared, weight.label);
-    let x = product.saved(of_x, x);
+    let x = saved(&product, of_x, x, columns);
+    if let Some(columns) = LayerColumns::in_parts(columns, &product) {
+        return product.finish(columns.weight_gradient(&product, x, grad), meta);
+    }
     let x = product.operand(Slot::ABp, x, OperandLayout::LHS.transposed().flat());
     let grad = product.operand(Slot::ABpEx, grad, OperandLayout::RHS.flat());
     if !product.has_straight_through() {

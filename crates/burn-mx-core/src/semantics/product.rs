@@ -2,6 +2,7 @@
 //! passes here.
 
 mod accumulated;
+mod hot;
 mod operands;
 mod roundings;
 mod static_input;
@@ -234,11 +235,20 @@ impl<B: MxKernels> Product<B> {
             Some(rounding) => B::kernels().rounded_product(lhs, rhs, rounding, bias),
             None => {
                 let result = self.multiply(lhs, rhs);
-                match bias {
-                    Some(bias) => self.add_rounded(result, bias),
-                    None => self.round(result),
-                }
+                self.round_with_bias(result, bias)
             }
+        }
+    }
+
+    /// A result, rounded, plus a bias that is rounded already, rounded again.
+    pub(crate) fn round_with_bias(
+        &self,
+        result: FloatTensor<B>,
+        bias: Option<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        match bias {
+            Some(bias) => self.add_rounded(result, bias),
+            None => self.round(result),
         }
     }
 

@@ -13,7 +13,9 @@
 pub(super) mod attention;
 pub(super) mod elementwise_scope;
 pub(super) mod gradient_operands;
+mod grouped;
 pub(super) mod hadamard;
+pub(super) mod hot_columns;
 pub(super) mod slot;
 pub(super) mod slot_format;
 pub(super) mod table;
@@ -21,7 +23,9 @@ pub(super) mod table;
 use microscaling::{Dialect, Headroom, Rounding, ScaleMode, SharedExpMethod};
 use microscaling_product::Accumulation;
 
-use super::{AttentionSpecs, ElementwiseScope, GradientOperands, Hadamard, Slot, SlotFormat};
+use super::{
+    AttentionSpecs, ElementwiseScope, GradientOperands, Hadamard, HotColumns, Slot, SlotFormat,
+};
 use table::specs_table;
 
 specs_table! {
@@ -218,6 +222,15 @@ specs_table! {
     /// The accumulator where a weight's gradient is computed. Default: `accumulator`.
     accumulator_weight_grad: Option<Accumulation> = None,
         value("ACCUMULATOR", "Matrix unit of a weight's gradient [default: accumulator]"), beyond("weight gradient accumulator {}");
+    /// The hot columns of linear layers, which a product keeps in another format or multiplies once more, see [`HotColumns`]:
+    /// `hot_columns(percent=10,format=mxfp8_e4m3)`. Default: none.
+    hot_columns: Option<HotColumns> = None,
+        value("COLUMNS", "Input channels of linear layers that are apart: hot_columns(percent=10,format=mxfp8_e4m3,…), or none"), beyond("{}");
+    /// Whether linear layers quantize the mean of an operand's rows apart (Averis, arXiv 2603.10444). An input or an output's
+    /// gradient x becomes 1·Q(μ) + Q(x − 1μ). Q is the slot's format, and μ is the mean over all rows, in float32. Blocks of μ lie
+    /// along its channels, which is our choice in weights' gradients. Weights stay whole. Default: false.
+    mean_apart: bool = false,
+        on("Quantize the mean of inputs and of output gradients of linear layers apart from the rest"), beyond("mean apart");
     /// Whether products of two activations, such as attention's, are quantized in blocks, in both passes. If false, they
     /// have the elementwise format alone. Default: true.
     quantize_matmul: bool = true,

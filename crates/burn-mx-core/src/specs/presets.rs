@@ -24,7 +24,7 @@ impl ResolvedSpecs {
 }
 
 /// The named specs, in the order in which [`MxSpecs::PRESETS`] lists them.
-const PRESETS: [Preset; 38] = [
+const PRESETS: [Preset; 42] = [
     ("none", MxSpecs::none),
     ("mxfp8_e4m3", MxSpecs::mxfp8_e4m3),
     ("mxfp8_e5m2", MxSpecs::mxfp8_e5m2),
@@ -52,6 +52,7 @@ const PRESETS: [Preset; 38] = [
     ("mxfp4_sr_rht", MxSpecs::mxfp4_sr_rht),
     ("kimi_qat", MxSpecs::kimi_qat),
     ("gpt_oss_qat", MxSpecs::gpt_oss_qat),
+    ("deepseek_v4_qat", MxSpecs::deepseek_v4_qat),
     ("mxfp8_pretraining", MxSpecs::mxfp8_pretraining),
     ("mxfp6_training", MxSpecs::mxfp6_training),
     ("mxfp4_backward", MxSpecs::mxfp4_backward),
@@ -63,6 +64,9 @@ const PRESETS: [Preset; 38] = [
     ("ufp4", MxSpecs::ufp4),
     ("ufp4_baseline", MxSpecs::ufp4_baseline),
     ("hif4_pretraining", MxSpecs::hif4_pretraining),
+    ("tetrajet_v2", MxSpecs::tetrajet_v2),
+    ("chon", MxSpecs::chon),
+    ("averis", MxSpecs::averis),
 ];
 
 /// Names of floats without blocks.
@@ -103,6 +107,9 @@ impl MxSpecs {
         "ufp4",
         "ufp4_baseline",
         "hif4_pretraining",
+        "tetrajet_v2",
+        "chon",
+        "averis",
     ];
 
     /// The block of OCP MX v1.0 (32 elements, 8 scale bits) with no format set: a base for struct

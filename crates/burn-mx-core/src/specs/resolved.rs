@@ -15,7 +15,8 @@ use microscaling_product::Accumulation;
 use crate::specs::ProductKind;
 
 use super::{
-    AttentionSpecs, ElementwiseScope, GradientOperands, Hadamard, MxSpecs, Slot, SpecsError,
+    AttentionSpecs, ColumnChoice, ElementwiseScope, GradientOperands, Hadamard, HotColumns,
+    HotTreatment, MxSpecs, Slot, SpecsError,
 };
 
 /// Specs with every default filled in and every value checked: the only form that computes.
@@ -27,6 +28,8 @@ pub struct ResolvedSpecs {
     /// By `Slot as usize`.
     formats: [Option<BlockFormat>; Slot::ALL.len()],
     float_format: Option<FloatFormat>,
+    /// The format of hot columns.
+    hot_format: Option<BlockFormat>,
     /// The scales of a layer's input, if a calibration fixed them.
     pub(super) static_input: static_input::Shared,
 }
@@ -158,6 +161,8 @@ impl ResolvedSpecs {
                 false => format,
             })
         });
+        let hot_format = specs.hot_columns.as_ref().and_then(|hot| hot.format);
+        let hot_format = hot_format.and_then(|format| format.block_format(&shared));
         let float_format = match (specs.bfloat, specs.fp) {
             (0, 0) => None,
             (0, fp) => Some(FloatFormat::fp(fp)),
@@ -171,6 +176,7 @@ impl ResolvedSpecs {
             specs,
             formats,
             float_format,
+            hot_format,
             static_input: None,
         }
     }
@@ -188,6 +194,31 @@ impl ResolvedSpecs {
     /// Whether other ops than attention with its own formats are emulated.
     pub(crate) fn emulates_ops(&self) -> bool {
         self.has_mx() || self.float_format.is_some()
+    }
+
+    /// The hot columns of linear layers, see [`MxSpecs::hot_columns`]; `None` also for fixed columns without a ranking.
+    pub fn hot_columns(&self) -> Option<&HotColumns> {
+        let hot = self.specs.hot_columns.as_ref();
+        hot.filter(|hot| hot.chosen == ColumnChoice::Product || hot.ranking.is_some())
+    }
+
+    /// The same specs with these hot columns, which have the format that these specs' own have.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_hot_columns(&self, hot: HotColumns) -> Self {
+        let mut specs = self.clone();
+        specs.specs.hot_columns = Some(hot);
+        specs
+    }
+
+    /// Whether linear layers quantize the mean of an operand's rows apart, see [`MxSpecs::mean_apart`].
+    pub fn mean_apart(&self) -> bool {
+        self.specs.mean_apart
+    }
+
+    /// The block format of hot columns or of their residuals.
+    pub fn hot_format(&self) -> Option<BlockFormat> {
+        self.hot_format
     }
 
     /// The formats of attention's points, see [`MxSpecs::attention`].
@@ -215,9 +246,21 @@ impl ResolvedSpecs {
         }
     }
 
-    /// The forward product's quantization of a weight in blocks, in the weight's own layout; `None` if the weight has no blocks or
-    /// is transformed before.
+    /// The forward product's quantization of a weight in blocks, in the weight's own layout; `None` if the weight has no blocks, is
+    /// transformed before, or has [columns in another format](Self::has_weight_parts).
     pub fn weight_quantization(&self) -> Option<OperandQuantization> {
+        let whole = self.quantization_of_weight_parts();
+        whole.filter(|_| !self.has_weight_parts())
+    }
+
+    /// Whether the hot rows of a linear layer's weight are in another format than the rest, see [`HotTreatment::Format`].
+    pub fn has_weight_parts(&self) -> bool {
+        let hot = self.hot_columns();
+        hot.is_some_and(|hot| hot.treatment == HotTreatment::Format)
+    }
+
+    /// As [`weight_quantization`](Self::weight_quantization), but of the rows that are not hot, in the order of the ranking.
+    pub fn quantization_of_weight_parts(&self) -> Option<OperandQuantization> {
         let format = self.block_format(Slot::W)?;
         let quantization = OperandQuantization {
             elementwise: self

@@ -41,7 +41,7 @@ pub enum FrozenWeightError {
     /// The forward product would quantize the values again, to other ones.
     #[error(
         "the weight is packed as {packed}, and its specs quantize it {specs}; allowed: w_elem_format {packed} without \
-         random rounding and without hadamard_forward, or w_elem_format none"
+         random rounding and without hadamard_forward and hot_columns, or w_elem_format none"
     )]
     Specs {
         /// The format of the bytes.
@@ -95,9 +95,12 @@ impl FrozenWeight {
             return Ok(());
         }
         let transform = specs.hadamard_forward();
-        let transform = transform.map_or_else(String::new, |transform| {
+        let mut transform = transform.map_or_else(String::new, |transform| {
             format!(" after the transform {transform}")
         });
+        if specs.has_weight_parts() {
+            transform.push_str(" without its hot rows");
+        }
         Err(FrozenWeightError::Specs {
             packed: self.packed.format().to_string(),
             specs: format!(

@@ -13,7 +13,7 @@ pub enum PackedLinearError {
     Weight(#[from] FrozenWeightError),
     /// A weight has no packed bytes, and its specs do not say which ones.
     #[error(
-        "the weight's specs do not quantize it to a format; allowed: a w_elem_format without hadamard_forward, or packed bytes"
+        "the weight's specs do not quantize it to a format; allowed: a w_elem_format without hadamard_forward and hot_columns, or packed bytes"
     )]
     NoFormat,
     /// The bias does not fit the weight.

@@ -278,6 +278,51 @@ fn a_dialect_gives_the_centres() {
     assert_ne!(other, expected, "the dialect has numbers of its own");
 }
 
+/// Rows in another format stay, and the others have their blocks without them.
+#[test]
+fn hot_rows_are_left_alone() {
+    let order: Vec<usize> = (0..70).map(|row| (row * 11 + 4) % 70).collect();
+    let ranking: Vec<String> = order.iter().map(usize::to_string).collect();
+    let hot = format!(
+        "hot_columns(percent=20,format=mxfp8_e4m3,chosen=fixed,ranking={})",
+        ranking.join(" ")
+    );
+    let specs = MxSpecs {
+        hot_columns: Some(hot.parse().unwrap()),
+        ..MxSpecs::mxfp4()
+    };
+    let start = net(&MxSpecs::mxfp4());
+    let start = set_specs_at(start, "first", &specs.resolve().unwrap()).unwrap();
+    let weights = floats(&bits(&start.first.weight));
+    let mut optimizer = RESET.optimizer(SgdConfig::new().init(), &start).unwrap();
+    let net = run(&mut optimizer, start.clone(), 0..18);
+    let in_parts = |w: &[f32]| {
+        let row = |row: &usize| w[row * 12..row * 12 + 12].to_vec();
+        let others: Vec<f32> = order[14..].iter().flat_map(row).collect();
+        let mut q = w.to_vec();
+        for (row, values) in order[14..].iter().zip(mxfp4(&others, 1, 56, 12).chunks(12)) {
+            q[row * 12..row * 12 + 12].copy_from_slice(values);
+        }
+        q
+    };
+    let (expected, resets) = written_out(weights.clone(), 18, in_parts);
+    assert!(resets > 0 && same(&bits(&net.first.weight), &expected));
+    let (other, _) = written_out(weights, 18, |w| mxfp4(w, 1, 70, 12));
+    assert_ne!(other, expected, "the parts have blocks of their own");
+
+    let in_product = MxSpecs {
+        hot_columns: Some("hot_columns(format=mxfp8_e4m3)".parse().unwrap()),
+        ..MxSpecs::mxfp4()
+    };
+    let start = set_specs_at(start, "first", &in_product.resolve().unwrap()).unwrap();
+    let refused = RESET.optimizer(SgdConfig::new().init(), &start);
+    let error = refused.err().expect("no ranking is fixed");
+    assert_eq!(
+        error.to_string(),
+        "`hot_columns` is chosen=product at first.weight; allowed: chosen=fixed, or none"
+    );
+}
+
 /// A threshold that no weight reaches, and the time before `start`.
 #[test]
 fn without_a_reset_no_bit_changes_and_nothing_is_kept() {

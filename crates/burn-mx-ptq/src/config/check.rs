@@ -108,13 +108,14 @@ fn check_grid(resolved: &ResolvedSpecs) -> Result<(), PtqError> {
     let has_grid = resolved.block_format(Slot::W).is_some_and(|format| {
         !format.square && format.has_exponent() && format.other_scales().is_none()
     });
-    match has_grid && resolved.hadamard_forward().is_none() {
+    let is_whole = resolved.hadamard_forward().is_none() && resolved.hot_columns().is_none();
+    match has_grid && is_whole {
         true => Ok(()),
         false => Err(PtqError::Field {
             field: "OptimAlgorithm",
             value: format!("`adaround` with the specs `{resolved}`"),
             allowed: "with weights in MX, microexponents or block floating point, in blocks that are not square, without \
-                      `hadamard_forward`; or `adaquant`",
+                      `hadamard_forward` and `hot_columns`; or `adaquant`",
         }),
     }
 }

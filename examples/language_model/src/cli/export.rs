@@ -93,6 +93,10 @@ impl Export {
             )
             .into());
         }
+        if specs.hot_columns().is_some() {
+            let name = &self.config;
+            return Err(format!("--config '{name}'; allowed: one without hot columns, which these engines do not have").into());
+        }
         // An engine's files do not say how the scope of post-training quantization computes inputs.
         let target = Target::of_weights(engine, &specs)?;
         check_output(&self.out, folder, target)?;

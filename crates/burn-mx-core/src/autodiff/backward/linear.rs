@@ -11,7 +11,8 @@ use super::saved::Saved;
 use super::{Tracked, named};
 use crate::backend::MxBackend;
 use crate::hooks::{self, LayerOp};
-use crate::semantics::{elementwise, linear};
+use crate::semantics::elementwise;
+use crate::semantics::linear::{self, LayerColumns};
 use crate::specs::ProductOp;
 use crate::tensor::frozen_weight::FrozenWeight;
 use crate::tensor::random_streams::OpNumber;
@@ -33,6 +34,8 @@ struct LinearState<B: MxKernels> {
     x_meta: Meta,
     weight_meta: Meta,
     bias_meta: Option<Meta>,
+    /// The ranks of the input's columns in the forward product.
+    columns: Option<LayerColumns>,
 }
 
 /// The numbers by which x and the weight are drawn where their elementwise rounding is random: the same in all products.
@@ -73,11 +76,14 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
 ) -> Tracked<B> {
     let weight = named::<B>(ProductOp::Linear, weight);
     let operands = OperandNumbers::new(shared);
+    let columns = hooks::tracked(|| LayerColumns::of::<B>(shared, &x.primitive, &weight.primitive));
     // From the values alone. The operands are held until the op is recorded: burn-autodiff may otherwise forget their origin.
     let product = |x: Float<B>, weight: Float<B>, bias| {
         let x = operands.x::<B>(x);
         let weight = operands.weight::<B>(weight);
-        let forward = linear::forward::<B>;
+        let forward = |x, weight, bias| {
+            linear::forward_in_columns::<B>(x, weight, bias, |_, _, _| columns.clone())
+        };
         hooks::tracked(|| hooks::layer::<B>(|| LayerOp::Linear, x, weight, bias, forward))
     };
     let state = LinearState::<B> {
@@ -88,6 +94,7 @@ pub(crate) fn forward<B: MxKernels, C: CheckpointStrategy>(
         x_meta: x.primitive.meta,
         weight_meta: weight.primitive.meta,
         bias_meta: bias.as_ref().map(|bias| bias.primitive.meta),
+        columns: columns.clone(),
     };
     // burn-autodiff fixes the number of parents at compile time.
     macro_rules! prepare {
@@ -147,7 +154,9 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
             x_meta,
             weight_meta,
             bias_meta,
+            columns,
         } = ops.state;
+        let columns = &columns;
         let mut grad = grads.consume::<MxBackend<B>>(&ops.node);
         let mut x = x.map(|saved| saved.retrieve(checkpointer));
         let mut weight = weight.map(|saved| saved.retrieve(checkpointer));
@@ -174,11 +183,12 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         }
         if let (Some(node), Some(x)) = (weight_node, x) {
             let mask = mask_of_weight;
-            let dw = linear::weight_backward::<B>(x, mask, grad.clone(), shared, weight_meta);
+            let dw =
+                linear::weight_backward::<B>(x, mask, grad.clone(), shared, weight_meta, columns);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(weight_meta, dw));
         }
         if let (Some(node), Some(weight)) = (x_node, weight) {
-            let dx = linear::x_backward::<B>(mask_of_x, weight, grad, shared, x_meta);
+            let dx = linear::x_backward::<B>(mask_of_x, weight, grad, shared, x_meta, columns);
             grads.register::<MxBackend<B>>(node.id, gradient_of::<B>(x_meta, dx));
         }
     }

@@ -64,7 +64,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         match context.emulation() {
             Some(shared) => {
                 quantize_backward(shared, "linear_x_backward");
-                linear::x_backward::<B>(None, weight, output_grad, shared, context.result)
+                linear::x_backward::<B>(None, weight, output_grad, shared, context.result, &None)
             }
             None => MxTensor::new(
                 B::linear_x_backward(weight.inner, output_grad.inner),
@@ -81,7 +81,7 @@ impl<B: MxKernels> ModuleOps<Self> for MxBackend<B> {
         match context.emulation() {
             Some(shared) => {
                 quantize_backward(shared, "linear_weight_backward");
-                linear::weight_backward::<B>(x, None, output_grad, shared, context.result)
+                linear::weight_backward::<B>(x, None, output_grad, shared, context.result, &None)
             }
             None => MxTensor::new(
                 B::linear_weight_backward(x.inner, output_grad.inner),

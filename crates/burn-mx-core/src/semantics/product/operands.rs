@@ -117,7 +117,7 @@ impl<B: MxKernels> Product<B> {
                 let form = form(quantization, NO_STREAM);
                 return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
             }
-            if self.static_input(slot).is_some() || self.dialect(slot).is_some() {
+            if self.has_scales_of_others(slot) {
                 let observed = observed.map(|(views, _)| views.quantized);
                 let values = observed.unwrap_or_else(|| self.values(slot, tensor, along));
                 let form = OperandForm {
@@ -247,6 +247,7 @@ impl<B: MxKernels> Product<B> {
             // A parameter that is an input would keep copies with any scales.
             Some(kept)
                 if self.static_input(slot).is_none()
+                    && !self.has_mean_apart(slot)
                     && self
                         .hadamard
                         .is_none_or(|(transform, _)| transform.is_fixed()) =>

@@ -7,55 +7,12 @@ mod text;
 
 use microscaling_product::Accumulation;
 
+use super::grouped::{fields_table, named};
 pub use point::{ParsePointFormatError, PointFormat};
 pub use range::{ParseValueRangeError, ValueRange};
 pub use text::ParseAttentionError;
 
-/// Makes [`AttentionSpecs`] of its fields with their defaults.
-macro_rules! attention_table {
-    ($(#[$meta:meta])* $vis:vis struct $Specs:ident; $($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr;)+) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        $vis struct $Specs {
-            $($(#[doc = $doc])+ pub $field: $type,)+
-        }
-
-        impl Default for $Specs {
-            /// No point has a format: attention in float32.
-            fn default() -> Self {
-                Self { $($field: $default,)+ }
-            }
-        }
-
-        impl $Specs {
-            /// The names of the fields.
-            const NAMES: &'static [&'static str] = &[$(stringify!($field)),+];
-
-            /// The specs of these texts of fields.
-            fn of_fields(
-                mut text: impl FnMut(&'static str) -> Option<String>,
-            ) -> Result<Self, (&'static str, String, String)> {
-                let mut specs = Self::default();
-                $(if let Some(text) = text(stringify!($field)) {
-                    specs.$field = text::Text::read(&text).map_err(|error| (stringify!($field), text, error))?;
-                })+
-                Ok(specs)
-            }
-
-            /// The fields that are not at their default, as text.
-            fn texts(&self) -> Vec<String> {
-                let default = Self::default();
-                let mut texts = Vec::new();
-                $(if self.$field != default.$field {
-                    texts.push(format!("{}={}", stringify!($field), text::Text::text(&self.$field)));
-                })+
-                texts
-            }
-        }
-    };
-}
-
-attention_table! {
+fields_table! {
     /// The number formats of Burn's `attention`, point by point. Each [`PointFormat`] is a format or none; with none, the point
     /// stays float32.
     ///
@@ -79,6 +36,7 @@ attention_table! {
     /// assert_eq!(specs.scores, None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[derive(Copy)]
     pub struct AttentionSpecs;
 
     /// Format of the query.
@@ -138,33 +96,6 @@ attention_table! {
     /// The number that the backward pass subtracts from the gradient of a row's probabilities: the sum of the unrounded `probabilities`
     /// times their gradient (default), or of the rounded `output` times its gradient. Without formats both are equal.
     delta: Delta = Delta::Probabilities;
-}
-
-/// Makes an enum whose values have names.
-macro_rules! named {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])+ $value:ident = $text:literal),+ $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum $name {
-            $($(#[$doc])+ $value),+
-        }
-
-        impl text::Text for $name {
-            fn read(text: &str) -> Result<Self, String> {
-                match text {
-                    $($text => Ok(Self::$value),)+
-                    _ => Err(format!("allowed: {}", [$($text),+].join(", "))),
-                }
-            }
-
-            fn text(&self) -> String {
-                match self {
-                    $(Self::$value => $text.into()),+
-                }
-            }
-        }
-    };
 }
 
 named! {

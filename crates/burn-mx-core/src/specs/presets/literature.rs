@@ -1,9 +1,12 @@
 //! Training recipes of the literature, as specs.
 
-use microscaling::{BlockFormat, ElementFormat, Headroom, Rounding, ScaleFormat, ScaleMode};
+use microscaling::{
+    BlockFormat, ElementFormat, Headroom, OuterScale, Rounding, ScaleFormat, ScaleMode,
+};
 
 use crate::specs::{
-    ElementwiseScope, GradientOperands, Hadamard, HadamardSigns, MxSpecs, SlotFormat,
+    ColumnChoice, ColumnScore, ElementwiseScope, GradientOperands, Hadamard, HadamardSigns,
+    HotColumns, HotTreatment, MxSpecs, SlotFormat,
 };
 
 /// 4/3: the headroom that brings the largest FP4 element under scale mode `floor` from less than 8 steps to less than 6.
@@ -213,6 +216,84 @@ impl MxSpecs {
             a_elem_format_bp_ex: gradients,
             a_elem_format_bp_os: gradients,
             ..Self::nvfp4_pretraining()
+        }
+    }
+
+    /// TetraJet-v2 (arXiv 2510.27527, by the released code, github.com/thu-ml/TetraJet-v2-NVFP4Training at ca5953f): FP4 in both passes, in blocks
+    /// of 16 along one axis with an E4M3 scale, and a float32 scale for 1 × 128 elements, for weights, too. The forward pass rounds to
+    /// nearest, ties to even. Gradient products take the operands that the forward product used, and the gradient; a Hadamard transform of
+    /// 16 with drawn signs comes first, then stochastic rounding of both operands. OutControl keeps the hottest 10 % of the input channels in MXFP8 with
+    /// scales rounded up ([`HotColumns`]). Their number is rounded up to a multiple of 128. OutControl acts in the forward product and in the
+    /// weight's gradient, which rounds these channels to nearest without a transform. Products of activations and the head stay in bfloat16.
+    ///
+    /// The channels are fixed after a window of steps: run the training with `module::ColumnRanks`, whose defaults are the code's. Until then no
+    /// channel is hot. [`ColumnChoice::Product`] ranks in each product. The reset of oscillating weights is the optimizer's
+    /// (`optim::OscillationReset`).
+    pub fn tetrajet_v2() -> Self {
+        let format = BlockFormat {
+            outer: Some(OuterScale::new(128)),
+            ..BlockFormat::float_scale(ElementFormat::FP4_E2M1, ScaleFormat::UE4M3, 16)
+        };
+        let hot_format = BlockFormat {
+            scale_mode: ScaleMode::Rceil,
+            ..BlockFormat::mx(ElementFormat::FP8_E4M3, 32)
+        };
+        let slot = Some(SlotFormat::Block(format));
+        let drawn = Some(Hadamard::new(16).with_signs(HadamardSigns::Product));
+        Self {
+            w_elem_format: slot,
+            a_elem_format: slot,
+            hadamard_input_grad: drawn,
+            hadamard_weight_grad: drawn,
+            gradient_operands: GradientOperands::Forward,
+            hot_columns: Some(HotColumns {
+                percent: 10,
+                multiple: 128,
+                format: Some(hot_format.into()),
+                chosen: ColumnChoice::Fixed,
+                ..HotColumns::default()
+            }),
+            ..Self::bfloat16().with_gradients(format, Some(Rounding::Stochastic))
+        }
+    }
+
+    /// CHON (arXiv 2602.02047): [`nvfp4_pretraining`](Self::nvfp4_pretraining) with the residuals of hot channels in forward products
+    /// ([`HotTreatment::Residual`]). Channels are ranked by the mean errors of both operands.
+    ///
+    /// The score and the residuals are second-hand: this project read another person's notes on the paper. These choices are this project's own:
+    /// * 5 % of the channels, ranked in each product. The paper refreshes the choice now and then.
+    /// * Residuals are exact, and gradients have none.
+    /// * The head is the only exempt layer. The paper also keeps the output projections of attention in bfloat16: name these layers in
+    ///   [`Recipe::layers`](crate::Recipe::layers).
+    pub fn chon() -> Self {
+        Self {
+            hot_columns: Some(HotColumns {
+                percent: 5,
+                treatment: HotTreatment::Residual,
+                score: ColumnScore::Error,
+                ..HotColumns::default()
+            }),
+            ..Self::nvfp4_pretraining()
+        }
+    }
+
+    /// Averis (arXiv 2603.10444, first version): NVFP4 in both passes, with the mean of inputs and of output gradients apart
+    /// ([`mean_apart`](Self::mean_apart)). Every operand is rounded stochastically. Products of activations and the head stay in bfloat16.
+    ///
+    /// The split and the roundings are second-hand: this project read another person's notes on the first version, and found no code. The roundings of the
+    /// second version are not known. These choices are this project's own:
+    /// * The mean is over all rows of an operand. Its blocks lie along its channels, in weights' gradients too.
+    /// * Weights have blocks along one axis.
+    /// * The head is the only exempt layer.
+    pub fn averis() -> Self {
+        let format = Some(SlotFormat::Block(BlockFormat::nvfp4(true)));
+        let stochastic = Some(Rounding::Stochastic);
+        Self {
+            w_elem_format: format,
+            a_elem_format: format,
+            round_mx_output: stochastic,
+            mean_apart: true,
+            ..Self::bfloat16().with_gradients(BlockFormat::nvfp4(true), stochastic)
         }
     }
 

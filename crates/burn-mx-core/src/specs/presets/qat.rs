@@ -1,6 +1,6 @@
 //! Published recipes of quantization-aware training, as specs.
 
-use microscaling::{BlockFormat, Dialect, ElementFormat, ScaleFormat};
+use microscaling::{BlockFormat, Dialect, ElementFormat, ScaleFormat, ScaleMode};
 
 use crate::specs::MxSpecs;
 
@@ -32,6 +32,22 @@ impl MxSpecs {
             dialect_w: Some(Dialect::ModelOpt),
             ..Self::of_weights(BlockFormat::mx(ElementFormat::FP4_E2M1, 32))
         }
+    }
+
+    /// The routed experts' weights of DeepSeek-V4 in quantization-aware training (arXiv 2606.19348, section 5.2.1): MXFP4 in blocks of 32 along the
+    /// summed axis. The rest is as in [`kimi_qat`](Self::kimi_qat): the gradient is straight-through, and the forward and the backward pass read the
+    /// same quantized weight.
+    ///
+    /// The source converts MXFP4 to FP8 in tiles of 128 × 128, whose scale is the largest block scale of the tile over 2⁶. This changes no number while the
+    /// largest block scale of a tile is at most 2¹⁴ times the smallest. From 2¹⁵ on, small
+    /// elements of the smallest blocks become zero in FP8, and not here.
+    /// Two choices are this project's own, because the source does not say: the scale is 2^ceil(log2(amax / 6)), and ties go to even. Set
+    /// these specs for the experts' paths. The other layers of the source have FP8 blocks of weights and activations, which are not part of this preset.
+    pub fn deepseek_v4_qat() -> Self {
+        Self::of_weights(BlockFormat {
+            scale_mode: ScaleMode::Rceil,
+            ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
+        })
     }
 
     /// This format for weights alone, with a straight-through gradient.

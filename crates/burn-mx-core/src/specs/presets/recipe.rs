@@ -53,7 +53,9 @@ impl Recipe {
         };
         let exemptions = match name.to_ascii_lowercase().as_str() {
             "mxfp8_pretraining" | "mxfp4_backward" | "quartet" | "quartet_code" | "quartet2"
-            | "ufp4" | "ufp4_baseline" | "hif4_pretraining" => head(0),
+            | "ufp4" | "ufp4_baseline" | "hif4_pretraining" | "tetrajet_v2" | "chon" | "averis" => {
+                head(0)
+            }
             "nvfp4_pretraining" => head(15),
             "nvfp4_four_over_six" => head(17),
             _ => Exemptions::default(),

@@ -3,6 +3,8 @@
 mod accumulators;
 pub(crate) mod attention;
 mod dialects;
+mod hot_columns;
+mod mean_apart;
 mod recipe;
 
 use std::fmt::Display;
@@ -25,6 +27,8 @@ impl MxSpecs {
         self.check_formats()?;
         self.check_hadamard()?;
         self.check_attention()?;
+        self.check_hot_columns()?;
+        self.check_mean_apart()?;
         self.check_recipe()
     }
 

@@ -1,5 +1,6 @@
 //! The published figures, and ours.
 
+mod columns;
 mod recipes;
 
 use std::error::Error;
@@ -111,7 +112,7 @@ const NUMPY: &str = "our NumPy, float64";
 type Computation = (&'static str, fn() -> PublishedFigures);
 
 /// All of them.
-pub(crate) const ALL: [Computation; 10] = [
+pub(crate) const ALL: [Computation; 11] = [
     (QUARTET_2, nvfp4),
     (QUARTET_2, nvfp4_stochastic),
     (QUARTET_2, nvfp4_products),
@@ -122,6 +123,7 @@ pub(crate) const ALL: [Computation; 10] = [
     (SINGLE, single),
     (NUMPY, anchors),
     ("recipes of 2026", recipes::recipes),
+    ("products of recipes of 2026", columns::columns),
 ];
 
 fn nvfp4() -> PublishedFigures {

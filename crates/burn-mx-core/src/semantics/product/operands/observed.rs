@@ -211,7 +211,7 @@ impl<B: MxKernels> OperandView for Look<'_, B> {
     fn error_parts(&self) -> Option<ErrorParts> {
         let (format, rounding) = self.product.blocks(self.slot)?;
         let product = self.product;
-        if product.static_input(self.slot).is_some() || product.dialect(self.slot).is_some() {
+        if product.has_scales_of_others(self.slot) {
             return None;
         }
         let [original, quantized] = self.values();

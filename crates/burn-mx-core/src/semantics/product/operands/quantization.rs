@@ -3,10 +3,10 @@
 use super::{Along, NO_STREAM};
 use crate::semantics::product::roundings::Roundings;
 use crate::semantics::product::{Product, Rounder, static_input};
-use crate::specs::{Slot, StaticInput};
+use crate::specs::{ProductOp, Slot, StaticInput};
 use crate::tensor::{Float, Meta};
-use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 use burn_mx_kernels::internal::KernelOp;
 use burn_mx_kernels::{MxKernels, to_f32};
 use microscaling::{BlockFormat, Dialect, OperandQuantization, RandomStream, Rounding};
@@ -96,12 +96,7 @@ impl<B: MxKernels> Product<B> {
     }
 
     /// The quantized values.
-    pub(in crate::semantics::product) fn values(
-        &self,
-        slot: Slot,
-        tensor: Float<B>,
-        along: Along,
-    ) -> FloatTensor<B> {
+    pub(crate) fn values(&self, slot: Slot, tensor: Float<B>, along: Along) -> FloatTensor<B> {
         let format = self.block_format(slot);
         match (self.rounder(slot), format) {
             (Some(rounder), Some(block_format))
@@ -140,7 +135,13 @@ impl<B: MxKernels> Product<B> {
     fn is_certain(&self, slot: Slot) -> bool {
         let Roundings { elementwise, mx } = self.roundings(slot);
         let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
-        self.static_input(slot).is_none() && self.dialect(slot).is_none() && !is_random
+        !self.has_scales_of_others(slot) && !is_random
+    }
+
+    /// Whether the operand's values are quantized by another rule than the format's own.
+    pub(super) fn has_scales_of_others(&self, slot: Slot) -> bool {
+        let is_given = self.static_input(slot).is_some() || self.dialect(slot).is_some();
+        is_given || self.has_mean_apart(slot)
     }
 
     /// The scales of the slot's operand, if a calibration fixed them.
@@ -151,7 +152,9 @@ impl<B: MxKernels> Product<B> {
     /// [`significant_bits`](Self::significant_bits) of quantized values, which have their tensor scale in them: any float32.
     pub(crate) fn significant_bits_of_values(&self, slot: Slot) -> u32 {
         match self.block_format(slot) {
-            Some(format) if format.tensor_scale => f32::MANTISSA_DIGITS,
+            Some(format) if format.tensor_scale || self.has_mean_apart(slot) => {
+                f32::MANTISSA_DIGITS
+            }
             _ => self.significant_bits(slot),
         }
     }
@@ -182,6 +185,13 @@ impl<B: MxKernels> Product<B> {
             return tensor;
         };
         let axis = along.block_axis(Some(format), tensor.rank());
+        if self.has_mean_apart(slot) {
+            assert!(
+                self.static_input(slot).is_none(),
+                "burn-mx: {self}: static scales cannot be combined with a mean apart; allowed: mean_apart false"
+            );
+            return self.with_mean_apart(tensor, axis, (format, rounding), stream);
+        }
         if let Some(input) = self.static_input(slot) {
             assert!(
                 self.dialect(slot).is_none(),
@@ -201,6 +211,36 @@ impl<B: MxKernels> Product<B> {
             }
             None => B::mx_quantize(tensor, axis, format, rounding, stream),
         }
+    }
+
+    /// Whether the mean of the slot's operand is quantized apart.
+    pub(super) fn has_mean_apart(&self, slot: Slot) -> bool {
+        let is_linear = self.op == ProductOp::Linear && !matches!(slot, Slot::W | Slot::WBp);
+        is_linear && self.specs.specs.mean_apart() && self.block_format(slot).is_some()
+    }
+
+    /// The mean of all rows, quantized along its channels, plus the rest, quantized along the axis.
+    fn with_mean_apart(
+        &self,
+        tensor: FloatTensor<B>,
+        axis: usize,
+        (format, rounding): (BlockFormat, Rounding),
+        stream: RandomStream,
+    ) -> FloatTensor<B> {
+        let shape = tensor.shape();
+        if shape.num_elements() == 0 {
+            return tensor;
+        }
+        let channels = shape[shape.num_dims() - 1];
+        let rows = Shape::new([shape.num_elements() / channels, channels]);
+        let mean = B::float_mean_dim(B::float_reshape(tensor.clone(), rows.clone()), 0);
+        let in_all_rows = |mean: FloatTensor<B>| {
+            B::float_reshape(B::float_expand(mean, rows.clone()), shape.clone())
+        };
+        let rest = B::float_sub(tensor, in_all_rows(mean.clone()));
+        let rest = B::mx_quantize(rest, axis, format, rounding, stream);
+        let mean = B::mx_quantize(mean, 1, format, rounding, self.draws.next(rounding));
+        B::float_add(rest, in_all_rows(mean))
     }
 
     /// # Panics

@@ -41,49 +41,6 @@ pub enum ParseAttentionError {
 
 microscaling::debug_is_display!(ParseAttentionError);
 
-/// The text of a field's value.
-pub(super) trait Text: Sized {
-    fn read(text: &str) -> Result<Self, String>;
-    fn text(&self) -> String;
-}
-
-impl<T: FromStr<Err: Display> + Display> Text for Option<T> {
-    fn read(text: &str) -> Result<Self, String> {
-        match text {
-            "" | "none" => Ok(None),
-            _ => text
-                .parse()
-                .map(Some)
-                .map_err(|error| format!("{error}, or none")),
-        }
-    }
-
-    fn text(&self) -> String {
-        self.as_ref().map_or_else(|| "none".into(), T::to_string)
-    }
-}
-
-impl Text for usize {
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| "allowed: a whole number from 0".into())
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Text for bool {
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| "allowed: true, false".into())
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
 impl FromStr for AttentionSpecs {
     type Err = ParseAttentionError;
 

@@ -20,7 +20,7 @@ pub(super) fn recipes() -> PublishedFigures {
     Ok(figures)
 }
 
-fn figure(
+pub(super) fn figure(
     case: impl Into<String>,
     published: f64,
     tolerance: Tolerance,

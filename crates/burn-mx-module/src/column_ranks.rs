@@ -1,0 +1,354 @@
+//! The choice of hot columns over a window of training steps.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_core::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn_core::tensor::Tensor;
+use burn_mx_core::hooks::{self, Events, Installed, Observer, SharedSpecs};
+use burn_mx_core::{ColumnChoice, ColumnRanking, HotColumns, MxTensorOps, ResolvedSpecs};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::LayerKind;
+use super::on_load::set_specs_of;
+
+/// The window of training steps whose scores rank the columns of linear layers with fixed [`HotColumns`]. The defaults are of TetraJet-v2's code (arXiv
+/// 2510.27527, at commit ca5953f).
+///
+/// Let a step's number n count from 0. ScoreSums are summed over the forward passes of the [`steps`](Self::steps) steps after step
+/// [`start`](Self::start). After the last of these steps each layer gets specs whose ranking has the highest sums first. With a
+/// [`period`](Self::period) the next window begins that many steps after the first one, and gives a new ranking. Before the first ranking
+/// layers have no hot columns.
+///
+/// The ranking is in the specs of the layer's weight. A program that resumes after the last window sets them again: keep
+/// [`specs_of`](super::specs_of) of each weight as JSON, and pass it to [`set_specs_at`](super::set_specs_at). The sums of a window that has begun
+/// are in no record: a program that resumes there starts the window anew, at the step that it passes to [`watch`](Self::watch).
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
+/// # use burn_core as burn;
+/// # use burn_core::module::{Module, Param};
+/// # use burn_core::tensor::{Tensor, backend::Backend, module::linear};
+/// # #[derive(Module, Debug)]
+/// # struct Linear<B: Backend> { weight: Param<Tensor<B, 2>> }
+/// # impl<B: Backend> Linear<B> {
+/// #     fn new(device: &B::Device) -> Self { Self { weight: Param::from_tensor(Tensor::ones([3, 2], device)) } }
+/// #     fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> { linear(x, self.weight.val(), None) }
+/// # }
+/// # use burn_flex::{Flex, FlexDevice};
+/// # use burn_mx::{MxAutodiff, MxDevice, MxSpecs};
+/// # use burn_mx::module::{ColumnRanks, label_parameters, specs_of};
+/// let specs = MxSpecs {
+///     hot_columns: Some("hot_columns(chosen=fixed,percent=40,format=mxfp8_e4m3)".parse()?),
+///     ..MxSpecs::mxfp4()
+/// };
+/// let device = MxDevice::new(FlexDevice, &specs)?;
+/// let mut model = label_parameters(Linear::<MxAutodiff<Flex>>::new(&device));
+/// let mut ranks = ColumnRanks { start: 0, steps: 1, period: 0 }.watch(&model, 0)?;
+/// for _ in 0..2 {
+///     let x = Tensor::from_floats([[0.5, 4.0, -3.0]], &device);
+///     let _ = model.forward(x); // and the rest of a training step
+///     model = ranks.after_step(model);
+/// }
+/// let specs = specs_of(&model.weight.val()).expect("the device has specs");
+/// assert_eq!(specs.hot_columns().unwrap().ranking.as_ref().unwrap().order(), [1, 2, 0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ColumnRanks {
+    /// The step before the first window. Default: 501.
+    pub start: u64,
+    /// Steps of a window, 1 or more. Default: 50.
+    pub steps: u64,
+    /// Steps from the beginning of a window to the beginning of the next one: more than `steps`, or 0 for one window alone. Default: 0.
+    pub period: u64,
+}
+
+impl Default for ColumnRanks {
+    fn default() -> Self {
+        Self {
+            start: 501,
+            steps: 50,
+            period: 0,
+        }
+    }
+}
+
+/// Why columns cannot be ranked.
+#[derive(Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ColumnRanksError {
+    /// A field.
+    #[error("`{field}` is {value}; allowed: {allowed}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The allowed values.
+        allowed: String,
+    },
+    /// No linear layer has fixed hot columns.
+    #[error(
+        "`hot_columns` is none or chosen=product in every linear layer of the model; allowed: hot_columns(chosen=fixed,…) in at least one"
+    )]
+    NoLayer,
+    /// A weight whose products nobody can tell from others.
+    #[error("the weight `{path}` has the label {label}; allowed: its path (`label_parameters`)")]
+    Label {
+        /// The weight's path.
+        path: String,
+        /// Its label, or none.
+        label: String,
+    },
+}
+
+microscaling::debug_is_display!(ColumnRanksError);
+
+impl ColumnRanks {
+    /// Watches the model's layers from its step with this number on, on all threads. The watch ends when the result is dropped.
+    ///
+    /// # Errors
+    /// A field that is not allowed, a model without fixed hot columns, or a weight without its path as label.
+    pub fn watch<B: MxTensorOps, M: Module<B>>(
+        self,
+        model: &M,
+        step: u64,
+    ) -> Result<ColumnWatch, ColumnRanksError> {
+        let field = |field, value, allowed: &str| {
+            let allowed = allowed.into();
+            Err(ColumnRanksError::Field {
+                field,
+                value,
+                allowed,
+            })
+        };
+        if self.steps == 0 {
+            return field("steps", 0, "1 or more");
+        }
+        if self.period != 0 && self.period <= self.steps {
+            return field("period", self.period, "0, or more than `steps`");
+        }
+        let mut finder = ColumnFinder::default();
+        model.visit(&mut finder);
+        if let Some(error) = finder.error {
+            return Err(error);
+        }
+        if finder.found == 0 {
+            return Err(ColumnRanksError::NoLayer);
+        }
+        let scores = Arc::new(ScoreSums::default());
+        let mut watch = ColumnWatch {
+            installed: hooks::install(scores.clone()),
+            ranks: self,
+            next: step,
+            scores,
+        };
+        watch.begin_or_stop();
+        Ok(watch)
+    }
+
+    /// Whether scores of the step with this number count.
+    fn has(&self, step: u64) -> bool {
+        self.place(step).is_some_and(|place| place < self.steps)
+    }
+
+    /// Whether the step with this number is the last one of a window.
+    fn ends(&self, step: u64) -> bool {
+        self.place(step)
+            .is_some_and(|place| place + 1 == self.steps)
+    }
+
+    /// The step's place after the beginning of its window.
+    fn place(&self, step: u64) -> Option<u64> {
+        let place = step.checked_sub(self.start)?.checked_sub(1)?;
+        Some(match self.period {
+            0 => place,
+            period => place % period,
+        })
+    }
+}
+
+/// The sums of scores by the weights' labels.
+#[derive(Default)]
+struct ScoreSums {
+    sums: Mutex<SumsByLabel>,
+}
+
+#[derive(Default)]
+struct SumsByLabel {
+    is_open: bool,
+    by_label: BTreeMap<&'static str, Vec<f32>>,
+}
+
+impl ScoreSums {
+    fn lock(&self) -> MutexGuard<'_, SumsByLabel> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for ScoreSums {
+    fn events(&self) -> Events {
+        Events::COLUMNS
+    }
+
+    fn wants_columns(&self, _: &'static str) -> bool {
+        self.lock().is_open && hooks::in_training()
+    }
+
+    fn columns(&self, label: &'static str, scores: &[f32]) {
+        let mut sums = self.lock();
+        let all = sums
+            .by_label
+            .entry(label)
+            .or_insert_with(|| vec![0.0; scores.len()]);
+        for (sum, score) in all.iter_mut().zip(scores) {
+            *sum += score;
+        }
+    }
+}
+
+/// Ranks columns after training steps, see [`ColumnRanks`].
+pub struct ColumnWatch {
+    ranks: ColumnRanks,
+    /// The number of the step that comes next.
+    next: u64,
+    scores: Arc<ScoreSums>,
+    #[expect(dead_code, reason = "it is at work until it is dropped")]
+    installed: Installed,
+}
+
+impl fmt::Debug for ColumnWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ColumnWatch")
+            .field("ranks", &self.ranks)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ColumnWatch {
+    /// The model after a training step. After the last step of a window its layers have a new ranking.
+    pub fn after_step<B: MxTensorOps, M: Module<B>>(&mut self, model: M) -> M {
+        let ends = self.ranks.ends(self.next);
+        self.next += 1;
+        let model = match ends {
+            true => {
+                let by_label = std::mem::take(&mut self.scores.lock().by_label);
+                model.map(&mut RankingMapper {
+                    place: WeightPlace::default(),
+                    by_label,
+                })
+            }
+            false => model,
+        };
+        self.begin_or_stop();
+        model
+    }
+
+    fn begin_or_stop(&mut self) {
+        let mut sums = self.scores.lock();
+        sums.is_open = self.ranks.has(self.next);
+        if !sums.is_open {
+            sums.by_label.clear();
+        }
+    }
+}
+
+/// The names of the modules around a parameter, and the kind of the last one.
+#[derive(Default)]
+struct WeightPlace(Vec<(String, Option<LayerKind>)>);
+
+impl WeightPlace {
+    fn path(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.join(".")
+    }
+
+    /// The specs of a linear layer's weight with fixed hot columns.
+    fn weight<B: MxTensorOps, const D: usize>(
+        &self,
+        tensor: &Tensor<B, D>,
+    ) -> Option<(&'static ResolvedSpecs, &'static HotColumns)> {
+        let is_weight = self
+            .0
+            .last()
+            .is_some_and(|(name, kind)| name == "weight" && *kind == Some(LayerKind::Linear));
+        let specs = B::specs_of(&tensor.clone().into_primitive().tensor()).filter(|_| is_weight)?;
+        let hot = specs.specs().hot_columns.as_ref()?;
+        (hot.chosen == ColumnChoice::Fixed).then_some((specs, hot))
+    }
+}
+
+#[derive(Default)]
+struct ColumnFinder {
+    place: WeightPlace,
+    found: usize,
+    error: Option<ColumnRanksError>,
+}
+
+impl<B: MxTensorOps> ModuleVisitor<B> for ColumnFinder {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.place
+            .0
+            .push((name.to_owned(), LayerKind::of(container)));
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.place.0.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let tensor = param.val();
+        if self.place.weight(&tensor).is_none() {
+            return;
+        }
+        self.found += 1;
+        let (path, label) = (self.place.path(), super::label_of(&tensor));
+        if label != Some(path.as_str()) && self.error.is_none() {
+            let label = label.unwrap_or("none").to_owned();
+            self.error = Some(ColumnRanksError::Label { path, label });
+        }
+    }
+}
+
+/// Gives layers the ranking of their scores.
+struct RankingMapper {
+    place: WeightPlace,
+    by_label: BTreeMap<&'static str, Vec<f32>>,
+}
+
+impl<B: MxTensorOps> ModuleMapper<B> for RankingMapper {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.place
+            .0
+            .push((name.to_owned(), LayerKind::of(container)));
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.place.0.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let path = self.place.path();
+        let Some((specs, hot)) = self.place.weight(&param.val()) else {
+            return param;
+        };
+        // A layer that no forward pass of the window has used keeps its columns.
+        let Some(scores) = self.by_label.get(path.as_str()) else {
+            return param;
+        };
+        let Ok(ranking) = ColumnRanking::of_scores(scores) else {
+            return param;
+        };
+        let hot = HotColumns {
+            ranking: Some(ranking),
+            ..hot.clone()
+        };
+        let specs = specs.with_hot_columns(hot);
+        set_specs_of(param, &path, SharedSpecs::of(&specs))
+    }
+}
