@@ -1,7 +1,7 @@
 //! Published recipes in four bits: products against matrices written out in `f64`.
 
 use burn::tensor::module::linear;
-use burn_mx::MxSpecs;
+use burn_mx::{ColumnChoice, MxSpecs};
 
 use super::recipes::{Matrix, fp4, hadamard, layer, matrices, reproducible, tensor};
 use crate::support::*;
@@ -155,6 +155,75 @@ fn hif4_transforms_its_gradients() {
     xt.times(&gt.transposed()).assert_close(&dw, "dw");
 }
 
+/// TetraJet-v2's two scales: of 128 elements, and of 16.
+fn two_scales(group: &[f64]) -> Vec<f64> {
+    let outer = largest(group) / 448.0 / 6.0;
+    let block = |block: &[f64]| {
+        let inner = float(largest(block) / outer / 6.0, 3, -6.0);
+        let inner = inner.clamp((-9.0_f64).exp2(), 448.0);
+        in_units(block, outer * inner, fp4)
+    };
+    group.chunks(16).flat_map(block).collect()
+}
+
+/// MXFP8 with the scale rounded up.
+fn mxfp8(block: &[f64]) -> Vec<f64> {
+    let scale = (largest(block) / 448.0).log2().ceil().exp2();
+    in_units(block, scale, |x| float(x.abs(), 3, -6.0).copysign(x))
+}
+
+#[test]
+fn tetrajet_v2_keeps_hot_channels_in_fp8() {
+    const INPUT_SIGNS: u128 = 0x1b2c;
+    let preset = reproducible(MxSpecs::tetrajet_v2(), INPUT_SIGNS, SIGNS);
+    let mut hot_columns = preset.hot_columns.clone().expect("the preset has them");
+    hot_columns.multiple = 32;
+    hot_columns.chosen = ColumnChoice::Product;
+    let specs = MxSpecs {
+        hot_columns: Some(hot_columns),
+        ..preset
+    };
+    let [y, dx, dw] = layer(&specs);
+    let [x, w, g] = matrices();
+    let xt = x.transposed();
+    let norm = |channel: &usize| xt.rows[*channel].iter().map(|x| x * x).sum::<f64>();
+    let mut order: Vec<usize> = (0..xt.rows.len()).collect();
+    order.sort_by(|a, b| norm(b).total_cmp(&norm(a)));
+    let (hot, others) = order.split_at(32);
+    let rows_of = |matrix: &Matrix, rows: &[usize]| Matrix {
+        rows: rows.iter().map(|row| matrix.rows[*row].clone()).collect(),
+    };
+    // Of x its transpose is gathered: channels are rows.
+    let q4 = |matrix: &Matrix| matrix.in_blocks(128, two_scales);
+    let q8 = |matrix: &Matrix| matrix.in_blocks(32, mxfp8);
+    let [x4, w4] = [&xt, &w].map(|matrix| q4(&rows_of(matrix, others).transposed()));
+    let [x8, w8] = [&xt, &w].map(|matrix| q8(&rows_of(matrix, hot).transposed()));
+    let sum = |a: Matrix, b: Matrix| {
+        let add = |(a, b): (&Vec<f64>, &Vec<f64>)| a.iter().zip(b).map(|(a, b)| a + b).collect();
+        let rows = a.rows.iter().zip(&b.rows).map(add).collect();
+        Matrix { rows }
+    };
+    let expected = sum(x4.times(&w4.transposed()), x8.times(&w8.transposed()));
+    expected.assert_close(&y, "y");
+
+    let placed = |hot: Matrix, others: Matrix| {
+        let mut rows = vec![Vec::new(); order.len()];
+        for (row, place) in hot.rows.into_iter().chain(others.rows).zip(&order) {
+            rows[*place] = row;
+        }
+        Matrix { rows }
+    };
+    let transformed = |matrix: &Matrix, signs| matrix.in_blocks(16, |block| hadamard(block, signs));
+    let saved = placed(w8.transposed(), w4.transposed());
+    let [g_rows, w_rows] = [&g, &saved].map(|matrix| q4(&transformed(matrix, INPUT_SIGNS)));
+    g_rows.times(&w_rows.transposed()).assert_close(&dx, "dx");
+    let gt = g.transposed();
+    let of_others = q4(&transformed(&x4.transposed(), SIGNS));
+    let of_others = of_others.times(&q4(&transformed(&gt, SIGNS)).transposed());
+    let of_hot = q8(&x8.transposed()).times(&q8(&gt).transposed());
+    placed(of_hot, of_others).assert_close(&dw, "dw");
+}
+
 /// Only the weight has blocks, and gradients read the quantized weight.
 fn weights_alone(preset: MxSpecs, block: fn(&[f64]) -> Vec<f64>) {
     let specs = reproducible(preset, 0, 0);
@@ -172,10 +241,12 @@ fn quantization_aware_training_of_weights_alone() {
         let scale = half::bf16::from_f64(largest(block) / 7.0).to_f64();
         in_units(block, scale, int4)
     });
-    weights_alone(MxSpecs::gpt_oss_qat(), |block| {
-        let scale = (largest(block) / 6.0).log2().ceil().exp2();
-        in_units(block, scale, fp4)
-    });
+    for preset in [MxSpecs::gpt_oss_qat(), MxSpecs::deepseek_v4_qat()] {
+        weights_alone(preset, |block| {
+            let scale = (largest(block) / 6.0).log2().ceil().exp2();
+            in_units(block, scale, fp4)
+        });
+    }
 }
 
 /// The products of the weight [K, 1] with the unit vectors.
@@ -204,10 +275,12 @@ fn weights_of_few_or_strange_numbers() {
     for name in [
         "kimi_qat",
         "gpt_oss_qat",
+        "deepseek_v4_qat",
         "nvfp4_four_over_six",
         "ufp4",
         "ufp4_baseline",
         "hif4_pretraining",
+        "tetrajet_v2",
     ] {
         let specs = MxSpecs {
             bfloat: 0,

@@ -40,7 +40,7 @@ fn step(
         dialect_w: dialect,
         ..MxSpecs::default()
     };
-    let device = MxDevice::new(FlexDevice, &specs.resolve().unwrap()).unwrap();
+    let device = MxDevice::new(FlexDevice, specs.resolve().unwrap()).unwrap();
     let tensor = |values, shape| {
         Tensor::<MxAutodiff<Flex>, 2>::from_data(TensorData::new(values, shape), &device)
     };

@@ -16,7 +16,7 @@ const SHAPES: [[usize; 4]; 4] = [
 fn layer(shape: [usize; 4], seed: u64) -> Layer {
     let mut layer = Layer::random(shape, seed);
     for (at, x) in layer.x.iter_mut().enumerate() {
-        if at % shape[2] % 2 == 0 {
+        if (at % shape[2]).is_multiple_of(2) {
             *x += 8.0;
         }
     }

@@ -7,7 +7,7 @@ use burn_mx_core::MxSpecs;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Figures, ProductRecord, Run};
+use super::{Figures, OperandRecord, ProductRecord, Run};
 use crate::file::figures::{ElementwiseRecord, Histogram, RoundingRecord, StepRecord, SumFigures};
 
 const PAGE: &str = include_str!("page/page.html");
@@ -246,6 +246,33 @@ const WHAT_IF: [Figure; 4] = [
     ("saturation", |figures| figures.saturation),
 ];
 
+impl Row {
+    /// Sets the figures of an operand at a step's place, of so many steps.
+    fn set(&mut self, [at, count]: [usize; 2], operand: &OperandRecord) {
+        let figures = &operand.figures;
+        self.format.clone_from(&operand.format);
+        (self.elements, self.blocks) = (figures.elements, figures.blocks);
+        set(&mut self.series, &FIGURES, at, figures);
+        let more: [(bool, &[Figure]); 2] = [
+            (figures.error_parts.is_some(), &PARTS),
+            (figures.dialect.is_some(), &DIALECT),
+        ];
+        for (_, names) in more.into_iter().filter(|(has, _)| *has) {
+            if !self.series.contains_key(names[0].0) {
+                self.series.extend(empty(names, count));
+            }
+            set(&mut self.series, names, at, figures);
+        }
+        self.exact[at] = Some(figures.exact);
+        self.scales[at].clone_from(&figures.scale_inv_histogram);
+        for (name, figures) in &operand.what_if {
+            let series = self.what_if.entry(name.clone());
+            let series = series.or_insert_with(|| empty(&WHAT_IF, count));
+            set(series, &WHAT_IF, at, figures);
+        }
+    }
+}
+
 impl PageRun {
     fn new(run: &Run, every: usize) -> Self {
         let last = run.steps.len().saturating_sub(1);
@@ -319,28 +346,7 @@ impl PageRun {
                 });
                 self.rows.len() - 1
             });
-            let row = &mut self.rows[row];
-            let figures = &operand.figures;
-            row.format.clone_from(&operand.format);
-            (row.elements, row.blocks) = (figures.elements, figures.blocks);
-            set(&mut row.series, &FIGURES, at, figures);
-            let more: [(bool, &[Figure]); 2] = [
-                (figures.error_parts.is_some(), &PARTS),
-                (figures.dialect.is_some(), &DIALECT),
-            ];
-            for (_, names) in more.into_iter().filter(|(has, _)| *has) {
-                if !row.series.contains_key(names[0].0) {
-                    row.series.extend(empty(names, count));
-                }
-                set(&mut row.series, names, at, figures);
-            }
-            row.exact[at] = Some(figures.exact);
-            row.scales[at].clone_from(&figures.scale_inv_histogram);
-            for (name, figures) in &operand.what_if {
-                let series = row.what_if.entry(name.clone());
-                let series = series.or_insert_with(|| empty(&WHAT_IF, count));
-                set(series, &WHAT_IF, at, figures);
-            }
+            self.rows[row].set([at, count], operand);
         }
         if product.result.is_none() && product.sums.is_none() {
             return;
