@@ -67,8 +67,9 @@ pub use specs::{
     AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
     GradientOperands, Hadamard, HadamardSigns, MxSpecs, ParseAttentionError,
     ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParsePointFormatError, ParseValueRangeError, PointFormat, Recipe, ResolvedSpecs, RowSums, Slot,
-    SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs, ValueAxis, ValueRange,
+    ParsePointFormatError, ParseQatBackwardError, ParseValueRangeError, PointFormat, QatBackward,
+    QatConfig, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField,
+    StaticInput, ToResolvedSpecs, ValueAxis, ValueRange,
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;

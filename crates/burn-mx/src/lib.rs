@@ -53,9 +53,9 @@ pub use burn_mx_core::{
     FrozenWeight, FrozenWeightError, GradientOperands, Hadamard, HadamardSigns, MxAutodiff,
     MxBackend, MxDevice, MxKernels, MxSpecs, MxTensor, ParseAttentionError,
     ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParsePointFormatError, ParseValueRangeError, PointFormat, Portable, Recipe, ResolvedSpecs,
-    RowSums, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs, ValueAxis, ValueRange,
-    hooks, process,
+    ParsePointFormatError, ParseQatBackwardError, ParseValueRangeError, PointFormat, Portable,
+    QatBackward, QatConfig, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError,
+    SpecsField, ToResolvedSpecs, ValueAxis, ValueRange, hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;
