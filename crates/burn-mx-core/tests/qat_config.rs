@@ -265,6 +265,10 @@ fn contradictions() {
             .starts_with("`hadamard_block_size` is 32, but"),
         "{error}"
     );
+}
+
+#[test]
+fn names() {
     let error = "quick".parse::<QatBackward>().expect_err("no such pass");
     assert!(
         error

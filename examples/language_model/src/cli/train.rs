@@ -195,11 +195,7 @@ impl Train {
             curves.push((format.name.clone(), curve));
         }
         println!("{table}");
-        for (name, curve) in &curves {
-            if let Some(line) = merged(name, curve) {
-                println!("{line}");
-            }
-        }
+        print_merges(&curves);
         if !self.optimizer_states.is_empty() {
             println!("{}", memory(&curves));
         }
@@ -231,6 +227,15 @@ fn row(name: &str, score: &Score, speed: f64) -> [String; 5] {
         bits,
         format!("{speed:.0}"),
     ]
+}
+
+/// Prints the errors of merges.
+fn print_merges(curves: &[(String, Curve)]) {
+    for (name, curve) in curves {
+        if let Some(line) = merged(name, curve) {
+            println!("{line}");
+        }
+    }
 }
 
 /// The line of the merge of a run's adapters.

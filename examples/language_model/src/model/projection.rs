@@ -11,6 +11,10 @@ use burn_mx::module::{MxTensorOps, PackedLinear};
 
 /// A linear layer of the decoder. Its parameters have the paths that the inner layer's have in the place of this one.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a model has one kind in nearly all layers"
+)]
 pub enum Projection<B: Backend> {
     /// The weight is a parameter.
     Float(Linear<B>),
