@@ -68,9 +68,9 @@ pub use specs::{
     Delta, ElementwiseScope, Exemptions, GradientOperands, Hadamard, HadamardSigns, HotColumns,
     HotTreatment, MxSpecs, ParseAttentionError, ParseColumnRankingError,
     ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParseHotColumnsError, ParsePointFormatError, ParseValueRangeError, PointFormat, Recipe,
-    ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
-    ValueAxis, ValueRange,
+    ParseHotColumnsError, ParsePointFormatError, ParseQatBackwardError, ParseValueRangeError,
+    PointFormat, QatBackward, QatConfig, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat,
+    SpecsError, SpecsField, StaticInput, ToResolvedSpecs, ValueAxis, ValueRange,
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;

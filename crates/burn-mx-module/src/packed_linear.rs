@@ -2,6 +2,7 @@
 
 mod base;
 mod error;
+mod merge;
 
 use burn_core as burn;
 
@@ -9,7 +10,7 @@ use burn_core::module::{Module, Param};
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::module::linear;
 use burn_core::tensor::{Distribution, Tensor, TensorPrimitive};
-use microscaling::{Packed, Rounder};
+use microscaling::Packed;
 
 use super::change::change;
 use super::fused::How;
@@ -19,6 +20,8 @@ pub use base::load_adapters;
 use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{FrozenWeight, MxTensorOps, TensorChange};
 pub use error::PackedLinearError;
+pub use merge::Merged;
+use merge::pack;
 
 /// The sizes of a [`PackedLinear`]'s adapter.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,17 +87,6 @@ pub struct PackedLinear<B: Backend> {
     adapter: Option<Adapter<B>>,
 }
 
-/// The result of [`PackedLinear::merge`].
-#[derive(Clone, Debug)]
-pub struct Merged<B: Backend> {
-    /// The layer with the merged weight, without an adapter.
-    pub layer: PackedLinear<B>,
-    /// The largest magnitude of a difference between merged values and the float sum.
-    pub largest: f64,
-    /// The sum of the squared differences over the sum of the squared float sum; 0 if both are 0.
-    pub relative_squared: f64,
-}
-
 impl<B: MxTensorOps> PackedLinear<B> {
     /// The layer of a packed weight `[out, in]` with blocks along axis 1, with the specs of the device.
     ///
@@ -127,7 +119,7 @@ impl<B: MxTensorOps> PackedLinear<B> {
                 let how = How::of(specs).ok_or(PackedLinearError::NoFormat)?;
                 let [inputs, outputs] = weight.dims();
                 let values = values(weight.clone().transpose());
-                pack(&how, values, [outputs, inputs])?
+                pack(&how, values, [outputs, inputs], None)?
             }
         };
         let mut like = Tensor::zeros([1], &weight.device());
@@ -247,62 +239,6 @@ impl<B: MxTensorOps> PackedLinear<B> {
         }
     }
 
-    /// The layer with the adapter in its packed weight: `w + (alpha / rank)·b·a`, with DoRA's factor, summed in float32. The sum
-    /// is packed in the weight's format as the specs' forward product quantizes weights, so by `dialect_w`; without such a
-    /// format, to nearest, ties to even. A sum that equals the weight keeps the bytes.
-    ///
-    /// A format with a tensor scale gets a new one for each layer, also for layers that engines fuse and that shared one before.
-    ///
-    /// # Errors
-    ///
-    /// If the sum is not finite, or the format cannot pack the sum.
-    pub fn merge(&self) -> Result<Merged<B>, PackedLinearError> {
-        let mut sum = self.sum();
-        if let Some(magnitude) = self
-            .adapter()
-            .and_then(|adapter| adapter.magnitude.as_ref())
-        {
-            let factor = full_precision(magnitude.val().detach()) / norms(sum.clone());
-            sum = sum * factor.unsqueeze_dim(1);
-        }
-        let sum = values(sum);
-        if sum.iter().any(|x| !x.is_finite()) {
-            return Err(PackedLinearError::NotFinite);
-        }
-        let like = self.base.like.val();
-        let packed = match self.packed().decode() == sum {
-            true => self.packed().clone(),
-            false => {
-                let specs = B::specs_of(&like.clone().into_primitive().tensor());
-                match specs.and_then(How::of) {
-                    Some(how) => pack(&how, sum.clone(), self.shape())?,
-                    None => {
-                        let (format, rounder) = (self.packed().format(), Rounder::NearestEven);
-                        Packed::encode(format, &sum, &self.shape(), 1, rounder)
-                            .map_err(|error| PackedLinearError::Pack(error.to_string()))?
-                    }
-                }
-            }
-        };
-        let differences = packed.decode().into_iter().zip(&sum);
-        let differences = differences.map(|(x, sum)| (f64::from(x) - f64::from(*sum)).abs());
-        let (mut largest, mut squares): (f64, f64) = (0.0, 0.0);
-        for difference in differences {
-            largest = largest.max(difference);
-            squares += difference * difference;
-        }
-        let of_sum: f64 = sum.iter().map(|x| f64::from(*x).powi(2)).sum();
-        Ok(Merged {
-            layer: Self::like(packed, self.bias(), like)?,
-            largest,
-            relative_squared: if squares == 0.0 {
-                0.0
-            } else {
-                squares / of_sum
-            },
-        })
-    }
-
     /// `[out, in]`.
     fn shape(&self) -> [usize; 2] {
         let shape = self.packed().shape();
@@ -350,14 +286,4 @@ fn norms<B: Backend>(rows: Tensor<B, 2>) -> Tensor<B, 1> {
 fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();
     data.into_vec().expect("the data were converted")
-}
-
-/// Packs a weight `[out, in]` as the forward product quantizes the weight.
-fn pack(how: &How, mut values: Vec<f32>, shape: [usize; 2]) -> Result<Packed, PackedLinearError> {
-    how.round(&mut values);
-    let largest = values
-        .iter()
-        .fold(0.0, |largest: f32, x| largest.max(x.abs()));
-    how.pack(&values, shape, largest)
-        .map_err(PackedLinearError::Pack)
 }

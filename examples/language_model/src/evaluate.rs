@@ -1,6 +1,7 @@
 //! How well a model predicts a text.
 
 use burn::prelude::*;
+use burn_mx::module::MxTensorOps;
 
 use crate::{Cache, Decoder, Stored, text::Tokens};
 
@@ -28,7 +29,7 @@ impl Score {
 }
 
 /// The mean loss of a model over batches of windows, in nats a token.
-pub fn held_out<B: Backend>(
+pub fn held_out<B: MxTensorOps>(
     model: &Decoder<B>,
     batches: impl IntoIterator<Item = Tensor<B, 2, Int>>,
 ) -> f32 {
@@ -44,7 +45,7 @@ pub fn held_out<B: Backend>(
 }
 
 /// The mean loss of a model that keeps keys and values as `stored` says. Windows are read in pieces of `piece` tokens.
-pub fn held_out_cached<B: Backend>(
+pub fn held_out_cached<B: MxTensorOps>(
     model: &Decoder<B>,
     batches: impl IntoIterator<Item = Tensor<B, 2, Int>>,
     stored: &Stored<B>,

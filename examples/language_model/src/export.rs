@@ -229,19 +229,14 @@ pub fn export(
         true => CheckpointLayout::Microscaling,
         false => layout.into(),
     };
-    let checkpoint = folder::checkpoint(temporary.path())?
+    let checkpoint = folder::packing_checkpoint(temporary.path(), model)?
         .layout(stored_as)
-        .fused(target.fused())
-        .leave_unpacked_if(model.lm_head.is_some(), "lm_head");
+        .fused(target.fused());
     let checkpoint = match target.has_inputs_of_model {
         true => checkpoint.describes_inputs(),
         false => checkpoint,
     };
-    let saved = (model.routers().iter())
-        .fold(checkpoint, |checkpoint, router| {
-            checkpoint.leave_unpacked_if(true, router)
-        })
-        .save(model)?;
+    let saved = checkpoint.save(model)?;
     let mut quantization = saved.quantization_config;
     let file = temporary.path().join(WEIGHTS);
     let mut weights = fs::read(&file).map_err(Error::io(file))?;
@@ -295,18 +290,4 @@ pub fn export(
         }
     }
     Ok(())
-}
-
-/// An option of a checkpoint for models that have a certain layer.
-trait Optional: Sized {
-    fn leave_unpacked_if(self, is_there: bool, pattern: &str) -> Self;
-}
-
-impl Optional for burn_mx::checkpoint::Checkpoint {
-    fn leave_unpacked_if(self, is_there: bool, pattern: &str) -> Self {
-        match is_there {
-            true => self.leave_unpacked(pattern),
-            false => self,
-        }
-    }
 }

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use burn::tensor::backend::Backend;
 use burn_mx::MxSpecs;
 use burn_mx::checkpoint::Checkpoint;
 use burn_mx::module::{MxTensorOps, set_specs};
@@ -172,6 +173,46 @@ pub(crate) fn description(
     Ok([format!("{config:#}\n"), json, class.to_owned()])
 }
 
+/// The checkpoint of a folder that packs the linear layers of this model which have a format, but for its head and the routers of experts.
+///
+/// # Errors
+///
+/// None that a call can cause; the rules are constant.
+pub(crate) fn packing_checkpoint<B: Backend>(
+    path: &Path,
+    model: &Decoder<B>,
+) -> Result<Checkpoint, Error> {
+    let head = model.lm_head.iter().map(|_| "lm_head".to_owned());
+    let float = head.chain(model.routers());
+    Ok(float.fold(checkpoint(path)?, Checkpoint::leave_unpacked))
+}
+
+fn describe(path: &Path, config: &DecoderConfig, tokenizer: &Tokenizer) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(Error::io(path))?;
+    let texts = description(&config.to_json(), tokenizer)?;
+    for (name, text) in DESCRIPTION.iter().zip(texts) {
+        let file = path.join(name);
+        fs::write(&file, text).map_err(Error::io(file))?;
+    }
+    Ok(())
+}
+
+/// Writes a model with packed weights as a folder that [`Folder::open`] reads.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub fn save_packed<B: MxTensorOps>(
+    path: &Path,
+    config: &DecoderConfig,
+    tokenizer: &Tokenizer,
+    model: &Decoder<B>,
+) -> Result<(), Error> {
+    describe(path, config, tokenizer)?;
+    packing_checkpoint(path, model)?.save(model)?;
+    Ok(())
+}
+
 /// Writes a model as a folder that [`Folder::open`] and transformers read. Weights are float32 for every format of the
 /// training.
 ///
@@ -184,12 +225,7 @@ pub fn save<B: MxTensorOps>(
     tokenizer: &Tokenizer,
     model: &Decoder<B>,
 ) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(Error::io(path))?;
-    let texts = description(&config.to_json(), tokenizer)?;
-    for (name, text) in DESCRIPTION.iter().zip(texts) {
-        let file = path.join(name);
-        fs::write(&file, text).map_err(Error::io(file))?;
-    }
+    describe(path, config, tokenizer)?;
     // Weights with a format would be packed, and so lose what training goes on with.
     let float = set_specs(model.clone(), &MxSpecs::none().resolve()?);
     checkpoint(path)?.save(&float)?;

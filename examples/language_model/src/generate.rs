@@ -1,6 +1,7 @@
 //! Writes on from a prompt.
 
 use burn::prelude::*;
+use burn_mx::module::MxTensorOps;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{Cache, Decoder, Error, Stored};
@@ -26,7 +27,7 @@ pub enum Choice {
 /// # Errors
 ///
 /// If the prompt is empty, or prompt and continuation are longer than `longest`.
-pub fn generate<B: Backend>(
+pub fn generate<B: MxTensorOps>(
     model: &Decoder<B>,
     (prompt, count): (&[u32], usize),
     longest: usize,

@@ -13,6 +13,6 @@ pub mod train;
 pub use error::Error;
 pub use folder::Folder;
 pub use model::{
-    Attention, Body, Cache, Decoder, DecoderConfig, Expert, Experts, Layer, RotaryConfig,
-    RotaryScaling, SparseMoe, Stored, SwiGlu,
+    Attention, Body, Cache, Decoder, DecoderConfig, Expert, Experts, Layer, Projection,
+    RotaryConfig, RotaryScaling, SparseMoe, Stored, SwiGlu,
 };

@@ -1,22 +1,25 @@
-//! A decoder of Llama's kind in plain Burn modules, which say nothing of formats. Fields have the names that the tensors have
-//! in Hugging Face's folders.
+//! A decoder of Llama's kind in Burn's modules, which say nothing of formats. Fields have the names that the tensors have in
+//! Hugging Face's folders.
 
 mod attention;
 mod cache;
 mod config;
 mod experts;
+mod projection;
 mod rotary;
 
 pub use attention::Attention;
 pub use cache::{Cache, Stored};
 pub use config::{DecoderConfig, RotaryConfig, RotaryScaling};
 pub use experts::{Expert, Experts, SparseMoe};
+pub use projection::Projection;
 
 use burn::module::{Initializer, Param};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
 use burn::prelude::*;
 use burn::tensor::activation::silu;
+use burn_mx::module::MxTensorOps;
 
 use rotary::Rotary;
 
@@ -61,11 +64,11 @@ pub struct Layer<B: Backend> {
 #[derive(Module, Debug)]
 pub struct SwiGlu<B: Backend> {
     /// `[width, hidden]`
-    pub gate_proj: Linear<B>,
+    pub gate_proj: Projection<B>,
     /// `[width, hidden]`
-    pub up_proj: Linear<B>,
+    pub up_proj: Projection<B>,
     /// `[hidden, width]`
-    pub down_proj: Linear<B>,
+    pub down_proj: Projection<B>,
 }
 
 /// The standard deviation of weights before training, as in GPT-2 and Llama.
@@ -87,6 +90,10 @@ fn linear<B: Backend>([from, to]: [usize; 2], bias: bool, device: &B::Device) ->
     linear
 }
 
+fn projection<B: Backend>(sizes: [usize; 2], bias: bool, device: &B::Device) -> Projection<B> {
+    Projection::Float(linear(sizes, bias, device))
+}
+
 impl DecoderConfig {
     /// A decoder with random weights.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Decoder<B> {
@@ -100,9 +107,9 @@ impl DecoderConfig {
             self_attn: Attention::new(self, *window, device),
             post_attention_layernorm: norm(),
             mlp: self.experts.is_none().then(|| SwiGlu {
-                gate_proj: linear([self.width, self.hidden], false, device),
-                up_proj: linear([self.width, self.hidden], false, device),
-                down_proj: linear([self.hidden, self.width], false, device),
+                gate_proj: projection([self.width, self.hidden], false, device),
+                up_proj: projection([self.width, self.hidden], false, device),
+                down_proj: projection([self.hidden, self.width], false, device),
             }),
             block_sparse_moe: (self.experts.as_ref())
                 .map(|experts| SparseMoe::new(self, experts, device)),
@@ -125,7 +132,7 @@ impl DecoderConfig {
     }
 }
 
-impl<B: Backend> Layer<B> {
+impl<B: MxTensorOps> Layer<B> {
     fn feed_forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.mlp {
             Some(mlp) => mlp.forward(x),
@@ -140,6 +147,17 @@ impl<B: Backend> Layer<B> {
 }
 
 impl<B: Backend> Decoder<B> {
+    /// The paths of the routers of all mixtures of experts.
+    pub fn routers(&self) -> Vec<String> {
+        let layers = self.model.layers.iter().enumerate();
+        let mixtures = layers.filter(|(_, layer)| layer.block_sparse_moe.is_some());
+        mixtures
+            .map(|(number, _)| format!("model.layers.{number}.block_sparse_moe.gate"))
+            .collect()
+    }
+}
+
+impl<B: MxTensorOps> Decoder<B> {
     /// The logits `[batch, length, vocabulary]` of tokens `[batch, length]`.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         self.logits(tokens, None)
@@ -150,13 +168,41 @@ impl<B: Backend> Decoder<B> {
         self.logits(tokens, Some(cache))
     }
 
-    /// The paths of the routers of all mixtures of experts.
-    pub fn routers(&self) -> Vec<String> {
-        let layers = self.model.layers.iter().enumerate();
-        let mixtures = layers.filter(|(_, layer)| layer.block_sparse_moe.is_some());
-        mixtures
-            .map(|(number, _)| format!("model.layers.{number}.block_sparse_moe.gate"))
-            .collect()
+    /// The linear layers of attention and of feed-forward networks with their paths, in the order of the paths' names in files.
+    pub(crate) fn projections_mut(&mut self) -> Vec<(String, &mut Projection<B>)> {
+        let mut all = Vec::new();
+        for (number, layer) in self.model.layers.iter_mut().enumerate() {
+            let mut add = |path: String, projection| {
+                all.push((format!("model.layers.{number}.{path}"), projection));
+            };
+            let Attention {
+                q_proj,
+                k_proj,
+                v_proj,
+                o_proj,
+                ..
+            } = &mut layer.self_attn;
+            let names = ["q_proj", "k_proj", "v_proj", "o_proj"];
+            for (name, projection) in names.into_iter().zip([q_proj, k_proj, v_proj, o_proj]) {
+                add(format!("self_attn.{name}"), projection);
+            }
+            if let Some(mlp) = &mut layer.mlp {
+                add("mlp.gate_proj".into(), &mut mlp.gate_proj);
+                add("mlp.up_proj".into(), &mut mlp.up_proj);
+                add("mlp.down_proj".into(), &mut mlp.down_proj);
+            }
+            let experts = layer.block_sparse_moe.iter_mut();
+            let experts = experts.flat_map(|moe| moe.experts.iter_mut().enumerate());
+            for (expert, Expert { w1, w2, w3 }) in experts {
+                for (name, projection) in [("w1", w1), ("w2", w2), ("w3", w3)] {
+                    add(
+                        format!("block_sparse_moe.experts.{expert}.{name}"),
+                        projection,
+                    );
+                }
+            }
+        }
+        all
     }
 
     fn logits(&self, tokens: Tensor<B, 2, Int>, mut cache: Option<&mut Cache<B>>) -> Tensor<B, 3> {
@@ -201,7 +247,7 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-impl<B: Backend> SwiGlu<B> {
+impl<B: MxTensorOps> SwiGlu<B> {
     fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let gate = silu(self.gate_proj.forward(x.clone()));
         self.down_proj.forward(gate * self.up_proj.forward(x))

@@ -14,8 +14,8 @@ use burn::{
     record::{BinBytesRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx::{
-    MxAutodiff, MxDevice,
-    module::label_parameters,
+    MxAutodiff, MxBackend, MxDevice,
+    module::{LoraConfig, label_parameters, load_adapters},
     optim::{OptimizerStates, PackedAdaptor, StateBytes, state_bytes},
 };
 use serde::{Deserialize, Serialize};
@@ -25,10 +25,12 @@ use tokenizers::Tokenizer;
 use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
 
 mod format;
+mod lora;
 mod saved;
 mod tuning;
 
 pub use format::Format;
+pub use lora::Merge;
 use saved::{Files, Saved};
 use tuning::Teacher;
 pub use tuning::Tuning;
@@ -66,6 +68,9 @@ pub struct Curve {
     /// Bytes of the optimizer's states.
     #[serde(default)]
     pub states: StateBytes,
+    /// The errors of the merge of adapters, after the last step of a run that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Merge>,
 }
 
 /// The data of all runs.
@@ -99,11 +104,12 @@ impl Training {
     }
 
     /// Trains a decoder in this format, or goes on where an earlier run in the same folder was stopped. `report` is called after
-    /// each step with the number of steps, and the curve so far.
+    /// each step with the number of steps, and the curve so far. Returns the model of the folder, to predict with: with adapters, the
+    /// merged one.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be written, or has a run with other settings.
+    /// If the folder cannot be written, or has a run with other settings or of adapters for other weights.
     pub fn run(
         &self,
         config: &DecoderConfig,
@@ -111,9 +117,9 @@ impl Training {
         data: Data<'_>,
         path: &Path,
         mut report: impl FnMut(usize, &Curve),
-    ) -> Result<(Decoder<B>, Curve), Error> {
-        let saved = Saved::open(path, self.settings(config, format, data))?;
+    ) -> Result<(Decoder<MxBackend<Flex>>, Curve), Error> {
         let mut trainer = Trainer::new(self, config, format, data)?;
+        let saved = Saved::open(path, self.settings(config, format, data))?;
         let mut curve = Curve::default();
         let mut first = 0;
         if let Some((step, so_far)) = saved.progress()? {
@@ -132,11 +138,7 @@ impl Training {
                 let mean = losses.iter().sum::<f32>() / losses.len() as f32;
                 curve.training.push((done, mean));
                 losses.clear();
-                let [count, batch] = VALIDATION;
-                let shape = [count, self.window(config) + 1];
-                let device = &trainer.device;
-                let all = data.validation.windows(shape, u64::MAX, device);
-                let loss = held_out(&trainer.model.valid(), all.split(batch, 0));
+                let loss = trainer.validate(&trainer.model.valid());
                 curve.validation.push((done, loss));
                 curve.states = state_bytes(&trainer.optimizer);
                 saved.save(done, &curve, &trainer.model, trainer.optimizer.to_record())?;
@@ -144,8 +146,18 @@ impl Training {
             }
             report(done, &curve);
         }
-        let Trainer { model, .. } = trainer;
-        folder::save(path, config, data.tokenizer, &model.valid())?;
+        let mut model = trainer.model.valid();
+        let Some((from, lora)) = data.tuning.and_then(|tuning| tuning.adapters()) else {
+            folder::save(path, config, data.tokenizer, &model)?;
+            return Ok((model, curve));
+        };
+        lora::save(&path.join("adapter"), from, lora, &mut model)?;
+        let (model, merge) = lora::merged(model)?;
+        folder::save_packed(path, config, data.tokenizer, &model)?;
+        curve.merge = Some(Merge {
+            loss: trainer.validate(&model),
+            ..merge
+        });
         Ok((model, curve))
     }
 
@@ -191,6 +203,9 @@ impl Training {
                 settings["teacher"] = json!(teacher.path());
                 settings["temperature"] = json!(tuning.temperature);
             }
+            if let Some(LoraConfig { rank, alpha, dora }) = tuning.lora {
+                settings["lora"] = json!({ "rank": rank, "alpha": alpha, "dora": dora });
+            }
         }
         settings
     }
@@ -223,11 +238,13 @@ impl<'a> Trainer<'a> {
         let teacher = data
             .tuning
             .and_then(|tuning| Teacher::of(tuning).transpose());
-        let model = format.set_layers(label_parameters(settings.start(
-            config,
-            data.tuning,
-            &device,
-        )?))?;
+        let model = match data.tuning.and_then(|tuning| tuning.adapters()) {
+            Some((from, lora)) => lora::adapted(from, format, lora, settings.seed)?,
+            None => {
+                let model = settings.start(config, data.tuning, &device)?;
+                format.set_layers(label_parameters(model))?
+            }
+        };
         let optimizer = AdamWConfig::new()
             .with_beta_2(0.99)
             .with_epsilon(1e-8)
@@ -270,12 +287,21 @@ impl<'a> Trainer<'a> {
         (self, value)
     }
 
+    /// The loss of a model on the windows that validate while the model trains.
+    fn validate(&self, model: &Decoder<MxBackend<Flex>>) -> f32 {
+        let [count, batch] = VALIDATION;
+        let shape = [count, self.window + 1];
+        let windows = self.data.validation.windows(shape, u64::MAX, &self.device);
+        held_out(model, windows.split(batch, 0))
+    }
+
     /// Takes model and optimizer as they were saved after this many steps.
     fn load(mut self, saved: &Saved, step: usize) -> Result<Self, Error> {
         let failed = |error: burn::record::RecorderError| Error::Other(error.to_string());
         let recorder = Files::new();
         let record = recorder.load(saved.part("model", step), &self.device);
-        self.model = self.model.load_record(record.map_err(failed)?);
+        self.model = load_adapters(self.model, record.map_err(failed)?)
+            .map_err(|error| Error::Other(error.to_string()))?;
         let record = recorder.load(saved.part("optimizer", step), &self.device);
         self.optimizer = self.optimizer.load_record(record.map_err(failed)?);
         Ok(self)

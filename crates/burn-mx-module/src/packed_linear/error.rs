@@ -41,6 +41,16 @@ pub enum PackedLinearError {
     /// The merged weight has a NaN or Inf.
     #[error("the weight with its adapter has a NaN or Inf; allowed: finite values")]
     NotFinite,
+    /// Layers that cannot share a tensor scale.
+    #[error(
+        "fused layers are packed as {one} and as {other}; allowed: one format and one number of inputs"
+    )]
+    Fused {
+        /// Format and inputs of a layer.
+        one: String,
+        /// Format and inputs of the next layer.
+        other: String,
+    },
     /// The format cannot pack the weight.
     #[error("{0}")]
     Pack(String),

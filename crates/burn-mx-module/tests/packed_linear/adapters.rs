@@ -148,3 +148,92 @@ fn a_merge_packs_the_sum_and_says_its_error() -> Test {
     }
     Ok(())
 }
+
+/// Three layers whose weights differ in magnitude.
+fn fused(format: BlockFormat, on: &MxDevice<FlexDevice>) -> Vec<PackedLinear<Train>> {
+    let of = |(outputs, seed, factor): (usize, u64, f32)| {
+        let values = numbers(outputs * IN, seed);
+        let values: Vec<f32> = values.into_iter().map(|x| x * factor).collect();
+        let packed = Packed::encode(format, &values, &[outputs, IN], 1, Rounder::NearestEven);
+        layer(packed.expect("finite"), false, CONFIG, on)
+    };
+    [(OUT, 1, 1.0), (16, 2, 9.0), (16, 3, 0.1)].map(of).into()
+}
+
+#[test]
+fn fused_layers_are_merged_with_one_tensor_scale() -> Test {
+    let nvfp4 = BlockFormat::nvfp4(true);
+    let none = MxSpecs::none();
+    let of_tool = |dialect| MxSpecs {
+        dialect_w: Some(dialect),
+        bfloat: 0,
+        ..MxSpecs::nvfp4().straight_through()
+    };
+    let tools = [Dialect::ModelOpt, Dialect::CompressedTensors].map(of_tool);
+    for specs in [&none, &tools[0], &tools[1]] {
+        let on = MxDevice::new(FlexDevice, specs)?;
+        let layers = fused(nvfp4, &on);
+        let alone = layers.iter().map(|layer| layer.merge());
+        let alone: Vec<_> = alone.collect::<Result<_, _>>()?;
+        let scale = |layer: &PackedLinear<Train>| layer.packed().tensor_scale();
+        assert!(scale(&alone[1].layer) > scale(&alone[0].layer));
+        let layers: Vec<&PackedLinear<Train>> = layers.iter().collect();
+        let merged = PackedLinear::merge_fused(&layers)?;
+
+        // One tensor of all sums, packed at once.
+        let sums = layers.iter().map(|layer| -> Vec<f32> {
+            let adapter = layer.adapter().expect("it has one");
+            let [a, b] = [&adapter.a, &adapter.b].map(|x| values(x.val()));
+            let sum = |(at, w): (usize, &f32)| {
+                let (out, i) = (at / IN, at % IN);
+                let products = (0..4).map(|r| f64::from(b[out * 4 + r]) * f64::from(a[r * IN + i]));
+                (f64::from(*w) + 2.0 * products.sum::<f64>()) as f32
+            };
+            layer
+                .packed()
+                .decode()
+                .iter()
+                .enumerate()
+                .map(sum)
+                .collect()
+        });
+        let sums: Vec<f32> = sums.flatten().collect();
+        let shape = [sums.len() / IN, IN];
+        let whole = match specs.dialect_w {
+            Some(dialect) => dialect.encode(nvfp4, &sums, &shape)?.packed,
+            None => Packed::encode(nvfp4, &sums, &shape, 1, Rounder::NearestEven)?,
+        };
+        let own: Vec<f32> = merged
+            .iter()
+            .flat_map(|merged| merged.layer.packed().decode())
+            .collect();
+        let pairs = own.iter().zip(whole.decode());
+        let same = pairs.filter(|(x, y)| *x == y).count();
+        assert!(same as f64 > 0.999 * own.len() as f64, "{same}");
+        for (merged, alone) in merged.iter().zip(&alone) {
+            assert_eq!(scale(&merged.layer), whole.tensor_scale());
+            assert!(merged.relative_squared > 0.0 && alone.relative_squared > 0.0);
+        }
+
+        // Nothing to merge: the bytes stay.
+        let layers: Vec<_> = merged.iter().map(|merged| &merged.layer).collect();
+        let again = PackedLinear::merge_fused(&layers)?;
+        for (again, merged) in again.iter().zip(&merged) {
+            assert_eq!(again.layer.packed(), merged.layer.packed());
+            assert_eq!(again.largest, 0.0);
+        }
+    }
+
+    // Without a tensor scale there is nothing to share.
+    let on = MxDevice::new(FlexDevice, &none)?;
+    let mxfp4 = fused("mxfp4".parse()?, &on);
+    let layers: Vec<_> = mxfp4.iter().collect();
+    for (merged, layer) in PackedLinear::merge_fused(&layers)?.iter().zip(layers) {
+        assert_eq!(merged.layer.packed(), layer.merge()?.layer.packed());
+    }
+    let nvfp4 = fused(nvfp4, &on);
+    let error = PackedLinear::merge_fused(&[&mxfp4[0], &nvfp4[0]]).expect_err("two formats");
+    let wanted = format!("packed as mxfp4 with {IN} inputs and as nvfp4(tensor_scale=true)");
+    assert!(error.to_string().contains(&wanted), "{error}");
+    Ok(())
+}

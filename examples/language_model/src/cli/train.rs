@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, error::Error, fs, path::PathBuf};
 
-use burn::module::AutodiffModule;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use language_model::{
     Error as Reason, Folder,
@@ -11,6 +10,7 @@ use language_model::{
 };
 
 use super::{model::Model, plot};
+use burn_mx::{QatBackward, module::LoraConfig};
 use burn_mx_lab::own_files;
 
 /// Train a model in one or more formats, from the same weights on the same batches
@@ -44,6 +44,20 @@ pub(super) struct Train {
     /// Quantize the forward pass alone: gradients are float32 and pass quantization unchanged (straight-through)
     #[arg(long)]
     qat: bool,
+    /// The backward pass of quantization-aware training: straight-through, masked (no gradient where an operand was clipped), or an override of
+    /// TransformerEngine: dequantized (in bfloat16, of quantized operands) or high-precision (in bfloat16, of operands that are not quantized)
+    #[arg(long, value_name = "KIND", conflicts_with = "qat")]
+    qat_backward: Option<QatBackward>,
+    /// Train adapters of this rank beside the linear layers (LoRA), whose weights stay frozen and packed in the format of --formats. A weight that is
+    /// packed in the folder of --from keeps its bytes
+    #[arg(long, value_name = "RANK", requires = "from")]
+    lora: Option<usize>,
+    /// The factor of the adapters is ALPHA / RANK [default: twice the rank]
+    #[arg(long, requires = "lora")]
+    alpha: Option<f64>,
+    /// Train the magnitude of each output, too (DoRA)
+    #[arg(long, requires = "lora")]
+    dora: bool,
     #[command(flatten)]
     model: Model,
     /// Steps
@@ -70,6 +84,15 @@ impl Train {
         Ok(())
     }
 
+    fn adapters(&self) -> Option<LoraConfig> {
+        let rank = self.lora?;
+        Some(LoraConfig {
+            rank,
+            alpha: self.alpha.unwrap_or(2.0 * rank as f64),
+            dora: self.dora,
+        })
+    }
+
     /// Each format, with each of the states.
     fn formats(&self) -> Result<Vec<Format>, Reason> {
         let mut formats = Vec::new();
@@ -77,6 +100,12 @@ impl Train {
             let mut format = Format::named("--formats", name)?;
             if self.qat {
                 format = format.quantization_aware();
+            }
+            if let Some(kind) = self.qat_backward {
+                format = format.with_backward(kind)?;
+            }
+            if let Some(lora) = self.adapters() {
+                format = format.with_adapters(lora);
             }
             if self.optimizer_states.is_empty() {
                 formats.push(format.clone());
@@ -112,8 +141,9 @@ impl Train {
             from,
             teacher: teacher.as_ref(),
             temperature: self.temperature,
+            lora: self.adapters(),
         });
-        tuning.map_or(Ok(()), |tuning| tuning.check())?;
+        tuning.map_or(Ok(()), |tuning| tuning.check(&formats))?;
         let data = Data {
             tuning,
             ..corpus.data()
@@ -159,12 +189,13 @@ impl Train {
             bar.finish_and_clear();
             let device = format.device()?;
             let all = data.validation.in_order([48, window], &device);
-            let score = Score::of(f64::from(held_out(&model.valid(), all)), data.validation);
+            let score = Score::of(f64::from(held_out(&model, all)), data.validation);
             let speed = (self.steps * tokens) as f64 / curve.time.as_secs_f64();
             table.add_row(row(&format.name, &score, speed));
             curves.push((format.name.clone(), curve));
         }
         println!("{table}");
+        print_merges(&curves);
         if !self.optimizer_states.is_empty() {
             println!("{}", memory(&curves));
         }
@@ -196,6 +227,26 @@ fn row(name: &str, score: &Score, speed: f64) -> [String; 5] {
         bits,
         format!("{speed:.0}"),
     ]
+}
+
+/// Prints the errors of merges.
+fn print_merges(curves: &[(String, Curve)]) {
+    for (name, curve) in curves {
+        if let Some(line) = merged(name, curve) {
+            println!("{line}");
+        }
+    }
+}
+
+/// The line of the merge of a run's adapters.
+fn merged(name: &str, curve: &Curve) -> Option<String> {
+    let merge = curve.merge.as_ref()?;
+    let (_, beside) = curve.validation.last()?;
+    Some(format!(
+        "{name}: adapters of {} layers are merged: largest error {:.2e}; largest relative squared error of a layer {:.2e}, at {}; loss {beside:.4} \
+         with adapters beside, {:.4} merged",
+        merge.layers, merge.largest, merge.relative_squared, merge.worst, merge.loss
+    ))
 }
 
 /// The table of the optimizers' states.

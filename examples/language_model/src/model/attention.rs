@@ -1,25 +1,26 @@
 //! Grouped-query attention.
 
-use burn::nn::{Linear, RmsNorm, RmsNormConfig};
+use burn::nn::{RmsNorm, RmsNormConfig};
 use burn::prelude::*;
 use burn::tensor::{Bool, module::attention, ops::AttentionModuleOptions};
+use burn_mx::module::MxTensorOps;
 
 use super::cache::Kept;
-use super::linear;
 use super::rotary::Rotation;
+use super::{Projection, projection};
 use crate::DecoderConfig;
 
 /// Attention whose heads of queries share heads of keys and values.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     /// `[width, heads · head]`
-    pub q_proj: Linear<B>,
+    pub q_proj: Projection<B>,
     /// `[width, kv_heads · head]`
-    pub k_proj: Linear<B>,
+    pub k_proj: Projection<B>,
     /// `[width, kv_heads · head]`
-    pub v_proj: Linear<B>,
+    pub v_proj: Projection<B>,
     /// `[heads · head, width]`
-    pub o_proj: Linear<B>,
+    pub o_proj: Projection<B>,
     /// Qwen3's norm of the queries of a head.
     pub q_norm: Option<RmsNorm<B>>,
     /// Qwen3's norm of the keys of a head.
@@ -37,17 +38,19 @@ impl<B: Backend> Attention<B> {
         };
         let (width, bias) = (config.width, config.has_qkv_bias);
         Self {
-            q_proj: linear([width, queries], bias, device),
-            k_proj: linear([width, keys], bias, device),
-            v_proj: linear([width, keys], bias, device),
-            o_proj: linear([queries, width], config.has_output_bias, device),
+            q_proj: projection([width, queries], bias, device),
+            k_proj: projection([width, keys], bias, device),
+            v_proj: projection([width, keys], bias, device),
+            o_proj: projection([queries, width], config.has_output_bias, device),
             q_norm: norm(),
             k_norm: norm(),
             head: config.head,
             window,
         }
     }
+}
 
+impl<B: MxTensorOps> Attention<B> {
     /// `x` is `[batch, length, width]`. With a cache its positions follow those that are kept.
     pub(super) fn forward(
         &self,

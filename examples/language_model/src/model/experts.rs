@@ -4,8 +4,9 @@ use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::IndexingUpdateOp;
 use burn::tensor::activation::{silu, softmax};
+use burn_mx::module::MxTensorOps;
 
-use super::{DecoderConfig, linear};
+use super::{DecoderConfig, Projection, linear, projection};
 
 /// Several feed-forward networks, of which a router chooses some for each token.
 #[derive(Module, Debug)]
@@ -22,19 +23,19 @@ pub struct SparseMoe<B: Backend> {
 #[derive(Module, Debug)]
 pub struct Expert<B: Backend> {
     /// `[width, hidden]`
-    pub w1: Linear<B>,
+    pub w1: Projection<B>,
     /// `[hidden, width]`
-    pub w2: Linear<B>,
+    pub w2: Projection<B>,
     /// `[width, hidden]`
-    pub w3: Linear<B>,
+    pub w3: Projection<B>,
 }
 
 impl<B: Backend> SparseMoe<B> {
     pub(super) fn new(config: &DecoderConfig, experts: &Experts, device: &B::Device) -> Self {
         let expert = |_| Expert {
-            w1: linear([config.width, config.hidden], false, device),
-            w2: linear([config.hidden, config.width], false, device),
-            w3: linear([config.width, config.hidden], false, device),
+            w1: projection([config.width, config.hidden], false, device),
+            w2: projection([config.hidden, config.width], false, device),
+            w3: projection([config.width, config.hidden], false, device),
         };
         Self {
             gate: linear([config.width, experts.count], false, device),
@@ -42,7 +43,9 @@ impl<B: Backend> SparseMoe<B> {
             per_token: experts.per_token,
         }
     }
+}
 
+impl<B: MxTensorOps> SparseMoe<B> {
     /// The sum of the chosen networks' outputs, weighted by the softmax of their routers' logits. An expert that no token chose
     /// computes nothing, and gets no gradient.
     pub(super) fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
@@ -74,7 +77,7 @@ impl<B: Backend> SparseMoe<B> {
     }
 }
 
-impl<B: Backend> Expert<B> {
+impl<B: MxTensorOps> Expert<B> {
     fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         self.w2
             .forward(silu(self.w1.forward(x.clone())) * self.w3.forward(x))

@@ -9,9 +9,10 @@ use burn::{
     prelude::*,
 };
 use burn_mx::{
-    FusedLayers, MxBackend, MxDevice, MxSpecs, Recipe, ResolvedSpecs, Slot,
+    FusedLayers, MxBackend, MxDevice, MxSpecs, QatBackward, Recipe, ResolvedSpecs, Slot,
     module::{
-        MxTensorOps, set_exemptions, set_recipe_layers, set_specs_at, share_tensor_scales, specs_of,
+        LoraConfig, MxTensorOps, set_exemptions, set_recipe_layers, set_specs_at,
+        share_tensor_scales, specs_of,
     },
     optim::OptimizerStates,
 };
@@ -123,6 +124,29 @@ impl Format {
         self
     }
 
+    /// [`quantization_aware`](Self::quantization_aware) with another backward pass. The run's name ends with `-qat-` and the kind.
+    ///
+    /// # Errors
+    ///
+    /// If specs of the recipe contradict the kind.
+    pub fn with_backward(mut self, kind: QatBackward) -> Result<Self, Error> {
+        let specs = core::iter::once(&mut self.recipe.specs).chain(self.recipe.layers.values_mut());
+        for specs in specs {
+            let own = kind.apply(specs.clone());
+            *specs = own.map_err(|error| Error::Other(format!("{}: {error}", self.name)))?;
+        }
+        self.name = format!("{}-qat-{kind}", self.name);
+        Ok(self)
+    }
+
+    /// The same format for adapters beside frozen weights. The run's name ends with `-lora` or `-dora`.
+    #[must_use]
+    pub fn with_adapters(mut self, config: LoraConfig) -> Self {
+        self.name
+            .push_str(if config.dora { "-dora" } else { "-lora" });
+        self
+    }
+
     /// The model of a folder in this format, to predict with.
     ///
     /// # Errors
@@ -204,7 +228,7 @@ impl Format {
         set_recipe_layers(model, &self.recipe).map_err(|error| other(&error))
     }
 
-    fn leaves_out_routers<B: Backend>(&self, model: &Decoder<B>) -> bool {
+    fn leaves_out_routers<B: MxTensorOps>(&self, model: &Decoder<B>) -> bool {
         let mut layers = model.model.layers.iter();
         let has_routers = layers.any(|layer| layer.block_sparse_moe.is_some());
         let mut named = self.recipe.layers.keys();

@@ -4,9 +4,12 @@ use burn::{
     backend::{Flex, flex::FlexDevice},
     prelude::*,
 };
-use burn_mx::{MxBackend, MxSpecs, module::distillation_loss};
+use burn_mx::{
+    MxBackend, MxSpecs,
+    module::{LoraConfig, distillation_loss},
+};
 
-use super::{B, Device};
+use super::{B, Device, Format, lora};
 use crate::{Decoder, Error, Folder};
 
 /// A trained model to go on from: quantization-aware training.
@@ -18,15 +21,49 @@ pub struct Tuning<'a> {
     pub teacher: Option<&'a Folder>,
     /// The divisor of the logits of student and teacher.
     pub temperature: f64,
+    /// The adapters that are trained beside frozen packed weights. `None`: all weights are trained.
+    pub lora: Option<LoraConfig>,
 }
 
-impl Tuning<'_> {
-    /// Checks that the teacher predicts the same tokens.
+impl<'a> Tuning<'a> {
+    /// Checks that the teacher predicts the same tokens, and that the weights can be packed and have adapters in each format.
     ///
     /// # Errors
     ///
-    /// If the vocabularies differ, or the temperature is not a positive number.
-    pub fn check(&self) -> Result<(), Error> {
+    /// If the vocabularies differ, the temperature is not a positive number, the rank is 0 or larger than a layer, or a format
+    /// has no packed weights.
+    pub fn check(&self, formats: &[Format]) -> Result<(), Error> {
+        self.check_teacher()?;
+        let Some((from, lora)) = self.adapters() else {
+            return Ok(());
+        };
+        let config = &from.config;
+        let [queries, keys] = [config.heads, config.kv_heads].map(|heads| heads * config.head);
+        let largest = config.width.min(config.hidden).min(queries).min(keys);
+        if !(1..=largest).contains(&lora.rank) {
+            return Err(Error::Option {
+                option: "--lora",
+                value: lora.rank.to_string(),
+                allowed: format!("1 to {largest}, the smallest side of the model's linear layers"),
+            });
+        }
+        if !lora.alpha.is_finite() {
+            return Err(Error::Option {
+                option: "--alpha",
+                value: lora.alpha.to_string(),
+                allowed: "a finite number".into(),
+            });
+        }
+        let mut formats = formats.iter();
+        formats.try_for_each(|format| lora::adapted(from, format, lora, 0).map(|_| ()))
+    }
+
+    /// The model to go on from, and the sizes of its adapters.
+    pub(super) fn adapters(&self) -> Option<(&'a Folder, LoraConfig)> {
+        Some((self.from, self.lora?))
+    }
+
+    fn check_teacher(&self) -> Result<(), Error> {
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
             return Err(Error::Option {
                 option: "--temperature",

@@ -3,7 +3,6 @@
 use std::{fs, process::Command};
 
 use burn::backend::Flex;
-use burn::nn::Linear;
 use burn::prelude::*;
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs, ResolvedSpecs, module::specs_of};
 use language_model::{Folder, train::Format};
@@ -18,9 +17,9 @@ fn formats(format: &str) -> (Option<ResolvedSpecs>, Vec<Option<ResolvedSpecs>>) 
     let model = format.load(&Folder::open(fixture("mixtral")).unwrap());
     let layer = &model.unwrap().model.layers[1];
     let experts = layer.block_sparse_moe.as_ref().unwrap();
-    let specs = |linear: &Linear<_>| specs_of(&linear.weight.val());
-    let of_experts = experts.experts.iter().map(|expert| specs(&expert.w1));
-    (specs(&experts.gate), of_experts.collect())
+    let of_experts = experts.experts.iter();
+    let of_experts = of_experts.map(|expert| specs_of(&expert.w1.weight()));
+    (specs_of(&experts.gate.weight.val()), of_experts.collect())
 }
 
 fn resolved(specs: MxSpecs) -> Option<ResolvedSpecs> {
@@ -61,7 +60,7 @@ fn experts_without_tokens_compute_nothing() {
     let gradients = model.loss(tokens).backward();
     let experts = &model.model.layers[0].block_sparse_moe.as_ref().unwrap();
     let has_gradient = experts.experts.iter().map(|expert| {
-        let gradient = expert.w2.weight.grad(&gradients);
+        let gradient = expert.w2.weight().grad(&gradients);
         gradient.is_some_and(|gradient| gradient.abs().max().into_scalar() > 0.0)
     });
     assert_eq!(has_gradient.filter(|has| *has).count(), 2);

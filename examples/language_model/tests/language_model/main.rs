@@ -5,10 +5,12 @@
     reason = "a test follows a model from training to export"
 )]
 
+mod backward;
 mod broken;
 mod end_to_end;
 mod experts;
 mod exports;
+mod lora;
 mod optimizer_states;
 mod recipes;
 mod rotations;

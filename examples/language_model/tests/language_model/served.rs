@@ -163,8 +163,8 @@ fn nvfp4_for_llama_cpp() {
     export(&file, &source, &model, target).unwrap();
     let gguf = fs::read(&file).unwrap();
 
-    let down = &model.model.layers[0].mlp.as_ref().unwrap().down_proj.weight;
-    let weight = values(down.val().transpose());
+    let down = &model.model.layers[0].mlp.as_ref().unwrap().down_proj;
+    let weight = values(down.weight().transpose());
     let packed = Dialect::ModelOpt.encode(
         "nvfp4(tensor_scale=true)".parse().unwrap(),
         &weight,

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-fn run(folder: &Path, arguments: &str) -> Result<String, String> {
+pub(super) fn run(folder: &Path, arguments: &str) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_language_model"))
         .current_dir(folder)
         .args(arguments.split(' '))
