@@ -49,23 +49,14 @@ pub use burn_mx_checkpoint as checkpoint;
 #[cfg(feature = "clap")]
 pub use burn_mx_core::MxArgs;
 pub use burn_mx_core::{
-<<<<<<< HEAD
     AsResolvedSpecs, AttentionBackward, AttentionSpecs, ColumnChoice, ColumnRanking, ColumnScore,
     Delta, ElementwiseScope, Exemptions, FrozenWeight, FrozenWeightError, GradientOperands,
     Hadamard, HadamardSigns, HotColumns, HotTreatment, MxAutodiff, MxBackend, MxDevice, MxKernels,
     MxSpecs, MxTensor, ParseAttentionError, ParseColumnRankingError, ParseElementwiseScopeError,
     ParseGradientOperandsError, ParseHadamardError, ParseHotColumnsError, ParsePointFormatError,
-    ParseValueRangeError, PointFormat, Portable, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat,
-    SpecsError, SpecsField, ToResolvedSpecs, ValueAxis, ValueRange, hooks, process,
-=======
-    AsResolvedSpecs, AttentionBackward, AttentionSpecs, Delta, ElementwiseScope, Exemptions,
-    FrozenWeight, FrozenWeightError, GradientOperands, Hadamard, HadamardSigns, MxAutodiff,
-    MxBackend, MxDevice, MxKernels, MxSpecs, MxTensor, ParseAttentionError,
-    ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParsePointFormatError, ParseQatBackwardError, ParseValueRangeError, PointFormat, Portable,
-    QatBackward, QatConfig, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError,
-    SpecsField, ToResolvedSpecs, ValueAxis, ValueRange, hooks, process,
->>>>>>> qat
+    ParseQatBackwardError, ParseValueRangeError, PointFormat, Portable, QatBackward, QatConfig,
+    Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs,
+    ValueAxis, ValueRange, hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;
