@@ -247,7 +247,7 @@ const WHAT_IF: [Figure; 4] = [
 ];
 
 impl Row {
-    /// Sets the figures of an operand at a step's place, of so many steps.
+    /// Sets the figures of an operand at a step's place. `count` is the number of steps.
     fn set(&mut self, [at, count]: [usize; 2], operand: &OperandRecord) {
         let figures = &operand.figures;
         self.format.clone_from(&operand.format);
