@@ -1,14 +1,19 @@
 //! Adapters on frozen packed weights.
 
 use core::fmt::Display;
-use std::{borrow::Cow, fs, path::Path};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use burn::{backend::Flex, module::Param, nn::Linear, prelude::*};
 use burn_mx::{
     FusedLayers, MxBackend, Slot,
     checkpoint::packed_weights,
     module::{
-        Adapter, LoraConfig, PackedLinear, label_parameters, set_specs, set_specs_at,
+        Adapter, LoraConfig, Merged, PackedLinear, label_parameters, set_specs, set_specs_at,
         share_tensor_scales, specs_of,
     },
 };
@@ -93,27 +98,55 @@ pub(super) fn adapted(
     })
 }
 
-/// The model with its adapters in its packed weights, and the errors, but for the loss.
+/// The model with its adapters in its packed weights, and the errors, but for the loss. Layers that engines fuse get one tensor scale.
 pub(super) fn merged(mut model: Decoder<Inner>) -> Result<(Decoder<Inner>, Merge), Error> {
+    let mut layers: BTreeMap<_, _> = model.projections_mut().into_iter().collect();
+    let groups = FusedLayers::default().groups(layers.keys().map(String::as_str));
+    let mut groups: Vec<Vec<String>> = groups.into_iter().map(|group| group.members).collect();
+    let fused: BTreeSet<&String> = groups.iter().flatten().collect();
+    let alone = layers.keys().filter(|path| !fused.contains(path));
+    let alone: Vec<Vec<String>> = alone.map(|path| vec![path.clone()]).collect();
+    groups.extend(alone);
     let mut all = Merge::default();
-    for (path, projection) in model.projections_mut() {
-        let Projection::Packed(packed) = &*projection else {
-            continue;
-        };
-        let merged = packed.merge();
-        let merged = merged.map_err(|error| Error::Other(format!("{path}: {error}")))?;
-        all.layers += 1;
-        all.largest = all.largest.max(merged.largest);
-        if merged.relative_squared >= all.relative_squared {
-            (all.relative_squared, all.worst) = (merged.relative_squared, path);
+    for group in groups {
+        for (path, merged) in merge_group(&group, &layers)? {
+            all.layers += 1;
+            all.largest = all.largest.max(merged.largest);
+            if merged.relative_squared >= all.relative_squared {
+                (all.relative_squared, all.worst) = (merged.relative_squared, path.clone());
+            }
+            let layer = merged.layer;
+            let merged = Projection::Float(Linear {
+                weight: Param::from_tensor(layer.weight()),
+                bias: layer.bias().map(Param::from_tensor),
+            });
+            layers.entry(path).and_modify(|layer| **layer = merged);
         }
-        let layer = merged.layer;
-        *projection = Projection::Float(Linear {
-            weight: Param::from_tensor(layer.weight()),
-            bias: layer.bias().map(Param::from_tensor),
-        });
     }
     Ok((model, all))
+}
+
+/// The packed layers of a group, merged. Layers of one format share its tensor scale, if the format has one.
+fn merge_group(
+    group: &[String],
+    layers: &BTreeMap<String, &mut Projection<Inner>>,
+) -> Result<Vec<(String, Merged<Inner>)>, Error> {
+    let packed = group.iter().filter_map(|path| match &**layers.get(path)? {
+        Projection::Packed(packed) => Some((path.clone(), &**packed)),
+        Projection::Float(_) => None,
+    });
+    let (paths, packed): (Vec<String>, Vec<&PackedLinear<Inner>>) = packed.unzip();
+    let format = |layer: &&PackedLinear<Inner>| layer.packed().format();
+    let is_one = packed
+        .windows(2)
+        .all(|pair| format(&pair[0]) == format(&pair[1]));
+    let merged = match is_one {
+        true => PackedLinear::merge_fused(&packed),
+        false => packed.iter().map(|layer| layer.merge()).collect(),
+    };
+    let failed = |error| Error::Other(format!("{}: {error}", paths.join(", ")));
+    let merged = merged.map_err(failed)?;
+    Ok(paths.into_iter().zip(merged).collect())
 }
 
 /// A tensor of an adapter's file.

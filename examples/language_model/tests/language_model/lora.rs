@@ -185,6 +185,18 @@ fn adapters_are_trained_resumed_and_merged() {
         "{error}"
     );
     assert!(!folder.join("no").exists());
+
+    // Layers that engines fuse have one tensor scale.
+    let tune = format!("{TRAIN} --from float/fp32 --formats nvfp4 --lora 2 --steps 2 --lr 1");
+    run(folder, &format!("{tune} --out fused")).unwrap();
+    let weights = packed_weights(folder.join("fused/nvfp4-lora/model.safetensors")).unwrap();
+    let scale = |name: &str| {
+        let weight = &weights[&format!("model.layers.0.{name}_proj.weight")];
+        weight.tensor_scale().unwrap()
+    };
+    let attention = ["q", "k", "v"].map(|name| scale(&format!("self_attn.{name}")));
+    assert!(attention == [attention[0]; 3], "{attention:?}");
+    assert!(scale("mlp.gate") == scale("mlp.up") && scale("mlp.gate") != scale("mlp.down"));
 }
 
 /// Layers have their own formats: an exempt one stays frozen in float32, and a resumed adapter keeps the format of its layer.
