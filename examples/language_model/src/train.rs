@@ -9,14 +9,14 @@ use burn::{
     backend::{Flex, flex::FlexDevice},
     grad_clipping::GradientClippingConfig,
     module::AutodiffModule,
-    optim::{AdamW, AdamWConfig, GradientsParams, Optimizer},
+    optim::{AdamWConfig, GradientsParams},
     prelude::*,
     record::{BinBytesRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx::{
     MxAutodiff, MxBackend, MxDevice,
     module::{LoraConfig, label_parameters, load_adapters},
-    optim::{OptimizerStates, PackedAdaptor, StateBytes, state_bytes},
+    optim::{OptimizerStates, OscillationReset, StateBytes},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -26,11 +26,13 @@ use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tok
 
 mod format;
 mod lora;
+mod optimizer;
 mod saved;
 mod tuning;
 
 pub use format::Format;
 pub use lora::Merge;
+use optimizer::AnyOptimizer;
 use saved::{Files, Saved};
 use tuning::Teacher;
 pub use tuning::Tuning;
@@ -54,6 +56,9 @@ pub struct Training {
     /// Tokens of a window, if they are fewer than the model's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
+    /// The reset of weights that oscillate between two quantized values. `None`: no reset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset: Option<OscillationReset>,
 }
 
 /// The losses of a run so far.
@@ -68,6 +73,9 @@ pub struct Curve {
     /// Bytes of the optimizer's states.
     #[serde(default)]
     pub states: StateBytes,
+    /// Weights that were reset, in a run with resets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets: Option<u64>,
     /// The errors of the merge of adapters, after the last step of a run that has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<Merge>,
@@ -140,7 +148,8 @@ impl Training {
                 losses.clear();
                 let loss = trainer.validate(&trainer.model.valid());
                 curve.validation.push((done, loss));
-                curve.states = state_bytes(&trainer.optimizer);
+                curve.states = trainer.optimizer.state_bytes();
+                curve.resets = trainer.optimizer.resets();
                 saved.save(done, &curve, &trainer.model, trainer.optimizer.to_record())?;
                 began = Instant::now();
             }
@@ -186,6 +195,21 @@ impl Training {
         Ok(config.init(device).load_record(record))
     }
 
+    /// Checks that a decoder of this config has weights to reset in a format, if there are resets.
+    ///
+    /// # Errors
+    ///
+    /// If a field of [`reset`](Self::reset) has a value that is not allowed, or the format has no quantized weight that is not drawn at random.
+    pub fn check_reset(&self, config: &DecoderConfig, format: &Format) -> Result<(), Error> {
+        let Some(reset) = self.reset else {
+            return Ok(());
+        };
+        let model = format.set_layers(label_parameters(config.init(&format.device()?)))?;
+        let optimizer = AdamWConfig::new().init::<B, Decoder<B>>();
+        let checked = reset.optimizer(optimizer, &model).map(|_| ());
+        checked.map_err(|error| Error::Other(format!("{}: {error}", format.name)))
+    }
+
     /// The settings that must be the same when a run is resumed.
     fn settings(&self, config: &DecoderConfig, format: &Format, data: Data<'_>) -> Value {
         let mut settings = json!({
@@ -219,7 +243,7 @@ pub struct Trainer<'a> {
     device: Device,
     model: Decoder<B>,
     teacher: Option<Teacher>,
-    optimizer: PackedAdaptor<AdamW, Decoder<B>, B>,
+    optimizer: AnyOptimizer,
 }
 
 impl<'a> Trainer<'a> {
@@ -259,9 +283,9 @@ impl<'a> Trainer<'a> {
             data,
             window: settings.window(config),
             device,
-            model,
             teacher: teacher.transpose()?,
-            optimizer,
+            optimizer: AnyOptimizer::new(optimizer, settings.reset, format, &model)?,
+            model,
         })
     }
 

@@ -44,6 +44,7 @@ impl Time {
             interval: WARM_UP + self.steps,
             seed: self.model.seed,
             window: None,
+            reset: None,
         };
         let trainers = formats
             .iter()

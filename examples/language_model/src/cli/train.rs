@@ -10,7 +10,7 @@ use language_model::{
 };
 
 use super::{model::Model, plot};
-use burn_mx::{QatBackward, module::LoraConfig};
+use burn_mx::{QatBackward, module::LoraConfig, optim::OscillationReset};
 use burn_mx_lab::own_files;
 
 /// Train a model in one or more formats, from the same weights on the same batches
@@ -59,6 +59,8 @@ pub(super) struct Train {
     #[arg(long, requires = "lora")]
     dora: bool,
     #[command(flatten)]
+    reset: Reset,
+    #[command(flatten)]
     model: Model,
     /// Steps
     #[arg(long, value_name = "STEPS", default_value_t = 2000)]
@@ -69,6 +71,57 @@ pub(super) struct Train {
     /// Steps between validations, after each of which a run can be resumed
     #[arg(long, value_name = "STEPS", default_value_t = 250)]
     interval: usize,
+}
+
+/// Resets of weights that oscillate between two quantized values.
+#[derive(Debug, clap::Args)]
+struct Reset {
+    /// From time to time, move weights that oscillate between two quantized values to the centre of their bin (OsciReset of TetraJet-v2)
+    #[arg(long, conflicts_with = "lora")]
+    reset_oscillation: bool,
+    /// The first step that may begin a window of watched steps
+    #[arg(
+        long,
+        value_name = "STEP",
+        default_value_t = 0,
+        requires = "reset_oscillation"
+    )]
+    reset_start: u64,
+    /// Steps from one window to the next
+    #[arg(
+        long,
+        value_name = "STEPS",
+        default_value_t = 200,
+        requires = "reset_oscillation"
+    )]
+    reset_period: u64,
+    /// Watched steps of a window
+    #[arg(
+        long,
+        value_name = "STEPS",
+        default_value_t = 50,
+        requires = "reset_oscillation"
+    )]
+    reset_window: u64,
+    /// The ratio from which a weight is reset: the way of its quantized value over its own way
+    #[arg(
+        long,
+        value_name = "RATIO",
+        default_value_t = 8.0,
+        requires = "reset_oscillation"
+    )]
+    reset_threshold: f32,
+}
+
+impl Reset {
+    fn settings(&self) -> Option<OscillationReset> {
+        self.reset_oscillation.then_some(OscillationReset {
+            start: self.reset_start,
+            period: self.reset_period,
+            window: self.reset_window,
+            threshold: self.reset_threshold,
+        })
+    }
 }
 
 impl Train {
@@ -125,6 +178,7 @@ impl Train {
             interval: self.interval,
             seed: self.model.seed,
             window,
+            reset: self.reset.settings(),
         }
     }
 
@@ -148,14 +202,17 @@ impl Train {
             tuning,
             ..corpus.data()
         };
+        let window = self.model.window(config.context);
+        let settings = self.settings((window < config.context).then_some(window));
+        for format in &formats {
+            settings.check_reset(&config, format)?;
+        }
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("--out '{}': {error}", self.out.display()))?;
         let [chart, losses] = ["loss.svg", "loss.json"].map(|name| self.out.join(name));
         for file in [&chart, &losses] {
             own_files::check(file).map_err(|error| format!("--out: {error}"))?;
         }
-        let window = self.model.window(config.context);
-        let settings = self.settings((window < config.context).then_some(window));
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
         table.set_header([
@@ -195,7 +252,7 @@ impl Train {
             curves.push((format.name.clone(), curve));
         }
         println!("{table}");
-        print_merges(&curves);
+        print_results(&curves);
         if !self.optimizer_states.is_empty() {
             println!("{}", memory(&curves));
         }
@@ -229,11 +286,14 @@ fn row(name: &str, score: &Score, speed: f64) -> [String; 5] {
     ]
 }
 
-/// Prints the errors of merges.
-fn print_merges(curves: &[(String, Curve)]) {
+/// Prints the errors of merges, and numbers of resets.
+fn print_results(curves: &[(String, Curve)]) {
     for (name, curve) in curves {
         if let Some(line) = merged(name, curve) {
             println!("{line}");
+        }
+        if let Some(resets) = curve.resets {
+            println!("{name}: {resets} weights were reset");
         }
     }
 }

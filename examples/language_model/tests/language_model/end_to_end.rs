@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
+use burn_mx::optim::OscillationReset;
 use burn_mx::ptq::QuantConfig;
 use burn_mx::{MxDevice, Recipe, Slot};
 use language_model::{
@@ -57,6 +58,18 @@ const TRAINING: Training = Training {
     interval: 100,
     seed: 3,
     window: None,
+    reset: None,
+};
+
+/// A window of watched steps begins at step 90: the run is stopped within.
+const RESETTING: Training = Training {
+    reset: Some(OscillationReset {
+        start: 0,
+        period: 45,
+        window: 20,
+        threshold: 1.0,
+    }),
+    ..TRAINING
 };
 
 struct Corpus {
@@ -81,11 +94,17 @@ impl Corpus {
             tokenizer: &self.tokenizer,
             tuning: None,
         };
-        // `FORMAT+STATES`
+        // `FORMAT+STATES` or `FORMAT+reset`
         let (name, states) = format.split_once('+').unwrap_or((format, "float32"));
         let format = Format::named("--formats", name).unwrap();
-        let format = format.with_states("--optimizer-states", states).unwrap();
-        let (_, curve) = TRAINING
+        let (format, settings) = match states {
+            "reset" => (format, RESETTING),
+            _ => (
+                format.with_states("--optimizer-states", states).unwrap(),
+                TRAINING,
+            ),
+        };
+        let (_, curve) = settings
             .run(&config(), &format, data, path, report)
             .unwrap();
         curve
@@ -99,16 +118,24 @@ fn logits(model: &Decoder<B>, tokens: &Tensor<B, 2, Int>) -> Vec<f32> {
 /// A run that is stopped and goes on has the bits of one that is not, and other settings are refused.
 #[test]
 fn a_resumed_run_is_the_same() {
-    resume("mxfp8_e4m3");
+    assert_eq!(resume("mxfp8_e4m3"), None);
 }
 
 /// Also one whose optimizer rounds its states stochastically.
 #[test]
 fn a_resumed_run_with_packed_states_is_the_same() {
-    resume("fp32+bfloat16_stochastic");
+    assert_eq!(resume("fp32+bfloat16_stochastic"), None);
 }
 
-fn resume(name: &str) {
+/// Also one that resets oscillating weights.
+#[test]
+fn a_resumed_run_with_resets_is_the_same() {
+    let resets = resume("mxfp4+reset");
+    assert!(resets.is_some_and(|resets| resets > 0), "{resets:?}");
+}
+
+/// Returns the number of weights that were reset.
+fn resume(name: &str) -> Option<u64> {
     let corpus = Corpus::new();
     let temporary = tempfile::tempdir().unwrap();
     let [whole, stopped] = ["whole", "stopped"].map(|name| temporary.path().join(name));
@@ -126,8 +153,8 @@ fn resume(name: &str) {
     let resumed = corpus.train(name, &stopped, |step, _| steps.push(step));
     assert_eq!(steps, (101..=200).collect::<Vec<_>>());
     assert_eq!(
-        (curve.training, curve.validation),
-        (resumed.training, resumed.validation)
+        (curve.training, curve.validation, curve.resets),
+        (resumed.training, resumed.validation, resumed.resets)
     );
     let [one, other] =
         [&whole, &stopped].map(|path| fs::read(path.join("model.safetensors")).unwrap());
@@ -146,6 +173,7 @@ fn resume(name: &str) {
     let format = Format::named("--formats", "mxfp8_e4m3").unwrap();
     let refused = other.run(&config(), &format, data, &whole, |_, _| ());
     assert!(refused.is_err_and(|error| error.to_string().contains("the same settings")));
+    curve.resets
 }
 
 /// Formats start from the same weights: the first losses are alike, and each format learns.

@@ -208,6 +208,7 @@ fn a_run_replaces_its_own_files_alone() {
         interval: 1,
         seed: 0,
         window: None,
+        reset: None,
     };
     let before = fs::read(hub.path().join("config.json")).unwrap();
     let format = Format::named("--formats", "fp32").unwrap();

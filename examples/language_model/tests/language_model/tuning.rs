@@ -117,3 +117,29 @@ fn a_trained_model_is_trained_for_its_format() {
         assert!(!folder.join("no").exists(), "{arguments}");
     }
 }
+
+#[test]
+fn resets_without_a_weight_to_reset_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let reset = "train --reset-oscillation --out no";
+    for (arguments, parts) in [
+        (format!("{reset} --formats fp32"), ["fp32", "w_elem_format"]),
+        (
+            format!("{reset} --formats mxfp4 --reset-window 0"),
+            ["mxfp4", "window"],
+        ),
+        (
+            format!("{reset} --formats mxfp4 --from x --lora 2"),
+            ["--reset-oscillation", "--lora"],
+        ),
+        (
+            "train --formats mxfp4 --out no --reset-window 3".to_owned(),
+            ["--reset-oscillation", "required"],
+        ),
+    ] {
+        let error = run(folder, &arguments).unwrap_err();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+    assert!(!folder.join("no").exists());
+}
