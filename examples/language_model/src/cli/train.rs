@@ -213,15 +213,7 @@ impl Train {
         for file in [&chart, &losses] {
             own_files::check(file).map_err(|error| format!("--out: {error}"))?;
         }
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header([
-            "format",
-            "loss",
-            "perplexity",
-            "bits a character",
-            "tokens/s",
-        ]);
+        let mut table = table();
         let mut curves: Vec<(String, Curve)> = Vec::new();
         for format in &formats {
             let bar = super::bar(&format.name, self.steps)?;
@@ -284,6 +276,20 @@ fn row(name: &str, score: &Score, speed: f64) -> [String; 5] {
         bits,
         format!("{speed:.0}"),
     ]
+}
+
+/// A table of [rows](row).
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN);
+    table.set_header([
+        "format",
+        "loss",
+        "perplexity",
+        "bits a character",
+        "tokens/s",
+    ]);
+    table
 }
 
 /// Prints the errors of merges, and numbers of resets.
