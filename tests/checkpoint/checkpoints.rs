@@ -112,13 +112,13 @@ fn files_in(folder: &TempDir) -> Vec<String> {
     names
 }
 
-/// Specs whose forward product of weights can be had again. Dialects pack no convolution.
+/// Specs whose forward product of weights can be had again. Dialects pack no convolution, and a packed weight has no hot rows.
 fn repeatable() -> Vec<(&'static str, MxSpecs)> {
     let names = MxSpecs::PRESETS.iter().copied();
     let specs = names.map(|name| (name, MxSpecs::preset(name).unwrap()));
     specs
         .filter(|(name, specs)| *name != "none" && specs.hadamard_forward.is_none())
-        .filter(|(_, specs)| specs.dialect_w.is_none())
+        .filter(|(_, specs)| specs.dialect_w.is_none() && specs.hot_columns.is_none())
         .collect()
 }
 
@@ -924,6 +924,10 @@ fn what_a_layout_cannot_say_is_refused() {
     says(drawn, &["hidden.weight", "round_mx_output", "stochastic"]);
     let quartet = refused::<B, _>(|to| to, &block(&MxSpecs::quartet()));
     says(quartet, &["hidden.weight", "hadamard_forward", "32"]);
+    for specs in [MxSpecs::tetrajet_v2(), MxSpecs::chon()] {
+        let hot = refused::<B, _>(|to| to, &block(&specs));
+        says(hot, &["hidden.weight", "hot_columns"]);
+    }
 
     let plain = block(&MxSpecs::mxfp4());
     let none = refused::<B, _>(|to| to.leave_unpacked("body.*"), &plain);

@@ -102,7 +102,6 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
             "burn-mx-kernels",
             "burn-mx-lab",
             "burn-mx-ptq",
-            "burn-mx-record",
             "microscaling-checkpoint",
             "microscaling-processor",
             "microscaling-vectors",

@@ -64,10 +64,10 @@ pub enum CheckpointError {
         /// The transform.
         transform: String,
     },
-    /// The forward product has hot rows of the weight in another format.
+    /// The forward product has hot rows of the weight in another format, or adds their errors.
     #[error(
-        "checkpoint: `{weight}`: `hot_columns` keep rows in another format, but a packed weight has one format; allowed: none, or the \
-         weight left unpacked"
+        "checkpoint: `{weight}`: `hot_columns` need rows in another format, or the errors of rows, and a packed weight has neither; allowed: \
+         none, or the weight left unpacked"
     )]
     HotColumns {
         /// Path of the weight.

@@ -322,7 +322,7 @@ pub(super) fn random_field(quantization: &OperandQuantization) -> Option<&'stati
 /// The quantization of a weight by the forward product, if a packed weight can represent it.
 fn quantization(path: &str, specs: &ResolvedSpecs) -> Result<OperandQuantization, CheckpointError> {
     let weight = || path.to_owned();
-    if specs.has_weight_parts() {
+    if specs.hot_columns().is_some() {
         return Err(CheckpointError::HotColumns { weight: weight() });
     }
     let Some(quantization) = specs.weight_quantization() else {

@@ -257,7 +257,10 @@ fn arrays_of_numpy() {
         ("big", "`>f4`; allowed: <f4"),
         ("short", "512 bytes for shape [3, 64]"),
         ("none", "no array of NumPy"),
-        ("vector", "no tensor of floats has two axes"),
+        (
+            "vector",
+            "no tensor of floats has elements, has two axes or more",
+        ),
     ] {
         let said = refuse(folder, &format!("quantize {name}.npy out --format mxfp4"));
         assert!(said.contains(part), "{said}");

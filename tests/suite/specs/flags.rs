@@ -44,6 +44,7 @@ fn sample(arg: &Arg) -> Option<&'static str> {
         "ACCUMULATOR" => "hopper",
         "ATTENTION" => "attention(q=nvfp4,tile=64)",
         "DIALECT" => "quark",
+        "COLUMNS" => "hot_columns(percent=10,format=mxfp8_e4m3)",
         other => panic!("no sample for <{other}>"),
     })
 }

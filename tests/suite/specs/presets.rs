@@ -126,7 +126,7 @@ fn names_give_what_the_constructors_give() {
         (
             "deepseek_v4_qat",
             MxSpecs::deepseek_v4_qat(),
-            "w mx(element=fp4_e2m1,scale_mode=rceil), gradients of forward operands, bfloat16, round even, forward only",
+            "w mx(element=fp4_e2m1,block_size=32,scale_mode=rceil), gradients of forward operands, bfloat16, round even, forward only",
         ),
         (
             "mxfp8_pretraining",

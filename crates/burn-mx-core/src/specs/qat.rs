@@ -181,7 +181,8 @@ impl FromStr for QatBackward {
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;
-/// use burn_mx::{Dialect, MxSpecs, QatBackward, QatConfig};
+/// use burn_mx::{MxSpecs, QatBackward, QatConfig};
+/// use microscaling::Dialect;
 ///
 /// let config = QatConfig {
 ///     w_elem_format: Some("nvfp4(tensor_scale=true)".into()),

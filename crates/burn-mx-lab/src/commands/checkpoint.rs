@@ -123,9 +123,8 @@ impl TrainArgs {
             .map_err(|error| unusable(error.to_string()))?;
         let format = specs.block_format(Slot::W);
         let format = format.ok_or_else(|| unusable("weights have no format".into()))?;
-        if specs.has_weight_parts() {
-            let reason =
-                "the specs keep hot columns in another format, but packed weights have one";
+        if specs.hot_columns().is_some() {
+            let reason = "the specs have hot columns, but packed weights have none";
             return Err(unusable(reason.into()));
         }
         match specs.hadamard_forward() {
