@@ -224,6 +224,7 @@ fn errors_name_flag_value_and_what_is_allowed() {
             "hopper" => "blackwell",
             "quark" => "compressed-tensors",
             "attention(q=nvfp4,tile=64)" => "sageattention3",
+            "hot_columns(percent=10,format=mxfp8_e4m3)" => "hot_columns(field=value,…)",
             _ => "a whole number from 0",
         };
         let mut bad = vec![("bogus", allowed)];

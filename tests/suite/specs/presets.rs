@@ -210,10 +210,9 @@ fn names_give_what_the_constructors_give() {
         (
             "tetrajet_v2",
             MxSpecs::tetrajet_v2(),
-            "w block(element=e2m1,scale=ue4m3,block_size=16,outer_size=128), \
-             a block(element=e2m1,scale=ue4m3,block_size=16,outer_size=128), Hadamard 16:product, \
-             gradients of forward operands, \
-             hot_columns(multiple=128,format=mx(element=fp8_e4m3,scale_mode=rceil),chosen=fixed), \
+            "w block(element=fp4_e2m1,scale=ue4m3,block_size=16,outer_size=128), \
+             a block(element=fp4_e2m1,scale=ue4m3,block_size=16,outer_size=128), Hadamard 16:product, \
+             gradients of forward operands, hot_columns(multiple=128,format=mxfp8_rceil,chosen=fixed), \
              no blocks between activations, bfloat16, round even, round_mx_*_grad_* stochastic",
         ),
         (
