@@ -17,7 +17,7 @@ use super::on_load::set_specs_of;
 /// The window of training steps whose scores rank the columns of linear layers with fixed [`HotColumns`]. The defaults are of TetraJet-v2's code (arXiv
 /// 2510.27527, at commit ca5953f).
 ///
-/// Let a step's number n count from 0. ScoreSums are summed over the forward passes of the [`steps`](Self::steps) steps after step
+/// Let a step's number n count from 0. A window adds up the scores in the forward passes of the [`steps`](Self::steps) steps after step
 /// [`start`](Self::start). After the last of these steps each layer gets specs whose ranking has the highest sums first. With a
 /// [`period`](Self::period) the next window begins that many steps after the first one, and gives a new ranking. Before the first ranking
 /// layers have no hot columns.

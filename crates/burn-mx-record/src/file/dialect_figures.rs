@@ -16,7 +16,7 @@ pub struct DialectFigures {
     pub differing_share: Option<f64>,
     /// Mean of the squared error by the format's own rule; `None` without an element.
     pub plain_mse: Option<f64>,
-    /// Signal-to-quantization-noise ratio by the format's own rule in dB; `None` if there is no error or no signal.
+    /// Signal-to-quantization-noise ratio by the format's own rule in dB; `None` if the error or the signal is 0.
     pub plain_sqnr: Option<f64>,
     /// The tool's squared error over the error by the format's own rule: above 1 the dialect costs accuracy. `None` if the own rule
     /// has no error.

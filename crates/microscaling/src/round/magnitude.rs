@@ -69,7 +69,7 @@ pub(crate) fn normal(lowest: i32, end: i32) -> Range<u32> {
 }
 
 /// [`round_magnitude`] with fewer operations, of float32, within [`NORMAL`] and by a rule without draws. `smallest` is the pattern of
-/// 2^emin, `by_code` is 1 if there are no mantissa bits, else 0.
+/// 2^emin. `by_code` is 1 for elements without mantissa bits, and 0 for others.
 ///
 /// All numbers that matter are normal or zero: half a step is, and a subnormal is less than that. So
 /// the flush-to-zero state of the thread does not matter.

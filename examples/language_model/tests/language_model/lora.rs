@@ -57,6 +57,22 @@ fn pack(weight: &[f64], shape: [usize; 2]) -> Packed {
     Packed::encode(format, &rounded, &shape, 1, Rounder::NearestEven).unwrap()
 }
 
+/// Starts a training run, and kills the process after the first steps that it saves in `run`.
+fn kill_after_first_save(folder: &Path, arguments: &str, run: &Path) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_language_model"))
+        .current_dir(folder)
+        .args(arguments.split(' '))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !run.join("progress.json").exists() && child.try_wait().unwrap().is_none() {
+        sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn adapters_are_trained_resumed_and_merged() {
     let temporary = trained();
@@ -69,18 +85,7 @@ fn adapters_are_trained_resumed_and_merged() {
 
     // Killed after the first steps that were saved.
     let stopped = folder.join("stopped/mxfp4-qat-dora");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_language_model"))
-        .current_dir(folder)
-        .args(format!("{command} --out stopped").split(' '))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    while !stopped.join("progress.json").exists() && child.try_wait().unwrap().is_none() {
-        sleep(Duration::from_millis(2));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_after_first_save(folder, &format!("{command} --out stopped"), &stopped);
     assert!(!stopped.join("model.safetensors").exists());
     let lines = run(folder, &format!("{command} --out stopped")).unwrap();
     assert!(
@@ -218,18 +223,11 @@ fn layers_of_a_recipe() {
     let stopped = folder.join("stopped/mixed-lora");
     fs::create_dir_all(&stopped).unwrap();
     // The files after 5 steps of the same run.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_language_model"))
-        .current_dir(folder)
-        .args(format!("{command} --steps 10 --out stopped").split(' '))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    while !stopped.join("progress.json").exists() && child.try_wait().unwrap().is_none() {
-        sleep(Duration::from_millis(2));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_after_first_save(
+        folder,
+        &format!("{command} --steps 10 --out stopped"),
+        &stopped,
+    );
     run(folder, &format!("{command} --steps 10 --out stopped")).unwrap();
     let [one, other] =
         [&whole, &stopped].map(|run| fs::read(run.join("model.safetensors")).unwrap());

@@ -27,9 +27,9 @@ fields_table! {
     /// * dx is the usual product of all columns. With `gradient_operands = forward`, w is as the forward product's two parts had it, and so is
     ///   x in dw.
     ///
-    /// With [`treatment=residual`](HotTreatment::Residual), hot columns are multiplied once more (CHON, arXiv 2602.02047): y = x̃·w̃ −
-    /// Δx·w̃ − x̃·Δw. x̃ and w̃ are the quantized operands of all columns, Δ is quantized less exact, and both last products are over
-    /// the hot columns alone. Of the error of hot columns, −Δx·Δw remains. Δx and Δw have `format`, and x̃ and w̃ stay as they are. Both gradients
+    /// With [`treatment=residual`](HotTreatment::Residual), a product multiplies hot columns once more (CHON, arXiv 2602.02047). The result is
+    /// y = x̃·w̃ − Δx·w̃ − x̃·Δw. x̃ and w̃ are the quantized operands of all columns. Δ is the quantized operand less the exact one. The
+    /// last two products sum over the hot columns alone. Of the error of hot columns, −Δx·Δw remains. Δx and Δw have `format`, and x̃ and w̃ stay as they are. Both gradients
     /// are the usual products. That gradients are not patched is our choice, because the sources do not say.
     ///
     /// Products of convolutions and of two activations have no hot columns. Observers of products see the usual product alone; in `format` this is

@@ -43,7 +43,7 @@ pub enum DialectError {
         /// The dialect.
         dialect: Dialect,
     },
-    /// The tool takes the scale from the largest magnitude, and there are no elements.
+    /// The tool takes the scale from the largest magnitude, and the tensor lacks elements.
     #[error(
         "dialect {dialect}: the tensor has no elements, expected some: the tool takes its scale from the largest"
     )]
