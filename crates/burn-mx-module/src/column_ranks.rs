@@ -11,8 +11,8 @@ use burn_mx_core::{ColumnChoice, ColumnRanking, HotColumns, MxTensorOps, Resolve
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::LayerKind;
 use super::on_load::set_specs_of;
+use super::{LayerKind, LayerPath};
 
 /// The window of training steps whose scores rank the columns of linear layers with fixed [`HotColumns`]. The defaults are of TetraJet-v2's code (arXiv
 /// 2510.27527, at commit ca5953f).
@@ -239,7 +239,7 @@ impl ColumnWatch {
             true => {
                 let by_label = std::mem::take(&mut self.scores.lock().by_label);
                 model.map(&mut RankingMapper {
-                    place: WeightPlace::default(),
+                    path: LayerPath::default(),
                     by_label,
                 })
             }
@@ -258,56 +258,40 @@ impl ColumnWatch {
     }
 }
 
-/// The names of the modules around a parameter, and the kind of the last one.
-#[derive(Default)]
-struct WeightPlace(Vec<(String, Option<LayerKind>)>);
-
-impl WeightPlace {
-    fn path(&self) -> String {
-        let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
-        names.join(".")
-    }
-
-    /// The specs of a linear layer's weight with fixed hot columns.
-    fn weight<B: MxTensorOps, const D: usize>(
-        &self,
-        tensor: &Tensor<B, D>,
-    ) -> Option<(&'static ResolvedSpecs, &'static HotColumns)> {
-        let is_weight = self
-            .0
-            .last()
-            .is_some_and(|(name, kind)| name == "weight" && *kind == Some(LayerKind::Linear));
-        let specs = B::specs_of(&tensor.clone().into_primitive().tensor()).filter(|_| is_weight)?;
-        let hot = specs.specs().hot_columns.as_ref()?;
-        (hot.chosen == ColumnChoice::Fixed).then_some((specs, hot))
-    }
+/// The specs of a linear layer's weight with fixed hot columns.
+fn weight_with_hot_columns<B: MxTensorOps, const D: usize>(
+    path: &LayerPath,
+    tensor: &Tensor<B, D>,
+) -> Option<(&'static ResolvedSpecs, &'static HotColumns)> {
+    let is_weight = path.kind_of_weight() == Some(LayerKind::Linear);
+    let specs = B::specs_of(&tensor.clone().into_primitive().tensor()).filter(|_| is_weight)?;
+    let hot = specs.specs().hot_columns.as_ref()?;
+    (hot.chosen == ColumnChoice::Fixed).then_some((specs, hot))
 }
 
 #[derive(Default)]
 struct ColumnFinder {
-    place: WeightPlace,
+    path: LayerPath,
     found: usize,
     error: Option<ColumnRanksError>,
 }
 
 impl<B: MxTensorOps> ModuleVisitor<B> for ColumnFinder {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.place
-            .0
-            .push((name.to_owned(), LayerKind::of(container)));
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.place.0.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let tensor = param.val();
-        if self.place.weight(&tensor).is_none() {
+        if weight_with_hot_columns(&self.path, &tensor).is_none() {
             return;
         }
         self.found += 1;
-        let (path, label) = (self.place.path(), super::label_of(&tensor));
+        let (path, label) = (self.path.parameter(), super::label_of(&tensor));
         if label != Some(path.as_str()) && self.error.is_none() {
             let label = label.unwrap_or("none").to_owned();
             self.error = Some(ColumnRanksError::Label { path, label });
@@ -317,24 +301,22 @@ impl<B: MxTensorOps> ModuleVisitor<B> for ColumnFinder {
 
 /// Gives layers the ranking of their scores.
 struct RankingMapper {
-    place: WeightPlace,
+    path: LayerPath,
     by_label: BTreeMap<&'static str, Vec<f32>>,
 }
 
 impl<B: MxTensorOps> ModuleMapper<B> for RankingMapper {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.place
-            .0
-            .push((name.to_owned(), LayerKind::of(container)));
+        self.path.enter(name, container);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.place.0.pop();
+        self.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let path = self.place.path();
-        let Some((specs, hot)) = self.place.weight(&param.val()) else {
+        let path = self.path.parameter();
+        let Some((specs, hot)) = weight_with_hot_columns(&self.path, &param.val()) else {
             return param;
         };
         // A layer that no forward pass of the window has used keeps its columns.

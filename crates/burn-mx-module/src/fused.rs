@@ -13,7 +13,7 @@ use microscaling::{
 use thiserror::Error;
 
 use super::change::change;
-use super::layers::LayerKind;
+use super::layers::{LayerKind, LayerPath};
 use super::on_load::set_specs_of;
 use burn_mx_core::hooks::SharedSpecs;
 use burn_mx_core::{MxTensorOps, ResolvedSpecs, Slot, TensorChange, Unpacked};
@@ -95,7 +95,7 @@ pub fn share_tensor_scales<B: MxTensorOps, M: Module<B>>(
         }
     }
     let mut replace = Replace {
-        path: Vec::new(),
+        path: LayerPath::default(),
         shared,
     };
     Ok((model.map(&mut replace), groups))
@@ -291,7 +291,7 @@ pub fn linear_weights<B: MxTensorOps, M: Module<B>, T>(
     read: impl FnMut(Tensor<B, 2>) -> T,
 ) -> BTreeMap<String, T> {
     let mut weights = LinearWeights {
-        path: Vec::new(),
+        path: LayerPath::default(),
         read,
         found: BTreeMap::new(),
     };
@@ -300,33 +300,28 @@ pub fn linear_weights<B: MxTensorOps, M: Module<B>, T>(
 }
 
 struct LinearWeights<F, T> {
-    path: Vec<(String, bool)>,
+    path: LayerPath,
     read: F,
     found: BTreeMap<String, T>,
 }
 
-/// The path of the layer whose weight is at this path, of names and whether they are fields of a linear layer.
-fn layer(path: &[(String, bool)]) -> Option<String> {
-    let ((name, is_field), modules) = path.split_last()?;
-    let modules: Vec<&str> = modules.iter().map(|(name, _)| name.as_str()).collect();
-    (*is_field && name == "weight").then(|| modules.join("."))
-}
-
-fn is_linear(container: &str) -> bool {
-    LayerKind::of(container) == Some(LayerKind::Linear)
+/// If the path is of a linear layer's weight: the path of the layer.
+fn linear_layer(path: &LayerPath) -> Option<String> {
+    let (layer, kind) = path.layer_of_weight()?;
+    (kind == LayerKind::Linear).then_some(layer)
 }
 
 impl<B: MxTensorOps, T, F: FnMut(Tensor<B, 2>) -> T> ModuleVisitor<B> for LinearWeights<F, T> {
     fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.path.push((name.to_owned(), is_linear(container_type)));
+        self.path.enter(name, container_type);
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(layer) = layer(&self.path) else {
+        let Some(layer) = linear_layer(&self.path) else {
             return;
         };
         let weight = param.val().into_primitive();
@@ -339,21 +334,21 @@ impl<B: MxTensorOps, T, F: FnMut(Tensor<B, 2>) -> T> ModuleVisitor<B> for Linear
 
 /// Replaces weights by packed ones.
 struct Replace {
-    path: Vec<(String, bool)>,
+    path: LayerPath,
     shared: BTreeMap<String, Packed>,
 }
 
 impl<B: MxTensorOps> ModuleMapper<B> for Replace {
     fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.path.push((name.to_owned(), is_linear(container_type)));
+        self.path.enter(name, container_type);
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let packed = layer(&self.path).and_then(|layer| self.shared.remove(&layer));
+        let packed = linear_layer(&self.path).and_then(|layer| self.shared.remove(&layer));
         let Some(packed) = packed else {
             return param;
         };
@@ -369,8 +364,7 @@ impl<B: MxTensorOps> ModuleMapper<B> for Replace {
         let data = TensorData::new(values, [inputs, outputs]);
         let new = Tensor::from_data(data, &old.device()).set_require_grad(old.is_require_grad());
         let param = Param::from_mapped_value(id, new, mapper);
-        let path: Vec<&str> = self.path.iter().map(|(name, _)| name.as_str()).collect();
-        let param = set_specs_of(param, &path.join("."), SharedSpecs::of(specs));
+        let param = set_specs_of(param, &self.path.parameter(), SharedSpecs::of(specs));
         // Where a value is subnormal, the values do not have the factor.
         let magnitudes = rows.iter().map(|x| x.abs()).filter(|x| *x > 0.0);
         let is_normal = magnitudes.fold(f32::INFINITY, f32::min) >= f32::MIN_POSITIVE;

@@ -35,6 +35,45 @@ impl LayerKind {
     }
 }
 
+/// Where a walk through a model is: the names of the fields around a parameter, each with the kind of the layer that it is a field of.
+#[derive(Clone, Debug, Default)]
+pub struct LayerPath(Vec<(String, Option<LayerKind>)>);
+
+impl LayerPath {
+    /// The walk enters a field: call this from `enter_module` of Burn's walk, with its arguments.
+    pub fn enter(&mut self, name: &str, container_type: &str) {
+        self.0
+            .push((name.to_owned(), LayerKind::of(container_type)));
+    }
+
+    /// The walk leaves the last field.
+    pub fn exit(&mut self) {
+        self.0.pop();
+    }
+
+    /// The path of the parameter, such as `body.0.weight`.
+    pub fn parameter(&self) -> String {
+        joined(&self.0)
+    }
+
+    /// If the parameter is a layer's weight: the path of the layer and its kind.
+    pub fn layer_of_weight(&self) -> Option<(String, LayerKind)> {
+        let (_, modules) = self.0.split_last()?;
+        Some((joined(modules), self.kind_of_weight()?))
+    }
+
+    /// If the parameter is a layer's weight: the kind of the layer.
+    pub fn kind_of_weight(&self) -> Option<LayerKind> {
+        let (name, kind) = self.0.last()?;
+        kind.filter(|_| name == "weight")
+    }
+}
+
+fn joined(fields: &[(String, Option<LayerKind>)]) -> String {
+    let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    names.join(".")
+}
+
 /// The paths of a model's layers with a weight, in the model's order: Burn's linear layers and convolutions. The path of a
 /// model that is such a layer itself is `*`.
 ///

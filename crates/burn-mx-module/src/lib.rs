@@ -33,7 +33,7 @@ pub use functions::{distillation_loss, gelu_first_order, log_sum_exp, mish, rms_
 pub use fused::{FusedError, share_tensor_scales};
 pub use fused_linear::fused_linear;
 pub use initialize::initialize;
-pub use layers::{LayerKind, layers, parameter_of};
+pub use layers::{LayerKind, LayerPath, layers, parameter_of};
 pub use masters::{LerpError, lerp, master};
 pub use on_load::set_specs_of;
 pub use packed_linear::{

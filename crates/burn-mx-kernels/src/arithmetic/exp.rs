@@ -9,22 +9,23 @@ pub(crate) fn exp(x: f32) -> f32 {
     /// ln 2 in two parts; n times the first is exact for all n that occur.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let bounded = bound(x, -104.0, 89.0);
+    /// e^x is less than half the least subnormal number.
+    const SMALLEST: f32 = -104.0;
+    let bounded = bound(x, SMALLEST, 89.0);
     let (n, exponent) = round_to_integer(bounded * core::f32::consts::LOG2_E);
     let r = (bounded - n * LN_2_HIGH) - n * LN_2_LOW;
-    scale(exp_near_zero(r), exponent, x)
+    scale(exp_near_zero(r), exponent, x, SMALLEST)
 }
 
 /// 2^x, as [`exp`].
 #[inline(always)]
 pub(crate) fn exp2(x: f32) -> f32 {
-    let bounded = bound(x, -151.0, 129.0);
+    /// 2^x is half the least subnormal number or less.
+    const SMALLEST: f32 = -150.0;
+    let bounded = bound(x, SMALLEST, 129.0);
     let (n, exponent) = round_to_integer(bounded);
-    scale(
-        exp_near_zero((bounded - n) * core::f32::consts::LN_2),
-        exponent,
-        x,
-    )
+    let y = exp_near_zero((bounded - n) * core::f32::consts::LN_2);
+    scale(y, exponent, x, SMALLEST)
 }
 
 /// `x` clamped; a NaN becomes `low`, for [`scale`] to put back.
@@ -57,12 +58,18 @@ fn exp_near_zero(r: f32) -> f32 {
     p * (r * r) + r + 1.0
 }
 
-/// `y · 2^n`, in two steps so that each factor is normal; the argument's NaN.
+/// `y · 2^n`, in two steps so that each factor is normal; 0 for an argument of `smallest` or less, and the argument's NaN.
+///
+/// Softmax takes the exponential of -Inf for each masked score. A product that underflows takes a processor a hundred cycles, so there
+/// is none for these.
 #[inline(always)]
-fn scale(y: f32, n: i32, argument: f32) -> f32 {
+fn scale(y: f32, n: i32, argument: f32, smallest: f32) -> f32 {
+    let vanishes = argument <= smallest;
+    let n = if vanishes { 0 } else { n };
     let half = n >> 1;
     let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
     let scaled = y * power(half) * power(n - half);
+    let scaled = if vanishes { 0.0 } else { scaled };
     if argument.is_nan() { argument } else { scaled }
 }
 

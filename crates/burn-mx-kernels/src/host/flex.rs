@@ -50,14 +50,11 @@ impl HostBackend for Flex {
         let bytes = bytes.unwrap_or(&[]);
         let (step, strides) = strides.split_last().expect("there is a last axis");
         let outer = outer.iter().zip(strides);
-        let outer = outer.map(|(&length, &stride)| StridedAxis {
-            length,
-            stride: stride as usize,
-        });
+        let outer = outer.map(|(&length, &stride)| StridedAxis { length, stride });
         let outer: Vec<StridedAxis> = outer.collect();
         super::memory::rows(tensor, |rows, _, start| {
             for (i, row) in rows.chunks_exact_mut(*length).enumerate() {
-                let at = offset(&outer, start / length + i);
+                let at = offset(&outer, start / length + i) as usize;
                 match step {
                     0 if bytes[at] != 0 => row.fill(value),
                     0 => {}
@@ -90,15 +87,12 @@ impl InMemory for FlexTensor {
         if self.is_contiguous() {
             return self;
         }
+        // Flex copies most layouts element by element, on one thread.
+        let layout = self.layout();
+        let (start, strides) = (layout.start_offset(), layout.strides());
         let dims = self.dims();
-        match self.strided() {
-            // Flex copies most layouts element by element, on one thread.
-            Some((values, strides)) => {
-                Self::from_values(super::copy::row_major(values, &dims, &strides), dims)
-            }
-            // Some axis is reversed.
-            None => self.to_contiguous(),
-        }
+        let values = super::copy::row_major(self.storage::<f32>(), start, &dims, strides);
+        Self::from_values(values, dims)
     }
 
     fn values(&self) -> &[f32] {

@@ -11,7 +11,9 @@ pub(super) fn map_in_place(data: &mut [f32], function: impl Fn(f32) -> f32 + Cop
     in_parts(data, 1, |data| {
         dispatch(
             #[inline(always)]
-            || {
+            move || {
+                // A local copy stays in registers; what the closure holds could be what the loop writes.
+                let function = function;
                 for x in data.iter_mut() {
                     *x = function(*x);
                 }
@@ -33,7 +35,8 @@ pub(super) fn zip_in_place(
     in_parts((data, other), 1, |(data, other)| {
         dispatch(
             #[inline(always)]
-            || {
+            move || {
+                let function = function;
                 for (x, y) in data.iter_mut().zip(other) {
                     *x = function(*x, *y);
                 }
@@ -56,7 +59,8 @@ pub(super) fn rows_in_place(
     in_parts(data, length, |data| {
         dispatch(
             #[inline(always)]
-            || {
+            move || {
+                let function = function;
                 for row in data.chunks_exact_mut(length) {
                     function(row);
                 }
@@ -85,7 +89,8 @@ pub(super) fn row_pairs_in_place(
         let spare = &mut spare[..];
         dispatch(
             #[inline(always)]
-            || {
+            move || {
+                let function = function;
                 let second = second.chunks_exact_mut(length);
                 for (first, second) in first.chunks_exact_mut(length).zip(second) {
                     function(first, second, spare);

@@ -192,7 +192,7 @@ impl UnaryOp {
                 map_in_place(
                     data,
                     #[inline(always)]
-                    |$x| $result,
+                    move |$x| $result,
                 )
             };
         }
@@ -235,12 +235,12 @@ impl BinaryOp {
                         data,
                         other,
                         #[inline(always)]
-                        |$x, $y| $result,
+                        move |$x, $y| $result,
                     ),
                     Other::Number($y) => map_in_place(
                         data,
                         #[inline(always)]
-                        |$x| $result,
+                        move |$x| $result,
                     ),
                 }
             };

@@ -7,40 +7,19 @@ use burn_core::{
     tensor::{Tensor, TensorData, backend::AutodiffBackend},
 };
 use burn_mx_core::{MxTensorOps, ResolvedSpecs, Slot};
-use burn_mx_module::LayerKind;
+use burn_mx_module::LayerPath;
 
 use super::{Watched, quantized};
 use crate::state::numbers;
 
-/// Where a walk through a model is: names, and the kinds of the layers that they are fields of.
-#[derive(Default)]
-struct LayerPath(Vec<(String, Option<LayerKind>)>);
-
-impl LayerPath {
-    fn enter(&mut self, name: &str, container: &str) {
-        self.0.push((name.to_owned(), LayerKind::of(container)));
-    }
-
-    fn leave(&mut self) {
-        self.0.pop();
-    }
-
-    fn path(&self) -> String {
-        let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
-        names.join(".")
-    }
-
-    /// The summed axis and the specs of a layer's weight in a block format; `None` for any other parameter.
-    fn weight<B: MxTensorOps, const D: usize>(
-        &self,
-        tensor: &Tensor<B, D>,
-    ) -> Option<(usize, &'static ResolvedSpecs)> {
-        let (name, kind) = self.0.last()?;
-        let axis = (*kind)?.summed_axis();
-        let specs = B::specs_of(&tensor.clone().into_primitive().tensor())?;
-        let is_weight = name == "weight" && axis < D && specs.block_format(Slot::W).is_some();
-        is_weight.then_some((axis, specs))
-    }
+/// The summed axis and the specs of a layer's weight in a block format; `None` for any other parameter.
+fn block_weight<B: MxTensorOps, const D: usize>(
+    path: &LayerPath,
+    tensor: &Tensor<B, D>,
+) -> Option<(usize, &'static ResolvedSpecs)> {
+    let axis = path.kind_of_weight()?.summed_axis();
+    let specs = B::specs_of(&tensor.clone().into_primitive().tensor())?;
+    (axis < D && specs.block_format(Slot::W).is_some()).then_some((axis, specs))
 }
 
 /// A weight as a visit shows it.
@@ -69,14 +48,14 @@ pub(super) fn visit<B, M>(
     M: AutodiffModule<B>,
 {
     let mut weights = WeightVisitor {
-        place: LayerPath::default(),
+        path: LayerPath::default(),
         see,
     };
     model.visit(&mut weights);
 }
 
 struct WeightVisitor<F> {
-    place: LayerPath,
+    path: LayerPath,
     see: F,
 }
 
@@ -86,24 +65,24 @@ where
     F: FnMut(String, usize, &'static ResolvedSpecs, &dyn ReadWeight),
 {
     fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.place.enter(name, container_type);
+        self.path.enter(name, container_type);
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.place.leave();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let tensor = param.val();
-        if let Some((axis, specs)) = self.place.weight(&tensor) {
-            (self.see)(self.place.path(), axis, specs, &tensor);
+        if let Some((axis, specs)) = block_weight(&self.path, &tensor) {
+            (self.see)(self.path.parameter(), axis, specs, &tensor);
         }
     }
 }
 
 /// Gives the weights that oscillated their quantized values.
 pub(super) struct Resetting {
-    place: LayerPath,
+    path: LayerPath,
     watched: BTreeMap<String, Watched>,
     threshold: f32,
     /// Weights that were reset.
@@ -113,7 +92,7 @@ pub(super) struct Resetting {
 impl Resetting {
     pub(super) fn new(watched: BTreeMap<String, Watched>, threshold: f32) -> Self {
         Self {
-            place: LayerPath::default(),
+            path: LayerPath::default(),
             watched,
             threshold,
             count: 0,
@@ -123,19 +102,19 @@ impl Resetting {
 
 impl<B: AutodiffBackend + MxTensorOps> ModuleMapper<B> for Resetting {
     fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.place.enter(name, container_type);
+        self.path.enter(name, container_type);
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.place.leave();
+        self.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let path = self.place.path();
+        let path = self.path.parameter();
         let Some(watched) = self.watched.remove(&path) else {
             return param;
         };
-        let Some((axis, specs)) = self.place.weight(&param.val()) else {
+        let Some((axis, specs)) = block_weight(&self.path, &param.val()) else {
             return param;
         };
         let (id, old, mapper) = param.consume();

@@ -72,11 +72,7 @@ impl<B: Backend> Rotation<B> {
         let row = |x: Tensor<B, 4>| x.reshape([0, length as i32, -1]);
         let all = |table: &Tensor<B, 4>| row(table.clone().repeat_dim(2, heads));
         let halves: Tensor<B, 3> = x.clone().reshape([batch * length * heads, 2, head / 2]);
-        let other = Tensor::cat(
-            vec![halves.clone().narrow(1, 1, 1), halves.narrow(1, 0, 1)],
-            1,
-        );
-        let other = other.reshape([batch, length, heads * head]);
+        let other = halves.flip([1]).reshape([batch, length, heads * head]);
         let rotated = row(x) * all(cos) + other * all(sin);
         rotated.reshape([batch, length, heads, head])
     }
