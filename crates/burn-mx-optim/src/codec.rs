@@ -6,12 +6,14 @@ pub(crate) mod integer;
 mod logarithmic;
 pub(crate) mod maps;
 mod rank_one;
+mod symmetric;
 
 use microscaling::{PackError, Packed, PackedView, RandomStream, Rounder};
 use serde::{Deserialize, Serialize};
 
 use crate::StateFormat;
 use integer::{IntegerScale, Integers};
+use symmetric::Symmetric;
 
 /// A tensor as scales and codes, in any [`StateFormat`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,6 +78,11 @@ impl PackedState {
                 scale,
                 block_size,
             } => integers(bits, scale, block_size).encode(data, rounder),
+            StateFormat::Symmetric {
+                bits,
+                is_companded,
+                block_size,
+            } => symmetric(bits, is_companded, block_size).encode(data, rounder),
         };
         Ok(Self {
             format,
@@ -114,6 +121,15 @@ impl PackedState {
                 scale,
                 block_size,
             } => integers(bits, scale, block_size).decode(&self.scales, &self.elements, count),
+            StateFormat::Symmetric {
+                bits,
+                is_companded,
+                block_size,
+            } => symmetric(bits, is_companded, block_size).decode(
+                &self.scales,
+                &self.elements,
+                count,
+            ),
         }
     }
 
@@ -148,6 +164,14 @@ fn integers(bits: u32, scale: IntegerScale, block_size: usize) -> Integers {
     }
 }
 
+fn symmetric(bits: u32, is_companded: bool, block_size: usize) -> Symmetric {
+    Symmetric {
+        bits,
+        is_companded,
+        block_size,
+    }
+}
+
 /// As a matrix: rows and columns.
 fn matrix(shape: &[usize]) -> [usize; 2] {
     match shape {
@@ -170,6 +194,15 @@ fn fractions(rounder: Rounder) -> Option<impl Fn(usize) -> f64> {
     match rounder {
         Rounder::Stochastic(stream) => Some(move |index| fraction(stream, index)),
         _ => None,
+    }
+}
+
+/// Rounds the number at a position to an integer, to even or stochastically.
+fn to_integer(rounder: Rounder) -> impl Fn(usize, f64) -> f64 {
+    let draws = fractions(rounder);
+    move |index, x| match &draws {
+        Some(draw) => (x + draw(index)).floor(),
+        None => x.round_ties_even(),
     }
 }
 
@@ -259,6 +292,11 @@ impl TryFrom<RecordedState> for PackedState {
                 scale,
                 block_size,
             } => integers(bits, scale, block_size).bytes(count),
+            StateFormat::Symmetric {
+                bits,
+                is_companded,
+                block_size,
+            } => symmetric(bits, is_companded, block_size).bytes(count),
         };
         let got = [state.scales.len(), state.elements.len()];
         if got != expected || state.tensor_scale.is_some() {

@@ -14,10 +14,12 @@
 //! | [`gather_weights`](Communication::gather_weights) | `all_gather` of the parameters of a module |
 //! | [`sent`](Communication::sent) | one rank's message, for an exchange that another library makes |
 //! | [`summed_product`](Communication::summed_product) | a matrix product whose summed axis is divided among the ranks |
+//! | [`divided_product`](Communication::divided_product) | a matrix product whose output axis is divided among the ranks; its backward pass is a sum |
 
 mod error;
 mod modules;
 mod operation;
+mod parallel;
 mod presets;
 mod products;
 mod reduce;
@@ -26,6 +28,9 @@ mod state;
 mod tensors;
 
 pub use error::CommunicationError;
+pub use parallel::RankGradients;
+#[doc(hidden)]
+pub use parallel::Summation;
 pub use products::micro_batches;
 pub use settings::{Communication, RankOrder, Route};
 pub use state::{CommunicationState, TensorState};

@@ -24,6 +24,8 @@ use crate::codec::{integer::IntegerScale, maps::Map};
 ///
 /// | `int4_clipped`, `int8_clipped` | integers of ZeRO++, see [`IntegerScale::Clipped`] | float32 per 128; per 8,000 with 8 bits |
 /// | `int4_signed`, `int6_signed`, `int8_signed` | integers of quick reduce, see [`IntegerScale::Signed`] | float32 per 32 |
+/// | `int4_symmetric`, `int8_symmetric` | integers times m/7 or m/127, m the largest magnitude (code of MuonQ, arXiv 2605.11396) | float16 per tensor |
+/// | `int4_companded`, `int8_companded` | the same of sign(x)·ln(1 + 255·\|x\|)/ln 256; numbers beyond ±1 are clipped | float16 per tensor |
 ///
 /// Formats that no other format's text describes take other lengths of a block: `dynamic8(block_size=2048)`.
 ///
@@ -68,10 +70,19 @@ pub enum StateFormat {
         /// Numbers with one scale.
         block_size: usize,
     },
+    /// Integers of `bits` bits times a float16 step, which is at least 1e-8 before it is rounded.
+    Symmetric {
+        /// Bits of an integer: 4 or 8.
+        bits: u32,
+        /// Whether the integers are of the number's μ-law logarithm, of numbers up to ±1.
+        is_companded: bool,
+        /// Numbers with one step; 0 for all of the tensor.
+        block_size: usize,
+    },
 }
 
 /// Names of formats that only this crate has, with the usual length of a block.
-const NAMED: [(&str, StateFormat); 12] = [
+const NAMED: [(&str, StateFormat); 16] = [
     ("dynamic8", map(Map::Dynamic8, 256)),
     ("dynamic8_unsigned", map(Map::Dynamic8Unsigned, 256)),
     ("dynamic4", map(Map::Dynamic4, 128)),
@@ -84,7 +95,19 @@ const NAMED: [(&str, StateFormat); 12] = [
     ("int4_signed", integer(4, IntegerScale::Signed, 32)),
     ("int6_signed", integer(6, IntegerScale::Signed, 32)),
     ("int8_signed", integer(8, IntegerScale::Signed, 32)),
+    ("int4_symmetric", symmetric(4, false)),
+    ("int8_symmetric", symmetric(8, false)),
+    ("int4_companded", symmetric(4, true)),
+    ("int8_companded", symmetric(8, true)),
 ];
+
+const fn symmetric(bits: u32, is_companded: bool) -> StateFormat {
+    StateFormat::Symmetric {
+        bits,
+        is_companded,
+        block_size: 0,
+    }
+}
 
 const fn integer(bits: u32, scale: IntegerScale, block_size: usize) -> StateFormat {
     StateFormat::Integer {
@@ -105,7 +128,10 @@ impl StateFormat {
     /// Whether every number of the format is 0 or positive.
     pub fn is_unsigned(self) -> bool {
         match self {
-            Self::Elementwise(_) | Self::Coat { .. } | Self::Integer { .. } => false,
+            Self::Elementwise(_)
+            | Self::Coat { .. }
+            | Self::Integer { .. }
+            | Self::Symmetric { .. } => false,
             Self::Block(format) => {
                 let tables = format.element.table_numbers();
                 format.element.is_table() && tables.iter().flatten().all(|number| *number >= 0.0)
@@ -120,8 +146,22 @@ impl StateFormat {
         match self {
             Self::Elementwise(_) | Self::Integer { .. } => false,
             Self::Block(format) => format.element.is_table(),
+            Self::Symmetric { is_companded, .. } => is_companded,
             _ => true,
         }
+    }
+
+    /// Whether numbers beyond ±1 are clipped.
+    pub(crate) fn is_companded(self) -> bool {
+        matches!(self, Self::Symmetric { is_companded, .. } if is_companded)
+    }
+
+    /// The format with one scale for each row of this length, if only this crate has the format.
+    pub(crate) fn with_rows(mut self, length: usize) -> Self {
+        if let Some(size) = self.own_block_size() {
+            *size = length.clamp(1, LONGEST_BLOCK);
+        }
+        self
     }
 
     /// The block format that packs the numbers, or of `coat` their powers.
@@ -152,8 +192,11 @@ impl StateFormat {
 
     /// Whether only elements of the even and stochastic rounding modes exist.
     pub(crate) fn has_own_rounding(self) -> bool {
-        use StateFormat::{Integer, Logarithmic, RankOne};
-        matches!(self, RankOne { .. } | Logarithmic { .. } | Integer { .. })
+        use StateFormat::{Integer, Logarithmic, RankOne, Symmetric};
+        matches!(
+            self,
+            RankOne { .. } | Logarithmic { .. } | Integer { .. } | Symmetric { .. }
+        )
     }
 
     /// The length of blocks of a format that only this crate has.
@@ -164,7 +207,8 @@ impl StateFormat {
             | Self::RankOne { block_size }
             | Self::Coat { block_size }
             | Self::Logarithmic { block_size }
-            | Self::Integer { block_size, .. } => Some(block_size),
+            | Self::Integer { block_size, .. }
+            | Self::Symmetric { block_size, .. } => Some(block_size),
         }
     }
 }
@@ -227,11 +271,12 @@ impl FromStr for StateFormat {
             return Ok(Self::Block(block));
         };
         if let Some(parameters) = parameters {
+            let usual = *format.own_block_size().expect("a format of this crate");
             let size = parameters
                 .strip_prefix("block_size=")
                 .and_then(|rest| rest.strip_suffix(')'))
                 .and_then(|number| number.parse().ok())
-                .filter(|size| (1..=LONGEST_BLOCK).contains(size));
+                .filter(|size| (1..=LONGEST_BLOCK).contains(size) || *size == usual);
             let size = size.ok_or_else(|| {
                 format!("{name}, or {name}(block_size=N) with N = 1 to {LONGEST_BLOCK}")
             })?;

@@ -5,6 +5,7 @@ mod codec;
 pub mod communication;
 mod error;
 mod format;
+mod low_rank;
 mod moments;
 mod momentum;
 mod muon;

@@ -48,6 +48,15 @@ pub(crate) fn refuse(
 /// Refuses Muon's fields.
 pub(crate) fn refuse_muons(states: &OptimizerStates, optimizer: &str) -> Result<(), StatesError> {
     refuse(&[("newton_schulz", &states.newton_schulz)], optimizer)?;
+    if states.normalized_momentum {
+        let allowed = format!("false: {optimizer} does not normalize");
+        return Err(StatesError::new("normalized_momentum", true, allowed));
+    }
+    if states.low_rank_divisor != 0 {
+        let allowed = format!("0: {optimizer} splits no matrix");
+        let divisor = states.low_rank_divisor;
+        return Err(StatesError::new("low_rank_divisor", divisor, allowed));
+    }
     match states.newton_schulz_further.as_slice() {
         [] => Ok(()),
         further => {

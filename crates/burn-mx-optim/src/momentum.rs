@@ -59,25 +59,33 @@ impl<B: Backend, const D: usize> Velocity<B, D> {
     }
 }
 
-/// Burn's momentum: the update, and the new velocity.
-pub(crate) fn transform<B: Backend, const D: usize>(
+/// Burn's momentum: the new velocity.
+pub(crate) fn velocity<B: Backend, const D: usize>(
     config: &MomentumConfig,
-    grad: Tensor<B, D>,
-    velocity: Option<Tensor<B, D>>,
-) -> [Tensor<B, D>; 2] {
+    grad: &Tensor<B, D>,
+    before: Option<Tensor<B, D>>,
+) -> Tensor<B, D> {
     let momentum: B::FloatElem = config.momentum.elem();
-    let velocity = match velocity {
+    match before {
         Some(velocity) => grad
             .clone()
             .mul_scalar(1.0 - config.dampening)
             .add(velocity.mul_scalar(momentum)),
         None => grad.clone(),
-    };
-    let update = match config.nesterov {
+    }
+}
+
+/// Burn's momentum: the update of a new velocity.
+pub(crate) fn update<B: Backend, const D: usize>(
+    config: &MomentumConfig,
+    grad: Tensor<B, D>,
+    velocity: &Tensor<B, D>,
+) -> Tensor<B, D> {
+    let momentum: B::FloatElem = config.momentum.elem();
+    match config.nesterov {
         true => velocity.clone().mul_scalar(momentum).add(grad),
         false => velocity.clone(),
-    };
-    [update, velocity]
+    }
 }
 
 impl Sgd {
@@ -113,8 +121,8 @@ impl<B: Backend> SimpleOptimizer<B> for Sgd {
         }
         let mut velocity = None;
         if let Some(config) = &self.momentum {
-            let new;
-            [grad, new] = transform(config, grad, state.and_then(|state| state.velocity));
+            let new = self::velocity(config, &grad, state.and_then(|state| state.velocity));
+            grad = update(config, grad, &new);
             velocity = Some(new);
         }
         (tensor - grad.mul_scalar(lr), Some(Velocity { velocity }))

@@ -10,10 +10,11 @@ use serde::Deserialize;
 
 use crate::{
     Moments, OpenState, OptimizerStates, PackedState, StatesError,
+    low_rank::LEAST_NORM,
     moments::refuse,
-    momentum::{Velocity, fields, transform},
+    momentum::{Velocity, fields, update, velocity},
     state::{numbers, tensor},
-    states::Kept,
+    states::{Kept, ResolvedStates},
 };
 
 /// The fields of Burn's config.
@@ -33,15 +34,17 @@ pub struct Muon {
     config: MuonFields,
     operands: Option<Kept>,
     further: Vec<[f32; 3]>,
+    normalizes: bool,
 }
 
 impl Muon {
     /// The optimizer of Burn's config.
-    pub(crate) fn new(config: &MuonConfig, operands: Option<Kept>, further: &[[f32; 3]]) -> Self {
+    pub(crate) fn new(config: &MuonConfig, states: &ResolvedStates, further: &[[f32; 3]]) -> Self {
         Self {
             config: fields(config),
-            operands,
+            operands: states.newton_schulz,
             further: further.to_vec(),
+            normalizes: states.normalized_momentum,
         }
     }
 
@@ -81,6 +84,15 @@ impl Muon {
         }
     }
 
+    /// The tensor over its Frobenius norm, if the momentum is normalized.
+    fn normalized<B: Backend, const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        if !self.normalizes {
+            return x;
+        }
+        let norm = x.clone().powf_scalar(2.0).sum().sqrt();
+        x.div(norm.add_scalar(LEAST_NORM).unsqueeze())
+    }
+
     /// The factor of the learning rate, as Burn has it.
     fn ratio(&self, [rows, columns]: [usize; 2]) -> f64 {
         let [rows, columns] = [rows as f64, columns as f64];
@@ -106,7 +118,10 @@ impl<B: Backend> SimpleOptimizer<B> for Muon {
             "burn-mx: Muon needs parameters of 2 axes, got {D}; allowed for others: AdamW or SGD"
         );
         let before = state.and_then(|state| state.velocity);
-        let [update, velocity] = transform(&self.config.momentum, grad, before);
+        let grad = self.normalized(grad);
+        let velocity = velocity(&self.config.momentum, &grad, before);
+        let velocity = self.normalized(velocity);
+        let update = update(&self.config.momentum, grad, &velocity);
         let update = self.orthogonalize(update);
         let rate = lr * self.ratio([tensor.dims()[0], tensor.dims()[1]]);
         let tensor = match &self.config.weight_decay {

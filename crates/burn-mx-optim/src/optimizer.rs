@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use burn_core::{
     module::AutodiffModule,
     tensor::{
-        Tensor,
+        DType, Tensor, TensorData,
         backend::{AutodiffBackend, Backend},
     },
 };
@@ -16,10 +16,12 @@ use burn_optim::{
 };
 
 use crate::{
-    Moments, OpenState, OptimizerStates, ParameterState, StateBytes, StateTensor, StatesError,
+    Moments, OpenState, OptimizerStates, PackedState, ParameterState, StateBytes, StateTensor,
+    StatesError,
+    low_rank::{Split, normal},
     momentum::Sgd,
     muon::Muon,
-    state::tensor,
+    state::{numbers, tensor},
     states::{ResolvedStates, Slot},
 };
 
@@ -73,9 +75,9 @@ impl<O> PackedStates<O> {
         weights: Tensor<B, D>,
         counters: [u64; 2],
     ) -> (Tensor<B, D>, Option<StateTensor<B, D>>) {
-        let numbers = || crate::state::numbers(weights.clone());
+        let data = || numbers(weights.clone());
         let shape = weights.dims();
-        let Some(packed) = self.states.pack(Slot::Master, counters, &shape, numbers) else {
+        let Some(packed) = self.states.pack(Slot::Master, counters, &shape, data) else {
             return (weights, None);
         };
         let rounded = tensor(&packed, &weights.device(), weights.dtype());
@@ -87,6 +89,70 @@ impl<O> PackedStates<O> {
         // Not `rounded` itself: a tensor of MxBackend carries its parameter's specs and name from op to op.
         let all = weights.clone().equal(weights.clone());
         (weights.mask_where(all, rounded), lost)
+    }
+}
+
+/// A kept first moment: whole, or as the rest and two factors.
+struct FirstMoment<B: Backend, const D: usize> {
+    rest: Option<StateTensor<B, D>>,
+    factors: Option<[PackedState; 2]>,
+}
+
+impl<B: Backend, const D: usize> FirstMoment<B, D> {
+    fn keep(
+        states: &ResolvedStates,
+        counters: [u64; 2],
+        moment: Tensor<B, D>,
+        before: Option<&PackedState>,
+    ) -> Self {
+        let shape = moment.dims();
+        let Some(rank) = states.rank(&shape) else {
+            let rest = StateTensor::keep(states, Slot::FirstMoment, counters, moment);
+            return Self {
+                rest: Some(rest),
+                factors: None,
+            };
+        };
+        let shape = [shape[0], shape[1]];
+        let fits = |right: &&PackedState| right.shape() == [rank, shape[1]];
+        let before = match before.filter(fits) {
+            Some(right) => right.decode(),
+            None => normal(
+                rank * shape[1],
+                states.stream(Slot::FirstRightFactor, counters),
+            ),
+        };
+        let Split { left, right, rest } = Split::new(&numbers(moment), shape, &before);
+        let factor =
+            |slot, data: &[f32], length| states.pack_factor(slot, counters, [rank, length], data);
+        let rest = states.pack(Slot::FirstMoment, counters, &shape, || rest);
+        Self {
+            rest: rest.map(StateTensor::Packed),
+            factors: Some([
+                factor(Slot::LeftFactor, &left, shape[0]),
+                factor(Slot::RightFactor, &right, shape[1]),
+            ]),
+        }
+    }
+
+    /// Of SGD without momentum.
+    fn none() -> Self {
+        Self {
+            rest: None,
+            factors: None,
+        }
+    }
+
+    fn open(self, device: &B::Device, dtype: DType) -> Option<Tensor<B, D>> {
+        let (Some(StateTensor::Packed(rest)), Some([left, right])) = (&self.rest, &self.factors)
+        else {
+            return self.rest.map(|kept| kept.open(device, dtype));
+        };
+        let shape = [rest.shape()[0], rest.shape()[1]];
+        let [left, right, rest] = [left, right, rest].map(PackedState::decode);
+        let joined = Split { left, right, rest }.joined(shape);
+        let data = TensorData::new(joined, shape).convert_dtype(dtype);
+        Some(Tensor::from_data(data, (device, dtype)))
     }
 }
 
@@ -104,14 +170,20 @@ impl<B: Backend, O: OpenState<B>> SimpleOptimizer<B> for PackedStates<O> {
         let (device, dtype) = (grad.device(), grad.dtype());
         let open = |kept: Option<StateTensor<B, D>>| kept.map(|kept| kept.open(&device, dtype));
         let mut weights = tensor;
+        let mut right = None;
         let (before, steps, parameter) = match state {
             None => (None, 1, self.parameters.fetch_add(1, Ordering::Relaxed)),
             Some(state) => {
                 if let Some(lost) = open(state.compensation) {
                     weights = weights + lost;
                 }
+                let first = FirstMoment {
+                    rest: state.first_moment,
+                    factors: state.factors,
+                };
+                right = first.factors.as_ref().map(|[_, right]| right.clone());
                 let moments = Moments {
-                    first: open(state.first_moment),
+                    first: first.open(&device, dtype),
                     second: open(state.second_moment),
                     largest_second: open(state.largest_second_moment),
                 };
@@ -126,10 +198,14 @@ impl<B: Backend, O: OpenState<B>> SimpleOptimizer<B> for PackedStates<O> {
         };
         let moments = O::moments(after.expect("every one of these optimizers has a state"));
         let (weights, compensation) = self.round_weights(weights, counters);
+        let first = moments.first.map_or_else(FirstMoment::none, |moment| {
+            FirstMoment::keep(&self.states, counters, moment, right.as_ref())
+        });
         let state = ParameterState {
             steps,
             parameter,
-            first_moment: keep(Slot::FirstMoment, moments.first),
+            first_moment: first.rest,
+            factors: first.factors,
             second_moment: keep(Slot::SecondMoment, moments.second),
             largest_second_moment: keep(Slot::LargestSecondMoment, moments.largest_second),
             compensation,
@@ -203,11 +279,7 @@ impl OptimizerStates {
         &self,
         config: &MuonConfig,
     ) -> Result<PackedAdaptor<Muon, M, B>, StatesError> {
-        let optimizer = Muon::new(
-            config,
-            self.resolve()?.newton_schulz,
-            &self.newton_schulz_further,
-        );
+        let optimizer = Muon::new(config, &self.resolve()?, &self.newton_schulz_further);
         adaptor(optimizer, &config.init::<B, M>(), self)
     }
 }

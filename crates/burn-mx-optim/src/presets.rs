@@ -11,7 +11,7 @@ const INT8: &str = "block(element=int8,scale=float32,block_size=2048)";
 
 impl OptimizerStates {
     /// The names of the presets.
-    pub const PRESETS: [&str; 14] = [
+    pub const PRESETS: [&str; 16] = [
         "float32",
         "bitsandbytes",
         "coat",
@@ -22,6 +22,8 @@ impl OptimizerStates {
         "adam4_zero",
         "solo",
         "muon8",
+        "muon4",
+        "muonq",
         "mxfp8_e4m3",
         "mxfp8_e5m2",
         "bfloat16_stochastic",
@@ -42,6 +44,8 @@ impl OptimizerStates {
     /// | `adam4_zero` | `dynamic4` | `linear4_zero` | as above: what the paper warns of |
     /// | `solo` (arXiv 2505.00347) | `dynamic4` | `logarithmic2`, stochastic | as above |
     /// | `muon8` (axolotl's 8-bit Muon) | int8 with a float32 per 2,048 | | |
+    /// | `muon4` (MuonQ's code without its three parts) | `int4_symmetric` | | Newton–Schulz in `bfloat16` |
+    /// | `muonq` (code of MuonQ, arXiv 2605.11396) | `int4_companded`, normalized, split with the divisor 16 | | as `muon4` |
     /// | `mxfp8_e4m3`, `mxfp8_e5m2` | the same | the same | tensors of less than 4,096 elements stay float32 |
     /// | `bfloat16_stochastic` | `bfloat16`, stochastic | `bfloat16`, stochastic | weights in `bfloat16`, stochastic |
     /// | `bfloat16_kahan` | `bfloat16` | `bfloat16` | weights in `bfloat16` with Kahan's compensation |
@@ -79,6 +83,17 @@ impl OptimizerStates {
             "muon8" => Self {
                 second_moment: None,
                 ..of(INT8, "", 0)
+            },
+            "muon4" => Self {
+                second_moment: None,
+                newton_schulz: Some("bfloat16".into()),
+                ..of("int4_symmetric", "", 0)
+            },
+            "muonq" => Self {
+                first_moment: Some("int4_companded".into()),
+                normalized_momentum: true,
+                low_rank_divisor: 16,
+                ..Self::preset("muon4")?
             },
             "mxfp8_e4m3" | "mxfp8_e5m2" => of(name, name, 4096),
             "bfloat16_stochastic" => Self {

@@ -49,6 +49,18 @@ impl<B: Backend, const D: usize> Record<B> for StateTensor<B, D> {
     }
 }
 
+impl<B: Backend> Record<B> for PackedState {
+    type Item<S: PrecisionSettings> = Self;
+
+    fn into_item<S: PrecisionSettings>(self) -> Self {
+        self
+    }
+
+    fn from_item<S: PrecisionSettings>(item: Self, _: &B::Device) -> Self {
+        item
+    }
+}
+
 /// The numbers of a tensor, in row-major order.
 pub(crate) fn numbers<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();
@@ -139,6 +151,8 @@ pub struct ParameterState<B: Backend, const D: usize> {
     pub parameter: u64,
     /// Adam's first moment, or the momentum of SGD and Muon.
     pub first_moment: Option<StateTensor<B, D>>,
+    /// A split momentum is P·Rᵀ and the rest, which `first_moment` has. The factors are Pᵀ `[rank, rows]` and Rᵀ `[rank, columns]`.
+    pub factors: Option<[PackedState; 2]>,
     /// Adam's second moment.
     pub second_moment: Option<StateTensor<B, D>>,
     /// AMSGrad's largest second moment.
@@ -148,7 +162,7 @@ pub struct ParameterState<B: Backend, const D: usize> {
 }
 
 impl<B: Backend, const D: usize> ParameterState<B, D> {
-    /// Bytes of all tensors, without the two counters. An optimizer in float32 has no compensation, so `float32` leaves it out.
+    /// Bytes of all tensors, without the two counters. An optimizer in float32 has no compensation and no factors, so `float32` leaves them out.
     pub fn bytes(&self) -> StateBytes {
         let moments = [
             &self.first_moment,
@@ -156,11 +170,11 @@ impl<B: Backend, const D: usize> ParameterState<B, D> {
             &self.largest_second_moment,
         ];
         let moments = moments.into_iter().flatten().map(StateTensor::bytes);
-        let compensation = self.compensation.iter().map(|tensor| StateBytes {
-            float32: 0,
-            ..tensor.bytes()
-        });
-        let each = moments.chain(compensation);
+        let compensation = self.compensation.iter().map(StateTensor::bytes);
+        let factors = self.factors.iter().flatten().map(PackedState::bytes);
+        let further = compensation.map(|bytes| bytes.kept).chain(factors);
+        let further = further.map(|kept| StateBytes { kept, float32: 0 });
+        let each = moments.chain(further);
         each.fold(StateBytes::default(), |sum, bytes| sum + bytes)
     }
 

@@ -46,6 +46,11 @@ pub struct OptimizerStates {
     /// Coefficients (a, b, c) of further steps of Muon's iteration, after the steps of `MuonConfig`. DeepSeek-V4 has 8 steps of
     /// `MuonConfig`'s coefficients, then two of (2, −1.5, 0.5).
     pub newton_schulz_further: Vec<[f32; 3]>,
+    /// Whether Muon divides each gradient, and then the new momentum, by its Frobenius norm plus 1e-7, as MuonQ does (arXiv 2605.11396).
+    pub normalized_momentum: bool,
+    /// If not 0, Muon keeps the momentum of a matrix as a product of rank ⌊min(rows, columns)/divisor⌋ and the rest, both in the format of
+    /// `first_moment`. One power iteration a step, which starts at the last step's product, finds the product. MuonQ has 16.
+    pub low_rank_divisor: usize,
     /// Tensors with fewer elements stay float32. 4,096 unless set, as in bitsandbytes.
     pub smallest: usize,
     /// The seed of stochastic rounding. Runs with one seed are equal, also if a run is resumed from a record.
@@ -67,6 +72,8 @@ impl Default for OptimizerStates {
             gradient_accumulation_rounding: even,
             newton_schulz: None,
             newton_schulz_further: Vec::new(),
+            normalized_momentum: false,
+            low_rank_divisor: 0,
             smallest: 4096,
             seed: 0,
         }
@@ -81,6 +88,9 @@ pub(crate) enum Slot {
     LargestSecondMoment,
     Master,
     Accumulation,
+    LeftFactor,
+    RightFactor,
+    FirstRightFactor,
 }
 
 /// A format with a rounding.
@@ -99,6 +109,8 @@ pub(crate) struct ResolvedStates {
     pub(crate) kahan: bool,
     pub(crate) accumulation: Option<Kept>,
     pub(crate) newton_schulz: Option<Kept>,
+    pub(crate) normalized_momentum: bool,
+    low_rank_divisor: usize,
     smallest: usize,
     seed: u64,
 }
@@ -107,7 +119,9 @@ impl ResolvedStates {
     /// The format of a tensor with this number of elements.
     fn kept(&self, slot: Slot, count: usize) -> Option<Kept> {
         let kept = match slot {
-            Slot::FirstMoment => self.first_moment,
+            Slot::FirstMoment | Slot::LeftFactor | Slot::RightFactor | Slot::FirstRightFactor => {
+                self.first_moment
+            }
             Slot::SecondMoment | Slot::LargestSecondMoment => self.second_moment,
             Slot::Master => self.master,
             Slot::Accumulation => self.accumulation,
@@ -127,11 +141,47 @@ impl ResolvedStates {
         data: impl FnOnce() -> Vec<f32>,
     ) -> Option<PackedState> {
         let kept = self.kept(slot, shape.iter().product())?;
-        // 2^28 parameters, 2^32 steps, 16 slots.
-        let stream = RandomStream::new(self.seed, tensor << 36 | step << 4 | slot as u64);
-        let packed = PackedState::encode(kept.format, &data(), shape, kept.rounding.with(stream));
-        Some(packed.unwrap_or_else(|error| panic!("burn-mx: an optimizer's state: {error}")))
+        let stream = self.stream(slot, [tensor, step]);
+        Some(packed(kept.format, kept.rounding, stream, &data(), shape))
     }
+
+    /// Packs a factor of a matrix in the matrix' format. No two rows share a scale in formats of this crate.
+    pub(crate) fn pack_factor(
+        &self,
+        slot: Slot,
+        counters: [u64; 2],
+        shape: [usize; 2],
+        data: &[f32],
+    ) -> PackedState {
+        let kept = self.first_moment.expect("a split needs a format");
+        let format = kept.format.with_rows(shape[1]);
+        let stream = self.stream(slot, counters);
+        packed(format, kept.rounding, stream, data, &shape)
+    }
+
+    /// The rank of the product that the first moment of this shape is kept with; `None` where the moment is not split.
+    pub(crate) fn rank(&self, shape: &[usize]) -> Option<usize> {
+        let [rows, columns] = shape else { return None };
+        self.kept(Slot::FirstMoment, rows * columns)?;
+        let rank = rows.min(columns).checked_div(self.low_rank_divisor)?;
+        Some(rank).filter(|rank| *rank > 0)
+    }
+
+    pub(crate) fn stream(&self, slot: Slot, [tensor, step]: [u64; 2]) -> RandomStream {
+        // 2^28 parameters, 2^32 steps, 16 slots.
+        RandomStream::new(self.seed, tensor << 36 | step << 4 | slot as u64)
+    }
+}
+
+fn packed(
+    format: StateFormat,
+    rounding: Rounding,
+    stream: RandomStream,
+    data: &[f32],
+    shape: &[usize],
+) -> PackedState {
+    let packed = PackedState::encode(format, data, shape, rounding.with(stream));
+    packed.unwrap_or_else(|error| panic!("burn-mx: an optimizer's state: {error}"))
 }
 
 /// The formats that a field allows.
@@ -157,6 +207,11 @@ fn parse(
     if format.is_unsigned() && allows != Use::Unsigned {
         return Err(error(
             "a format with negative numbers, such as dynamic8, dynamic4, mxfp8_e4m3 or bfloat16",
+        ));
+    }
+    if format.is_companded() && field != "first_moment" {
+        return Err(error(
+            "a format without a logarithm, which is for `first_moment` alone: the logarithm clips numbers beyond 1",
         ));
     }
     if allows == Use::Master && format.is_table() {
@@ -196,6 +251,8 @@ impl OptimizerStates {
     /// * numbers without a sign, in any field but `second_moment`;
     /// * a table for `master`;
     /// * a float with 5 exponent bits, without a scale, for `gradient_accumulation`;
+    /// * a companded `first_moment` without `normalized_momentum`, since numbers beyond 1 are clipped;
+    /// * `low_rank_divisor` without a format for `first_moment`;
     /// * `kahan` without an elementwise `master`;
     /// * a rounding that the format does not have.
     pub fn check(&self) -> Result<(), StatesError> {
@@ -226,13 +283,25 @@ impl OptimizerStates {
             let allowed = "finite numbers";
             return Err(StatesError::new("newton_schulz_further", number, allowed));
         }
+        let first_moment = parse(
+            "first_moment",
+            self.first_moment.as_deref(),
+            self.first_moment_rounding,
+            Use::Signed,
+        )?;
+        if let Some(kept) = first_moment.filter(|kept| kept.format.is_companded())
+            && !self.normalized_momentum
+        {
+            let allowed = "a format without a logarithm, unless `normalized_momentum` is true: the logarithm clips numbers beyond 1";
+            return Err(StatesError::new("first_moment", kept.format, allowed));
+        }
+        if self.low_rank_divisor != 0 && first_moment.is_none() {
+            let allowed = "0, unless `first_moment` has a format";
+            let divisor = self.low_rank_divisor;
+            return Err(StatesError::new("low_rank_divisor", divisor, allowed));
+        }
         Ok(ResolvedStates {
-            first_moment: parse(
-                "first_moment",
-                self.first_moment.as_deref(),
-                self.first_moment_rounding,
-                Use::Signed,
-            )?,
+            first_moment,
             second_moment: parse(
                 "second_moment",
                 self.second_moment.as_deref(),
@@ -253,6 +322,8 @@ impl OptimizerStates {
                 Rounding::NearestEven,
                 Use::Signed,
             )?,
+            normalized_momentum: self.normalized_momentum,
+            low_rank_divisor: self.low_rank_divisor,
             smallest: self.smallest,
             seed: self.seed,
         })

@@ -14,5 +14,5 @@ pub use error::Error;
 pub use folder::Folder;
 pub use model::{
     Attention, Body, Cache, Decoder, DecoderConfig, Expert, Experts, Layer, Projection,
-    RotaryConfig, RotaryScaling, SparseMoe, Stored, SwiGlu,
+    RotaryConfig, RotaryScaling, SparseMoe, Stored, SwiGlu, balance_loss,
 };

@@ -11,7 +11,7 @@ mod rotary;
 pub use attention::Attention;
 pub use cache::{Cache, Stored};
 pub use config::{DecoderConfig, RotaryConfig, RotaryScaling};
-pub use experts::{Expert, Experts, SparseMoe};
+pub use experts::{Expert, Experts, SparseMoe, balance_loss};
 pub use projection::Projection;
 
 use burn::module::{Initializer, Param};
@@ -133,14 +133,15 @@ impl DecoderConfig {
 }
 
 impl<B: MxTensorOps> Layer<B> {
-    fn feed_forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    /// The second result is the logits of the router of a mixture of experts.
+    fn feed_forward(&self, x: Tensor<B, 3>) -> (Tensor<B, 3>, Option<Tensor<B, 2>>) {
         match &self.mlp {
-            Some(mlp) => mlp.forward(x),
+            Some(mlp) => (mlp.forward(x), None),
             None => {
                 let experts = self.block_sparse_moe.as_ref();
-                experts
-                    .expect("a layer has a network or a mixture of experts")
-                    .forward(x)
+                let experts = experts.expect("a layer has a network or a mixture of experts");
+                let (output, logits) = experts.forward(x);
+                (output, Some(logits))
             }
         }
     }
@@ -160,12 +161,17 @@ impl<B: Backend> Decoder<B> {
 impl<B: MxTensorOps> Decoder<B> {
     /// The logits `[batch, length, vocabulary]` of tokens `[batch, length]`.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.logits(tokens, None).0
+    }
+
+    /// The logits of tokens, and the logits `[batch · length, experts]` of each layer's router.
+    pub fn forward_routed(&self, tokens: Tensor<B, 2, Int>) -> (Tensor<B, 3>, Vec<Tensor<B, 2>>) {
         self.logits(tokens, None)
     }
 
     /// The logits of tokens that follow those that the cache has seen.
     pub fn forward_cached(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
-        self.logits(tokens, Some(cache))
+        self.logits(tokens, Some(cache)).0
     }
 
     /// The linear layers of attention and of feed-forward networks with their paths, in the order of the paths' names in files.
@@ -205,7 +211,12 @@ impl<B: MxTensorOps> Decoder<B> {
         all
     }
 
-    fn logits(&self, tokens: Tensor<B, 2, Int>, mut cache: Option<&mut Cache<B>>) -> Tensor<B, 3> {
+    fn logits(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        mut cache: Option<&mut Cache<B>>,
+    ) -> (Tensor<B, 3>, Vec<Tensor<B, 2>>) {
+        let mut routed = Vec::new();
         let [_, length] = tokens.dims();
         let start = cache.as_ref().map_or(0, |cache| cache.positions());
         let rotation = self.model.rotary.at(start, length, &tokens.device());
@@ -215,16 +226,19 @@ impl<B: MxTensorOps> Decoder<B> {
             let kept = cache.as_deref_mut().map(|cache| cache.layer(number));
             x = x + layer.self_attn.forward(h, &rotation, kept);
             let h = layer.post_attention_layernorm.forward(x.clone());
-            x = x + layer.feed_forward(h);
+            let (output, logits) = layer.feed_forward(h);
+            routed.extend(logits);
+            x = x + output;
         }
         let x = self.model.norm.forward(x);
-        match &self.lm_head {
+        let logits = match &self.lm_head {
             Some(head) => head.forward(x),
             None => {
                 let table = self.model.embed_tokens.weight.val();
                 x.matmul(table.transpose().unsqueeze())
             }
-        }
+        };
+        (logits, routed)
     }
 
     /// The same decoder with a separate head, if the table of embeddings was the head.
@@ -241,10 +255,31 @@ impl<B: MxTensorOps> Decoder<B> {
     pub fn loss(&self, windows: Tensor<B, 2, Int>) -> Tensor<B, 1> {
         let [_, length] = windows.dims();
         let logits = self.forward(windows.clone().narrow(1, 0, length - 1));
-        let targets = windows.narrow(1, 1, length - 1).flatten::<1>(0, 1);
-        let loss = CrossEntropyLossConfig::new().init(&targets.device());
-        loss.forward(logits.flatten(0, 1), targets)
+        cross_entropy(logits, windows)
     }
+
+    /// [`loss`](Self::loss), and the [balance](balance_loss) of experts' loads times its factor in the config.
+    pub fn training_loss(&self, windows: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        let [_, length] = windows.dims();
+        let mut mixtures = (self.model.layers.iter()).filter_map(|x| x.block_sparse_moe.as_ref());
+        match mixtures.next().filter(|mixture| mixture.balance != 0.0) {
+            None => self.loss(windows),
+            Some(mixture) => {
+                let inputs = windows.clone().narrow(1, 0, length - 1);
+                let (logits, routed) = self.forward_routed(inputs);
+                let balance = balance_loss(routed, mixture.per_token);
+                cross_entropy(logits, windows) + balance * mixture.balance
+            }
+        }
+    }
+}
+
+/// The mean cross-entropy of the logits of all tokens of windows but the last ones.
+fn cross_entropy<B: MxTensorOps>(logits: Tensor<B, 3>, windows: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    let [_, length] = windows.dims();
+    let targets = windows.narrow(1, 1, length - 1).flatten::<1>(0, 1);
+    let loss = CrossEntropyLossConfig::new().init(&targets.device());
+    loss.forward(logits.flatten(0, 1), targets)
 }
 
 impl<B: MxTensorOps> SwiGlu<B> {

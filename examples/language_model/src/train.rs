@@ -16,7 +16,10 @@ use burn::{
 use burn_mx::{
     MxAutodiff, MxBackend, MxDevice,
     module::{LoraConfig, label_parameters, load_adapters},
-    optim::{OptimizerStates, OscillationReset, StateBytes},
+    optim::{
+        OptimizerStates, OscillationReset, StateBytes,
+        communication::{CommunicationState, micro_batches},
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -24,12 +27,14 @@ use tokenizers::Tokenizer;
 
 use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
 
+mod exchange;
 mod format;
 mod lora;
 mod optimizer;
 mod saved;
 mod tuning;
 
+use exchange::Exchange;
 pub use format::Format;
 pub use lora::Merge;
 use optimizer::AnyOptimizer;
@@ -64,7 +69,7 @@ pub struct Training {
 /// The losses of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// The mean training loss since the last validation, in nats a token, by the number of steps.
+    /// The mean training loss since the last validation, in nats a token, by the number of steps. A balance of experts' loads is in.
     pub training: Vec<(usize, f32)>,
     /// The loss on text that is not trained on, in nats a token, by the number of steps.
     pub validation: Vec<(usize, f32)>,
@@ -150,7 +155,9 @@ impl Training {
                 curve.validation.push((done, loss));
                 curve.states = trainer.optimizer.state_bytes();
                 curve.resets = trainer.optimizer.resets();
-                saved.save(done, &curve, &trainer.model, trainer.optimizer.to_record())?;
+                let exchange = trainer.exchange.as_ref().map(|(_, state)| state);
+                let record = trainer.optimizer.to_record();
+                saved.save(done, &curve, &trainer.model, record, exchange)?;
                 began = Instant::now();
             }
             report(done, &curve);
@@ -221,6 +228,9 @@ impl Training {
         if format.states != OptimizerStates::default() {
             settings["optimizer_states"] = json!(format.states);
         }
+        if let Some(exchange) = &format.exchange {
+            settings["exchange"] = json!(exchange);
+        }
         if let Some(tuning) = data.tuning {
             settings["from"] = json!(tuning.from.path());
             if let Some(teacher) = tuning.teacher {
@@ -244,6 +254,7 @@ pub struct Trainer<'a> {
     model: Decoder<B>,
     teacher: Option<Teacher>,
     optimizer: AnyOptimizer,
+    exchange: Option<(Exchange, CommunicationState)>,
 }
 
 impl<'a> Trainer<'a> {
@@ -269,6 +280,9 @@ impl<'a> Trainer<'a> {
                 format.set_layers(label_parameters(model))?
             }
         };
+        if let Some(exchange) = &format.exchange {
+            exchange.check(&model, settings.batch)?;
+        }
         let optimizer = AdamWConfig::new()
             .with_beta_2(0.99)
             .with_epsilon(1e-8)
@@ -285,6 +299,8 @@ impl<'a> Trainer<'a> {
             device,
             teacher: teacher.transpose()?,
             optimizer: AnyOptimizer::new(optimizer, settings.reset, format, &model)?,
+            exchange: (format.exchange.clone())
+                .map(|exchange| (exchange, CommunicationState::default())),
             model,
         })
     }
@@ -300,15 +316,35 @@ impl<'a> Trainer<'a> {
     /// One step. Returns the loss before it, too, in nats a token.
     pub fn step(mut self, step: usize) -> (Self, f32) {
         let windows = self.batch(step);
-        let loss = match &self.teacher {
-            Some(teacher) => teacher.loss(&self.model, windows),
-            None => self.model.loss(windows),
+        let (gradients, value) = match self.exchange.take() {
+            None => self.gradients(windows),
+            Some((exchange, mut state)) => {
+                let parts = micro_batches(windows, exchange.ranks).expect("the ranks are checked");
+                let of_ranks = parts.into_iter().map(|part| self.gradients(part));
+                let (of_ranks, values): (Vec<_>, Vec<_>) = of_ranks.unzip();
+                let reduced = exchange.reduced(&self.model, of_ranks, &mut state);
+                let reduced = reduced.expect("the exchange is checked");
+                let mean = values.iter().sum::<f32>() / exchange.ranks as f32;
+                self.exchange = Some((exchange, state));
+                (reduced, mean)
+            }
         };
-        let value = loss.clone().into_scalar();
-        let gradients = GradientsParams::from_grads(loss.backward(), &self.model);
         let rate = self.settings.learning_rate(step);
         self.model = self.optimizer.step(rate, self.model, gradients);
         (self, value)
+    }
+
+    /// The gradients of these windows, and their loss.
+    fn gradients(&self, windows: Tensor<B, 2, Int>) -> (GradientsParams, f32) {
+        let loss = match &self.teacher {
+            Some(teacher) => teacher.loss(&self.model, windows),
+            None => self.model.training_loss(windows),
+        };
+        let value = loss.clone().into_scalar();
+        (
+            GradientsParams::from_grads(loss.backward(), &self.model),
+            value,
+        )
     }
 
     /// The loss of a model on the windows that validate while the model trains.
@@ -328,6 +364,9 @@ impl<'a> Trainer<'a> {
             .map_err(|error| Error::Other(error.to_string()))?;
         let record = recorder.load(saved.part("optimizer", step), &self.device);
         self.optimizer = self.optimizer.load_record(record.map_err(failed)?);
+        if let Some((_, state)) = &mut self.exchange {
+            *state = saved.exchange(step)?;
+        }
         Ok(self)
     }
 }

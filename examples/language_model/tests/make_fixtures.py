@@ -4,13 +4,15 @@
     python make_fixtures.py [NAME...]    # all without a name
 
 Written with transformers 5.24.0 and torch 2.15.0, `mixtral` with 4.57.6 and 2.4.1. Each folder of `fixtures` has a model as `save_pretrained` writes it, in
-bfloat16, the tokens (int64) and the logits (float32, `[2, 24, 64]`) of the model in float32.
+bfloat16, the tokens (int64) and the logits (float32, `[2, 24, 64]`) of the model in float32. `mixtral` has a `balance.bin`, too, which transformers
+5.24.0 and torch 2.15.0 computed from its folder.
 """
 
 import json
 import sys
 from pathlib import Path
 
+import numpy
 import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -63,4 +65,11 @@ for name in sys.argv[1:] or MODELS:
         logits = model(tokens).logits
     (folder / "tokens.bin").write_bytes(tokens.numpy().tobytes())
     (folder / "logits.bin").write_bytes(logits.numpy().astype("<f4").tobytes())
+    if name == "mixtral":
+        # The balance of the experts' loads, and its gradients for the routers `[experts, width]`.
+        loss = model(tokens, output_router_logits=True).aux_loss
+        loss.backward()
+        gates = [parameter.grad.numpy() for path, parameter in model.named_parameters() if path.endswith("gate.weight")]
+        numbers = numpy.concatenate([loss.detach().numpy().reshape(-1), *(gate.reshape(-1) for gate in gates)])
+        (folder / "balance.bin").write_bytes(numbers.astype("<f4").tobytes())
     print(name, [path.name for path in sorted(folder.iterdir())], logits.abs().max().item(), json.dumps(fields))

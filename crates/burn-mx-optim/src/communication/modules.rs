@@ -190,7 +190,7 @@ impl Communication {
     }
 
     /// Refuses formats without the range of gradients.
-    fn check_range(&self) -> Checked<()> {
+    pub(super) fn check_range(&self) -> Checked<()> {
         let formats = [
             ("format", &self.format),
             ("format_between_nodes", &self.format_between_nodes),

@@ -4,7 +4,11 @@ use burn_core::tensor::{BasicOps, Tensor, backend::Backend};
 
 use super::{Communication, CommunicationError, TensorState, tensors::check_reduction};
 
-fn check_division(what: &str, length: usize, ranks: usize) -> Result<(), CommunicationError> {
+pub(super) fn check_division(
+    what: &str,
+    length: usize,
+    ranks: usize,
+) -> Result<(), CommunicationError> {
     if ranks == 0 || !length.is_multiple_of(ranks) {
         let allowed = format!("1 or more, a divisor of the {length} {what}");
         return Err(CommunicationError::new("ranks", ranks, allowed));
@@ -32,7 +36,7 @@ impl Communication {
     /// products `[.., M, N]` are added by [`all_reduce`](Self::all_reduce). The backend multiplies, so its formats apply to the operands.
     ///
     /// On an autodiff backend gradients pass the operation unchanged, as in tensor parallelism, where each rank has the result's
-    /// gradient. An Inf in the sum of products then becomes NaN, and the last op is a subtraction, which an elementwise format of the
+    /// gradient. The sum of gradients belongs to the layer before, see [`divided_product`](Self::divided_product). An Inf in the sum of products then becomes NaN, and the last op is a subtraction, which an elementwise format of the
     /// decorator rounds.
     ///
     /// # Errors

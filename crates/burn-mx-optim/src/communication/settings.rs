@@ -163,6 +163,10 @@ fn wire(field: &'static str, text: Option<&str>, rounding: Rounding) -> Checked<
             "a format whose blocks are not square: a message is a row",
         );
     }
+    if format.is_companded() {
+        let allowed = "a format without a logarithm: the logarithm clips numbers beyond 1";
+        return error(field, text, allowed);
+    }
     let own = [Rounding::NearestEven, Rounding::Stochastic];
     if format.has_own_rounding() && !own.contains(&rounding) {
         let value = format!("{text} with rounding {rounding}");

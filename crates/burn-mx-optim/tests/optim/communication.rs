@@ -5,6 +5,7 @@ mod feedback;
 mod gradients;
 mod integers;
 mod loops;
+mod parallel;
 mod refused;
 mod strangers;
 mod weights;

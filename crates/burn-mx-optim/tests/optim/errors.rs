@@ -127,6 +127,59 @@ fn kahan_needs_an_elementwise_master() {
 }
 
 #[test]
+fn logarithms_need_numbers_up_to_1() {
+    let default = OptimizerStates::default;
+    let companded = || Some("int4_companded".to_owned());
+    refused(
+        OptimizerStates {
+            first_moment: companded(),
+            ..default()
+        },
+        "`first_moment` is int4_companded; allowed: a format without a logarithm, unless `normalized_momentum` is true",
+    );
+    for (field, states) in [
+        (
+            "second_moment",
+            OptimizerStates {
+                second_moment: companded(),
+                ..default()
+            },
+        ),
+        (
+            "newton_schulz",
+            OptimizerStates {
+                newton_schulz: companded(),
+                ..default()
+            },
+        ),
+        (
+            "gradient_accumulation",
+            OptimizerStates {
+                gradient_accumulation: companded(),
+                ..default()
+            },
+        ),
+    ] {
+        refused(states, &format!("`{field}` is int4_companded; allowed: "));
+    }
+    refused(
+        OptimizerStates {
+            low_rank_divisor: 16,
+            ..default()
+        },
+        "`low_rank_divisor` is 16; allowed: 0, unless `first_moment` has a format",
+    );
+    refused(
+        OptimizerStates {
+            first_moment: Some("int4_symmetric".into()),
+            first_moment_rounding: Rounding::TowardZero,
+            ..default()
+        },
+        "`first_moment` is int4_symmetric with rounding floor; allowed: rounding even or stochastic",
+    );
+}
+
+#[test]
 fn a_field_without_an_effect_is_refused() {
     let both = OptimizerStates::preset("bitsandbytes").unwrap();
     let field = |error: StatesError| error.field;
@@ -147,6 +200,24 @@ fn a_field_without_an_effect_is_refused() {
         .adamw::<B, Net<B>>(&AdamWConfig::new())
         .map(|_| ());
     assert_eq!(adamw.map_err(field), Err("newton_schulz"));
+    for name in crate::ONLY_MUON {
+        let states = OptimizerStates::preset(name).unwrap();
+        let sgd = states.sgd::<B, Net<B>>(&momentum).map(|_| ());
+        assert_eq!(sgd.map_err(field), Err("newton_schulz"));
+        assert!(states.muon::<B, Net<B>>(&MuonConfig::new()).is_ok());
+    }
+    let normalized = OptimizerStates {
+        normalized_momentum: true,
+        ..OptimizerStates::default()
+    };
+    let adamw = normalized.adamw::<B, Net<B>>(&AdamWConfig::new());
+    assert_eq!(adamw.map(|_| ()).map_err(field), Err("normalized_momentum"));
+    let split = OptimizerStates {
+        low_rank_divisor: 16,
+        ..one.clone()
+    };
+    let sgd = split.sgd::<B, Net<B>>(&momentum).map(|_| ());
+    assert_eq!(sgd.map_err(field), Err("low_rank_divisor"));
     let further = |number| OptimizerStates {
         newton_schulz_further: vec![[2.0, number, 0.5]],
         ..OptimizerStates::default()

@@ -5,6 +5,7 @@ mod codes;
 mod communication;
 mod equal;
 mod errors;
+mod low_rank;
 mod master;
 mod oscillation;
 mod resume;
@@ -21,6 +22,9 @@ use burn_optim::GradientsParams;
 use microscaling::RandomStream;
 
 type B = Autodiff<Flex>;
+
+/// Presets that other optimizers refuse.
+const ONLY_MUON: [&str; 2] = ["muon4", "muonq"];
 
 /// Numbers of a standard normal distribution.
 fn normal(count: usize, seed: u64) -> Vec<f32> {

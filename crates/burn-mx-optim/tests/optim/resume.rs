@@ -33,6 +33,7 @@ fn steps(
 fn five_steps_and_five_are_ten() {
     let mut all: Vec<_> = OptimizerStates::PRESETS
         .into_iter()
+        .filter(|name| !crate::ONLY_MUON.contains(name))
         .map(|name| OptimizerStates::preset(name).unwrap())
         .collect();
     all.push(OptimizerStates {

@@ -9,7 +9,9 @@ use crate::{DEVICE, normal, tensor};
 
 fn optimizers() -> impl Iterator<Item = (&'static str, PackedStates<AdamW>)> {
     let optimizer = AdamWConfig::new().build();
-    OptimizerStates::PRESETS.into_iter().map(move |name| {
+    let presets = OptimizerStates::PRESETS.into_iter();
+    let presets = presets.filter(|name| !crate::ONLY_MUON.contains(name));
+    presets.map(move |name| {
         let mut states = OptimizerStates::preset(name).unwrap();
         // No tensor is too small.
         states.smallest = 0;

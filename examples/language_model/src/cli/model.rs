@@ -40,6 +40,15 @@ pub(super) struct Model {
         requires = "experts"
     )]
     experts_per_token: usize,
+    /// The factor of the balance of the experts' loads in the training loss: `router_aux_loss_coef` of Mixtral's config
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        requires = "experts"
+    )]
+    balance: f64,
     /// Heads of queries
     #[arg(long, value_name = "HEADS", default_value_t = 4)]
     heads: usize,
@@ -95,6 +104,14 @@ impl Model {
     /// The model, by the rules that a folder's `config.json` has to keep.
     fn config(&self) -> Result<DecoderConfig, Reason> {
         let kv_heads = self.kv_heads.unwrap_or(self.heads);
+        // JSON has no NaN, so that the config's own check would not see one.
+        if !self.balance.is_finite() {
+            return Err(Reason::Option {
+                option: "--balance",
+                value: self.balance.to_string(),
+                allowed: "0, or a positive number".into(),
+            });
+        }
         let config = DecoderConfig {
             model_type: if self.experts.is_some() {
                 "mixtral"
@@ -110,6 +127,7 @@ impl Model {
             experts: self.experts.map(|count| Experts {
                 count,
                 per_token: self.experts_per_token,
+                balance: self.balance,
             }),
             heads: self.heads,
             kv_heads,

@@ -26,12 +26,19 @@ pub(super) struct Train {
     /// fields of `OptimizerStates` as JSON [default: float32]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     optimizer_states: Vec<String>,
+    /// Ranks that train on equal parts of the batch and sum their gradients, all in this process
+    #[arg(long, value_name = "RANKS", default_value_t = 1)]
+    ranks: usize,
+    /// Sums of the gradients of --ranks, with each of --formats. A sum is float32, a preset such as qgz, a format such as mxfp8_e5m2, or the fields of
+    /// `Communication` as JSON [default: float32]
+    #[arg(long, value_name = "NAME", num_args = 1.., requires = "ranks")]
+    communication: Vec<String>,
     /// A trained model to go on from, in place of random weights: quantization-aware training. The sizes of the model are the folder's
     #[arg(
         long,
         value_name = "FOLDER",
         conflicts_with_all = [
-            "vocabulary", "layers", "width", "hidden", "experts", "experts_per_token", "heads", "kv_heads", "untied"
+            "vocabulary", "layers", "width", "hidden", "experts", "experts_per_token", "balance", "heads", "kv_heads", "untied"
         ]
     )]
     from: Option<PathBuf>,
@@ -167,7 +174,21 @@ impl Train {
                 formats.push(format.clone().with_states("--optimizer-states", states)?);
             }
         }
-        Ok(formats)
+        if self.ranks == 1 && self.communication.is_empty() {
+            return Ok(formats);
+        }
+        let names = match self.communication.as_slice() {
+            [] => &["float32".to_owned()],
+            names => names,
+        };
+        let pairs = formats.iter().flat_map(|format| {
+            let with = |name: &String| {
+                let format = format.clone();
+                format.with_ranks("--communication", name, self.ranks)
+            };
+            names.iter().map(with)
+        });
+        pairs.collect()
     }
 
     fn settings(&self, window: Option<usize>) -> Training {

@@ -180,6 +180,10 @@ impl DecoderConfig {
         if let Some(experts) = &self.experts {
             json["num_local_experts"] = json!(experts.count);
             json["num_experts_per_tok"] = json!(experts.per_token);
+            if experts.balance != 0.0 {
+                json["router_aux_loss_coef"] = json!(experts.balance);
+                json["output_router_logits"] = json!(true);
+            }
         }
         if matches!(self.model_type.as_str(), "llama" | "qwen3") {
             json["attention_bias"] = json!(self.has_qkv_bias);

@@ -17,7 +17,7 @@ use burn_mx::{
     optim::OptimizerStates,
 };
 
-use super::{B, Device};
+use super::{B, Device, exchange::Exchange};
 use crate::{Decoder, Error, Folder};
 
 /// The routers of all mixtures of experts.
@@ -30,6 +30,7 @@ pub struct Format {
     pub name: String,
     pub(super) recipe: Recipe,
     pub(super) states: OptimizerStates,
+    pub(super) exchange: Option<Exchange>,
 }
 
 impl Format {
@@ -60,6 +61,7 @@ impl Format {
             name: name.to_owned(),
             recipe,
             states: OptimizerStates::default(),
+            exchange: None,
         })
     }
 
@@ -76,6 +78,7 @@ impl Format {
             name: name.to_string_lossy().into_owned(),
             recipe,
             states: OptimizerStates::default(),
+            exchange: None,
         })
     }
 
@@ -111,6 +114,32 @@ impl Format {
         if name != "float32" {
             let stem = path.file_stem().unwrap_or(path.as_os_str());
             self.name = format!("{}-{}", self.name, stem.to_string_lossy());
+        }
+        Ok(self)
+    }
+
+    /// The same format on several ranks, each of which has a part of the batch. The sums of gradients are as a preset of
+    /// [`Communication`](burn_mx::optim::communication::Communication) says, or in a format on the wire, in `float32`, or as the fields in
+    /// a JSON file say. The run's name ends with the name of the communication, unless that is `float32`.
+    ///
+    /// # Errors
+    ///
+    /// If no communication has this name, a field has a value that is refused, or there are no ranks.
+    pub fn with_ranks(
+        mut self,
+        option: &'static str,
+        name: &str,
+        ranks: usize,
+    ) -> Result<Self, Error> {
+        self.exchange = Some(Exchange::named(option, name, ranks)?);
+        if name != "float32" {
+            let path = Path::new(name);
+            let is_file = path
+                .extension()
+                .is_some_and(|extension| extension == "json");
+            let stem = path.file_stem().filter(|_| is_file);
+            let stem = stem.unwrap_or(path.as_os_str()).to_string_lossy();
+            self.name = format!("{}-{stem}", self.name);
         }
         Ok(self)
     }

@@ -9,6 +9,7 @@ use burn::{
     prelude::*,
     record::{BinFileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError},
 };
+use burn_mx::optim::communication::CommunicationState;
 use serde_json::Value;
 
 use super::{B, Curve};
@@ -71,6 +72,17 @@ impl Saved {
         progress.map_err(|error| Error::io(&file)(error.into()))
     }
 
+    fn exchange_file(&self, step: usize) -> PathBuf {
+        self.part("exchange", step).with_extension("json")
+    }
+
+    /// The memory of ranks between their exchanges.
+    pub(super) fn exchange(&self, step: usize) -> Result<CommunicationState, Error> {
+        let file = self.exchange_file(step);
+        let text = fs::read(&file).map_err(Error::io(&file))?;
+        serde_json::from_slice(&text).map_err(|error| Error::io(&file)(error.into()))
+    }
+
     /// `progress.json` comes last and at once, so that it names files that are whole.
     pub(super) fn save<R: Record<B>>(
         &self,
@@ -78,6 +90,7 @@ impl Saved {
         curve: &Curve,
         model: &Decoder<B>,
         optimizer: R,
+        exchange: Option<&CommunicationState>,
     ) -> Result<(), Error> {
         let failed = |error: RecorderError| Error::Other(error.to_string());
         let before = self.progress()?;
@@ -86,6 +99,11 @@ impl Saved {
         Recorder::<B>::record(&recorder, record, self.part("model", step)).map_err(failed)?;
         Recorder::<B>::record(&recorder, optimizer, self.part("optimizer", step))
             .map_err(failed)?;
+        if let Some(exchange) = exchange {
+            let file = self.exchange_file(step);
+            let text = serde_json::to_vec(exchange).expect("bits are JSON");
+            fs::write(&file, text).map_err(Error::io(&file))?;
+        }
         let file = self.path.join("progress.json");
         let new = self.path.join("progress.json.new");
         let text = serde_json::to_vec(&(step, curve)).expect("numbers are JSON");
@@ -95,6 +113,7 @@ impl Saved {
             for part in ["model", "optimizer"] {
                 fs::remove_file(self.part(part, old).with_extension("bin")).ok();
             }
+            fs::remove_file(self.exchange_file(old)).ok();
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use std::{fs, process::Command};
 use burn::backend::Flex;
 use burn::prelude::*;
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs, ResolvedSpecs, module::specs_of};
-use language_model::{Folder, train::Format};
+use language_model::{DecoderConfig, Folder, balance_loss, train::Format};
 use safetensors::{Dtype, SafeTensors};
 
 use super::fixture;
-use super::transformers::{reference, values};
+use super::transformers::{difference, reference, values};
 
 /// The formats of the router and of each expert of a layer, by a name of a preset or the path of a recipe.
 fn formats(format: &str) -> (Option<ResolvedSpecs>, Vec<Option<ResolvedSpecs>>) {
@@ -75,6 +75,148 @@ fn experts_without_tokens_compute_nothing() {
     assert_eq!(values(all), values(first));
 }
 
+type Training = MxAutodiff<Flex>;
+
+/// The balance and its gradient for the logits of all tokens, written out in float64.
+fn written_out(logits: &[Vec<f32>], per_token: usize) -> (f64, Vec<f64>) {
+    let (tokens, experts) = (logits.len() as f64, logits[0].len());
+    let mut shares = vec![0.0; experts];
+    let mut probabilities = Vec::new();
+    for row in logits {
+        let mut order: Vec<usize> = (0..experts).collect();
+        order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+        order[..per_token]
+            .iter()
+            .for_each(|expert| shares[*expert] += 1.0 / tokens);
+        let exponentials: Vec<f64> = row.iter().map(|x| f64::from(*x).exp()).collect();
+        let sum: f64 = exponentials.iter().sum();
+        probabilities.push(exponentials.iter().map(|x| x / sum).collect::<Vec<_>>());
+    }
+    let weighted = |row: &Vec<f64>| row.iter().zip(&shares).map(|(p, f)| p * f).sum::<f64>();
+    let sum: f64 = probabilities.iter().map(weighted).sum();
+    let factor = experts as f64 / tokens;
+    let gradient = probabilities.iter().flat_map(|row| {
+        let mean = weighted(row);
+        let both: Vec<_> = row.iter().zip(&shares).collect();
+        both.into_iter().map(move |(p, f)| factor * p * (f - mean))
+    });
+    let gradient = gradient.collect();
+    (factor * sum, gradient)
+}
+
+#[test]
+fn the_balance_equals_a_written_out_one() {
+    for (layers, tokens, experts, per_token) in
+        [(1, 1, 1, 1), (1, 7, 4, 2), (3, 20, 5, 1), (2, 9, 8, 8)]
+    {
+        // The formats of a device do not reach the loss.
+        let device = MxDevice::new(Default::default(), MxSpecs::mxfp4()).unwrap();
+        let number = |at: usize| ((at * 7919 % 1009) as f32 / 1009.0 - 0.5) * 6.0;
+        let numbers: Vec<f32> = (0..layers * tokens * experts).map(number).collect();
+        let logits: Vec<Tensor<Training, 2>> = (numbers.chunks(tokens * experts))
+            .map(|layer| {
+                let data = TensorData::new(layer.to_vec(), [tokens, experts]);
+                Tensor::from_data(data, &device).require_grad()
+            })
+            .collect();
+        let loss = balance_loss(logits.clone(), per_token);
+        let rows: Vec<Vec<f32>> = numbers.chunks(experts).map(<[f32]>::to_vec).collect();
+        let (wanted, gradient) = written_out(&rows, per_token);
+        let got = f64::from(loss.clone().into_scalar());
+        assert!((got / wanted - 1.0).abs() < 1e-6, "{got} {wanted}");
+        let gradients = loss.backward();
+        let got = logits
+            .iter()
+            .map(|layer| values(layer.grad(&gradients).unwrap()));
+        let got: Vec<f32> = got.collect::<Vec<_>>().concat();
+        for (got, wanted) in got.iter().zip(&gradient) {
+            assert!((f64::from(*got) - wanted).abs() < 1e-7, "{got} {wanted}");
+        }
+    }
+}
+
+#[test]
+fn the_balance_and_its_gradients_are_those_of_transformers() {
+    let bytes = fs::read(fixture("mixtral").join("balance.bin")).unwrap();
+    let wanted = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
+    let wanted: Vec<f32> = wanted.collect();
+    let folder = Folder::open(fixture("mixtral")).unwrap();
+    let model = folder.load::<Training>(&MxDevice::default()).unwrap();
+    let (tokens, _) = reference("mixtral");
+    let tokens = Tensor::from_data(tokens.into_data(), &MxDevice::default());
+    let (_, routed) = model.forward_routed(tokens);
+    let loss = balance_loss(routed, 2);
+    let value = loss.clone().into_scalar();
+    assert!(
+        (value / wanted[0] - 1.0).abs() < 1e-5,
+        "{value} {}",
+        wanted[0]
+    );
+    let gradients = loss.backward();
+    let of_layers = model.model.layers.iter().map(|layer| {
+        let gate = &layer.block_sparse_moe.as_ref().unwrap().gate;
+        values(gate.weight.grad(&gradients).unwrap().transpose())
+    });
+    let of_layers = of_layers.collect::<Vec<_>>().concat();
+    let difference = difference(&of_layers, &wanted[1..]);
+    assert!(difference < 1e-4, "{difference:.1e}");
+}
+
+/// The factor is in the config as transformers has it, and the term in the training loss alone.
+#[test]
+fn the_factor_of_the_balance_is_transformers() {
+    let json = fs::read_to_string(fixture("mixtral").join("config.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let with = |fields: serde_json::Value| {
+        let mut json = json.clone();
+        for (name, value) in fields.as_object().unwrap() {
+            json[name] = value.clone();
+        }
+        DecoderConfig::from_json(&json.to_string())
+    };
+    let factor = |fields| with(fields).unwrap().experts.unwrap().balance;
+    assert_eq!(factor(serde_json::json!({})), 0.0);
+    let on = serde_json::json!({"output_router_logits": true});
+    assert_eq!(factor(on), 0.001);
+    let on = serde_json::json!({"output_router_logits": true, "router_aux_loss_coef": null});
+    assert_eq!(factor(on), 0.001);
+    let half = serde_json::json!({"output_router_logits": true, "router_aux_loss_coef": 0.5});
+    let config = with(half).unwrap();
+    assert_eq!(
+        DecoderConfig::from_json(&config.to_json().to_string()).unwrap(),
+        config
+    );
+    let error = with(serde_json::json!({"router_aux_loss_coef": -1.0})).unwrap_err();
+    let error = error.to_string();
+    for part in ["router_aux_loss_coef", "-1", "0, or a positive number"] {
+        assert!(error.contains(part), "{error}");
+    }
+
+    let device = MxDevice::default();
+    let tokens = || Tensor::<Training, 2, Int>::from_data([[7, 3, 9, 11], [1, 2, 3, 4]], &device);
+    let folder = Folder::open(fixture("mixtral")).unwrap();
+    let mut model = folder.load::<Training>(&device).unwrap();
+    let plain = model.loss(tokens()).into_scalar();
+    assert_eq!(
+        model.training_loss(tokens()).into_scalar().to_bits(),
+        plain.to_bits()
+    );
+    for layer in &mut model.model.layers {
+        layer.block_sparse_moe.as_mut().unwrap().balance = 0.5;
+    }
+    assert_eq!(
+        model.loss(tokens()).into_scalar().to_bits(),
+        plain.to_bits()
+    );
+    let inputs = tokens().narrow(1, 0, 3);
+    let balance = balance_loss(model.forward_routed(inputs).1, 2).into_scalar();
+    let whole = model.training_loss(tokens()).into_scalar();
+    assert!(
+        (whole - plain - 0.5 * balance).abs() < 1e-5,
+        "{whole} {plain} {balance}"
+    );
+}
+
 #[test]
 fn a_mixture_trains_in_formats_and_loads_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,13 +234,22 @@ fn a_mixture_trains_in_formats_and_loads_again() {
     let model =
         "--layers 1 --width 32 --heads 2 --context 16 --text text.txt --steps 20 --interval 20";
     let (success, text) = run(&format!(
-        "train {model} --experts 4 --formats fp32 mxfp4 --out trained"
+        "train {model} --experts 4 --balance 0.02 --formats fp32 mxfp4 --out trained"
     ));
     assert!(success, "{text}");
+    for (options, part) in [
+        ("--experts 4 --balance NaN", "--balance"),
+        ("--experts 4 --balance -1", "router_aux_loss_coef"),
+        ("--balance 1", "--experts"),
+    ] {
+        let (success, text) = run(&format!("train {model} {options} --out wrong"));
+        assert!(!success && text.contains(part), "{options}: {text}");
+    }
     for format in ["fp32", "mxfp4"] {
         let trained = Folder::open(folder.path().join("trained").join(format)).unwrap();
         let experts = trained.config.experts.clone().unwrap();
         assert_eq!((experts.count, experts.per_token), (4, 2));
+        assert_eq!(experts.balance, 0.02);
         trained
             .load::<MxBackend<Flex>>(&MxDevice::default())
             .unwrap();

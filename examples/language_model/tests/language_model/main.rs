@@ -12,6 +12,7 @@ mod experts;
 mod exports;
 mod lora;
 mod optimizer_states;
+mod ranks;
 mod recipes;
 mod rotations;
 mod served;

@@ -17,6 +17,8 @@ pub(super) struct Fields {
     num_hidden_layers: usize,
     num_local_experts: Option<usize>,
     num_experts_per_tok: Option<usize>,
+    router_aux_loss_coef: Option<f64>,
+    output_router_logits: Option<bool>,
     num_attention_heads: usize,
     num_key_value_heads: Option<usize>,
     head_dim: Option<usize>,
@@ -40,6 +42,7 @@ const THETA: f64 = 10_000.0;
 pub(super) const MISTRAL_WINDOW: usize = 4096;
 const MIXTRAL_EXPERTS: usize = 8;
 const MIXTRAL_PER_TOKEN: usize = 2;
+const MIXTRAL_BALANCE: f64 = 0.001;
 
 /// The error of a field with this value.
 pub(super) fn field(field: &str, value: impl ToString, allowed: impl ToString) -> Error {
@@ -137,7 +140,18 @@ impl Fields {
             let allowed = format!("1 to num_local_experts, {count}");
             return Err(field("num_experts_per_tok", per_token, allowed));
         }
-        Ok(Some(Experts { count, per_token }))
+        let balance = self.router_aux_loss_coef.unwrap_or(MIXTRAL_BALANCE);
+        if !(balance.is_finite() && balance >= 0.0) {
+            let allowed = "0, or a positive number";
+            return Err(field("router_aux_loss_coef", balance, allowed));
+        }
+        // transformers computes the term where it returns the routers' logits.
+        let is_on = self.output_router_logits == Some(true);
+        Ok(Some(Experts {
+            count,
+            per_token,
+            balance: if is_on { balance } else { 0.0 },
+        }))
     }
 
     fn rotary(&self) -> Result<RotaryConfig, Error> {
