@@ -19,6 +19,7 @@ mod packed_linear;
 mod packing;
 mod pattern;
 mod pieces;
+mod quantized;
 mod schedule;
 mod stages;
 
@@ -43,6 +44,9 @@ pub use packing::{pack, unpack};
 pub use pattern::{PathError, Pattern, nearest};
 pub use pieces::{
     as_activation, as_weight, emulated, full_precision, label_of, specs_of, with_specs,
+};
+pub use quantized::{
+    QuantizedError, packed_of_data, quantized_data, quantized_tensor, quantized_weights,
 };
 pub use schedule::{Limit, Phase, Schedule, ScheduleError, Stage};
 pub use stages::Stages;
