@@ -48,6 +48,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod attention_points;
     #[cfg(test_backend = "flex")]
+    mod attention_scope;
+    #[cfg(test_backend = "flex")]
     mod bad_input;
     #[cfg(test_backend = "flex")]
     mod book;

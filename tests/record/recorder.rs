@@ -9,6 +9,8 @@ mod undisturbed;
 
 // Of processors.
 #[cfg(test_backend = "flex")]
+mod attention;
+#[cfg(test_backend = "flex")]
 mod choices;
 #[cfg(test_backend = "flex")]
 mod elementwise;

@@ -17,26 +17,26 @@ use super::arrays::*;
 use crate::backend::TestBackend;
 use crate::support::*;
 
-type Four = Tensor<TestBackend, 4>;
+pub(super) type Four = Tensor<TestBackend, 4>;
 
 /// The shapes of an attention, and what hides keys.
 #[derive(Clone, Debug)]
-struct Case {
-    batch: usize,
-    heads: usize,
-    queries: usize,
-    keys: usize,
-    features: usize,
-    outputs: usize,
-    causal: bool,
+pub(super) struct Case {
+    pub(super) batch: usize,
+    pub(super) heads: usize,
+    pub(super) queries: usize,
+    pub(super) keys: usize,
+    pub(super) features: usize,
+    pub(super) outputs: usize,
+    pub(super) causal: bool,
     /// Each third key is hidden, and every key of the first query.
-    masked: bool,
-    bias: bool,
-    softcap: Option<f64>,
-    bfloat16: bool,
+    pub(super) masked: bool,
+    pub(super) bias: bool,
+    pub(super) softcap: Option<f64>,
+    pub(super) bfloat16: bool,
 }
 
-const SMALL: Case = Case {
+pub(super) const SMALL: Case = Case {
     batch: 1,
     heads: 2,
     queries: 5,
@@ -52,7 +52,7 @@ const SMALL: Case = Case {
 
 impl Case {
     /// Query, key, value, bias, and the gradient of the output.
-    fn inputs(&self) -> [Array; 5] {
+    pub(super) fn inputs(&self) -> [Array; 5] {
         let (b, h, q, k) = (self.batch, self.heads, self.queries, self.keys);
         [
             Array::noise(&[b, h, q, self.features], 1),
@@ -67,7 +67,7 @@ impl Case {
         self.masked && (key % 3 == 1 || query == 0)
     }
 
-    fn mask<B: Backend>(&self, device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
+    pub(super) fn mask<B: Backend>(&self, device: &B::Device) -> Option<Tensor<B, 4, Bool>> {
         let Self { queries, keys, .. } = *self;
         if !self.masked {
             return None;
@@ -79,7 +79,7 @@ impl Case {
     }
 
     /// Whether no query sees the key, by a mask or by the order of positions.
-    fn is_hidden(&self, query: usize, key: usize) -> bool {
+    pub(super) fn is_hidden(&self, query: usize, key: usize) -> bool {
         self.hides(query, key) || self.causal && key + self.queries > query + self.keys
     }
 
@@ -91,7 +91,7 @@ impl Case {
         }
     }
 
-    fn specs(&self, attention: AttentionSpecs) -> MxSpecs {
+    pub(super) fn specs(&self, attention: AttentionSpecs) -> MxSpecs {
         MxSpecs {
             attention: Some(attention),
             // Attention's own formats are in place of this one.
@@ -103,7 +103,7 @@ impl Case {
     }
 
     /// The output and the gradients of query, key, value and bias, by Burn's op.
-    fn by_op(&self, specs: &MxSpecs) -> Vec<Vec<f32>> {
+    pub(super) fn by_op(&self, specs: &MxSpecs) -> Vec<Vec<f32>> {
         self.on::<Mx>(&mx_device(specs))
     }
 
@@ -138,13 +138,15 @@ fn to_element(element: ElementFormat, x: f32) -> f32 {
 }
 
 /// The tensor rounded at a point.
-fn at(point: Option<PointFormat>, x: Four, axis: usize) -> Four {
+pub(super) fn at(point: Option<PointFormat>, x: Four, axis: usize) -> Four {
     let device = x.device();
     let mut array = Array::of(x);
     match point {
         None => {}
         Some(PointFormat::Block(format)) => {
             let Array { values, shape } = &mut array;
+            // Square blocks lie along the last two axes.
+            let axis = if format.square { 3 } else { axis };
             let rounded = format.quantize(values, shape, axis, Rounder::NearestEven);
             rounded.expect("axis is one of the shape's");
         }
@@ -161,7 +163,7 @@ fn at(point: Option<PointFormat>, x: Four, axis: usize) -> Four {
 }
 
 /// As [`at`], with one line of blocks for these many rows.
-fn in_lines(point: Option<PointFormat>, x: Four, rows: usize) -> Four {
+pub(super) fn in_lines(point: Option<PointFormat>, x: Four, rows: usize) -> Four {
     if rows == 0 {
         return at(point, x, 3);
     }
@@ -434,8 +436,9 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
         true => at(format, p.clone() * operand_scale, 3) / operand_scale,
         false => p.clone(),
     };
-    let dv = p_hat.transpose().matmul(g.clone());
-    let dp = g.clone().matmul(v.transpose());
+    let dv = p_hat.transpose().matmul(at(specs.d_output, g.clone(), 2));
+    let dp = at(specs.d_output, g.clone(), 3).matmul(v.transpose());
+    let dp = at(specs.d_probabilities, dp, 3);
     let delta = match specs.delta {
         Delta::Output => (out.clone() * g).sum_dim(3),
         _ => (p.clone() * dp.clone()).sum_dim(3),
@@ -451,8 +454,8 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
     } else {
         ds
     } * scale;
-    let dq = ds.clone().matmul(k);
-    let dk = ds.transpose().matmul(q);
+    let dq = at(specs.d_scores, ds.clone(), 3).matmul(k);
+    let dk = at(specs.d_scores, ds, 2).transpose().matmul(q);
     let mut results = vec![out, dq, dk, dv];
     if case.bias {
         results.push(dbias);
@@ -463,7 +466,7 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
 }
 
 /// One of some values, by a number that is used up.
-fn choose<T: Clone>(number: &mut u64, values: &[T]) -> T {
+pub(super) fn choose<T: Clone>(number: &mut u64, values: &[T]) -> T {
     values[bits(number) as usize % values.len()].clone()
 }
 
@@ -475,7 +478,7 @@ fn bits(number: &mut u64) -> u32 {
     (*number >> 32) as u32
 }
 
-fn point(text: &str) -> Option<PointFormat> {
+pub(super) fn point(text: &str) -> Option<PointFormat> {
     match text {
         "" => None,
         _ => Some(text.parse().unwrap_or_else(|error| panic!("{error}"))),
@@ -483,7 +486,7 @@ fn point(text: &str) -> Option<PointFormat> {
 }
 
 /// A case and specs by a seed.
-fn random(seed: u64) -> (Case, AttentionSpecs) {
+pub(super) fn random(seed: u64) -> (Case, AttentionSpecs) {
     let mut number = seed;
     let n = &mut number;
     let bools = [false, true];
@@ -536,6 +539,9 @@ fn random(seed: u64) -> (Case, AttentionSpecs) {
         backward: choose(n, &[AttentionBackward::Quantized, AttentionBackward::Float]),
         statistics: point(choose(n, &of_rows)),
         delta: choose(n, &[Delta::Probabilities, Delta::Output]),
+        d_output: point(choose(n, &any)),
+        d_probabilities: point(choose(n, &any)),
+        d_scores: point(choose(n, &any)),
         ..AttentionSpecs::default()
     };
     if specs.v.is_some() {
@@ -604,6 +610,12 @@ fn each_field_alone_has_its_effect() {
         ("output=mxfp4,delta=output", "output=mxfp4"),
         ("q=nvfp4,q_rows=2,k=mxfp4", "q=nvfp4,k=mxfp4"),
         ("k=nvfp4,k_rows=2", "k=nvfp4"),
+        ("d_output=mxfp4", ""),
+        ("d_output=fp8_e5m2", ""),
+        ("d_probabilities=bfloat12", ""),
+        ("d_probabilities=mxfp4", ""),
+        ("d_scores=nvfp4", ""),
+        ("d_scores=mx(element=int8,block_size=2,square=true)", ""),
     ];
     let results = |fields: &str| {
         let specs: AttentionSpecs = format!("attention({fields})").parse().expect(fields);
@@ -930,6 +942,7 @@ fn text_forms_read_back() {
         "attention(v=fp8_e4m3,v_range=2.25)",
         "sageattention3",
         "attn_qat",
+        "attention(d_output=mxfp8_e4m3,d_probabilities=bfloat16,d_scores=fp8_e5m2)",
     ];
     for text in texts {
         let specs: AttentionSpecs = text.parse().expect(text);
@@ -1013,6 +1026,23 @@ fn what_does_not_fit_is_refused_by_name() {
             .expect_err(text);
         let error = error.to_string();
         assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn formats_of_gradients_need_an_emulated_backward_pass() {
+    for field in ["d_output", "d_probabilities", "d_scores"] {
+        let text = format!("attention({field}=mxfp8_e5m2)");
+        let specs = MxSpecs {
+            attention: Some(text.parse().expect("it is one")),
+            quantize_backprop: false,
+            ..MxSpecs::none()
+        };
+        let error = specs.resolve().expect_err(field).to_string();
+        let expected = format!(
+            "`attention.{field}` is mxfp8_e5m2, but quantize_backprop is false, so gradients are float32; allowed: none"
+        );
+        assert!(error.contains(&expected), "{error}");
     }
 }
 

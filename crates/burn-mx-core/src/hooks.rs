@@ -56,6 +56,7 @@ use burn_backend::Shape;
 use microscaling::{BlockFormat, ErrorParts};
 use microscaling_product::{Accumulation, Side, SumStatistics};
 
+pub use crate::semantics::attention::scope::AttentionMatmul;
 use crate::specs::{PointFormat, Slot};
 pub use crate::specs::{ProductKind, ProductOp};
 pub use crate::tensor::shared_specs::{SharedSpecs, label};
@@ -102,6 +103,13 @@ pub trait Observer: Send + Sync {
 
     /// A product is about to be computed. `None` if neither its operands nor its result are to be seen.
     fn product(&self, call: &ProductCall) -> Option<Box<dyn ProductObserver>> {
+        let _ = call;
+        None
+    }
+
+    /// A product of attention whose points have formats is about to be computed: one for each tile, and none in the backward pass. `None` if
+    /// neither its operands nor its result are to be seen.
+    fn attention_product(&self, call: &AttentionProduct) -> Option<Box<dyn ProductObserver>> {
         let _ = call;
         None
     }
@@ -180,6 +188,24 @@ pub struct ProductCall {
     pub specs: &'static SharedSpecs,
     /// The label of its weight, or the name that [`Observer::name_product`] gave it.
     pub label: Option<&'static str>,
+}
+
+/// A product of attention whose points have formats ([`MxSpecs::attention`](crate::MxSpecs::attention)).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct AttentionProduct {
+    /// Which one it is.
+    pub which: AttentionMatmul,
+    /// The specs that it is computed by.
+    pub specs: &'static SharedSpecs,
+    /// The formats of both operands; `None` is float32.
+    pub formats: [Option<PointFormat>; 2],
+    /// The matrix unit that sums up; `None` is float32.
+    pub accumulator: Option<Accumulation>,
+    /// Elements of both operands.
+    pub elements: [u64; 2],
+    /// The size of the product.
+    pub size: ProductSize,
 }
 
 /// The size of a product.
@@ -278,6 +304,11 @@ pub trait OperandView: View {
 
     /// Its block format.
     fn format(&self) -> Option<BlockFormat>;
+
+    /// The format of its point, for an operand of attention whose points have formats.
+    fn point(&self) -> Option<PointFormat> {
+        None
+    }
 
     /// The statistics of the operand under these specs. Each `number` draws other random numbers, and training draws
     /// none of these.

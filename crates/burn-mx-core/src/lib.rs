@@ -61,6 +61,7 @@ pub use backend::MxBackend;
 pub use backend::portable::Portable;
 pub use backend::tensor_ops::{MxModelOps, MxTensorOps, Packing, TensorChange};
 pub use burn_mx_kernels::{Function, MxKernels, from_f32, to_f32};
+pub use semantics::attention::scope::attention_scope;
 #[cfg(feature = "clap")]
 pub use specs::args::MxArgs;
 pub use specs::{

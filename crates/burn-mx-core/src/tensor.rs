@@ -19,8 +19,8 @@ use burn_std::quantization::QuantAcc;
 
 use burn_mx_kernels::internal::Operand;
 pub(crate) use marks::{Flags, Rule};
-pub(crate) use meta::Meta;
 use meta::storage_of;
+pub(crate) use meta::{AttentionPart, Meta};
 pub(crate) use op_context::OpContext;
 use weight_cache::{Unpacked, WeightCache};
 

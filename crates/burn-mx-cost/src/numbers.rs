@@ -60,6 +60,19 @@ impl Numbers {
     }
 }
 
+impl From<ElementFormat> for Numbers {
+    /// Elements without a scale.
+    fn from(element: ElementFormat) -> Self {
+        let block = Self::from(BlockFormat::mx(element, 0));
+        Self {
+            block: 0,
+            scale: Scale::None,
+            bits: f64::from(block.element_bits),
+            ..block
+        }
+    }
+}
+
 impl From<BlockFormat> for Numbers {
     /// The format must be [valid](BlockFormat::validate). Elements of a table (NF4) are multiplied as bfloat16. Signs and magnitudes
     /// (MX9, BFP) count as two's complement of as many bits; the shifts of their sub-blocks take no gates here. Scales by sign

@@ -14,8 +14,8 @@ use crate::config::{Pass, Statistic};
 use crate::file::figures::StepHalf;
 use burn_mx_core::Slot;
 use burn_mx_core::hooks::{
-    self, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView, ProductCall,
-    ProductObserver, ProductSize, RoundingObserver, View,
+    self, AttentionProduct, ElementwiseCall, Events, ObservedStatistics, Observer, OperandView,
+    ProductCall, ProductObserver, ProductSize, RoundingObserver, View,
 };
 use burn_mx_core::hooks::{ProductKind, ProductOp};
 use elementwise::{AFTER, Key as ElementwiseKey};
@@ -59,6 +59,36 @@ impl Observer for Eye {
             running: Arc::clone(running),
             op: call.op,
             kind: call.kind,
+            layer,
+            first: Cell::default(),
+        }))
+    }
+
+    fn attention_product(&self, call: &AttentionProduct) -> Option<Box<dyn ProductObserver>> {
+        let running = &self.0;
+        if !running.is_in_pass() {
+            return None;
+        }
+        let (op, kind) = (ProductOp::Matmul, ProductKind::Forward);
+        let layer = running.with_stream(|stream| {
+            stream.begun = true;
+            if !stream.recorded {
+                return None;
+            }
+            let place = running::with_scope(|scope| stream.place(scope));
+            let layer = hooks::label(&format!("{place} {}", call.which.name()));
+            let wanted = running.selection.has_product(kind, layer);
+            wanted.then(|| {
+                stream.used((layer, kind), op, call.specs);
+                stream.is_attention((layer, kind), call.accumulator);
+                stream.add_size((layer, kind), call.size);
+                layer
+            })
+        })?;
+        Some(Box::new(OfProduct {
+            running: Arc::clone(running),
+            op,
+            kind,
             layer,
             first: Cell::default(),
         }))
@@ -194,6 +224,7 @@ impl ProductObserver for OfProduct {
             let operand = OperandStream {
                 slot,
                 name,
+                point: operand.point(),
                 statistics,
                 error_parts,
                 difference,

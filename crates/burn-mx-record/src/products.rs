@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend::Shape;
 use burn_mx_core::hooks::{
-    self, Events, LayerCall, Observer, OperandView, ProductCall, ProductKind, ProductObserver,
-    ProductOp, ProductSize, SharedSpecs,
+    self, AttentionMatmul, AttentionProduct, Events, LayerCall, Observer, OperandView, ProductCall,
+    ProductKind, ProductObserver, ProductOp, ProductSize, SharedSpecs,
 };
-use burn_mx_core::{ResolvedSpecs, Slot};
+use burn_mx_core::{AttentionBackward, PointFormat, ResolvedSpecs, Slot};
 use burn_mx_cost::{Numbers, Operand, Product};
 use microscaling::{BlockFormat, ElementFormat, FloatFormat};
 use microscaling_product::{Accumulation, OperandKind, OperandType, Side};
@@ -26,7 +26,10 @@ pub fn products(pass: Pass, forward: impl FnOnce()) -> Vec<Product> {
     forward();
     drop(installed);
     let products = std::mem::take(&mut lock(&seen).products);
-    let products = products.iter().flat_map(|forward| forward.all(pass));
+    let products = products.iter().flat_map(|seen| match seen {
+        Seen::Product(forward) => forward.all(pass),
+        Seen::Attention(call) => of_attention(call, pass),
+    });
     products.collect()
 }
 
@@ -72,7 +75,7 @@ impl Forward {
     fn product(&self, slots: [Slot; 2], elements: [f64; 3], kind: ProductKind) -> Product {
         let specs = self.specs.map(SharedSpecs::resolved);
         Formats {
-            blocks: slots.map(|slot| self.block_format(specs, slot)),
+            points: slots.map(|slot| Some(PointFormat::Block(self.block_format(specs, slot)?))),
             elementwise: specs.and_then(|specs| {
                 let is_emulated = kind == ProductKind::Forward || specs.quantize_backprop();
                 specs.float_format().filter(|_| is_emulated)
@@ -89,10 +92,43 @@ impl Forward {
     }
 }
 
+/// A product of attention whose points have formats, and with [`Pass::Training`] those for the gradients of both operands.
+fn of_attention(call: &AttentionProduct, pass: Pass) -> Vec<Product> {
+    let layer = format!("attention {}", call.which.name());
+    let ([lhs, rhs], result) = (call.elements, call.size.result_elements);
+    let product = |points: [Option<PointFormat>; 2], elements: [u64; 3], accumulation| {
+        Formats {
+            points,
+            elementwise: None,
+            accumulation,
+        }
+        .product(
+            &layer,
+            call.size.macs as f64,
+            elements.map(|count| count as f64),
+        )
+    };
+    let mut all = vec![product(call.formats, [lhs, rhs, result], call.accumulator)];
+    if pass == Pass::Training {
+        let specs = call.specs.resolved();
+        let points = specs.attention();
+        let is_quantized = specs.quantize_backprop()
+            && points.is_some_and(|points| points.backward == AttentionBackward::Quantized);
+        let saved = call.formats.map(|format| format.filter(|_| is_quantized));
+        let gradient = points.and_then(|points| match call.which {
+            AttentionMatmul::Scores => points.d_scores,
+            AttentionMatmul::Value => points.d_output,
+        });
+        all.push(product([gradient, saved[1]], [result, rhs, lhs], None));
+        all.push(product([saved[0], gradient], [lhs, result, rhs], None));
+    }
+    all
+}
+
 /// The formats of a product.
 pub(crate) struct Formats {
-    /// The block formats of the operands.
-    pub(crate) blocks: [Option<BlockFormat>; 2],
+    /// The formats of the operands, blocks but in attention.
+    pub(crate) points: [Option<PointFormat>; 2],
     /// The format of operands without blocks; `None`: float32.
     pub(crate) elementwise: Option<FloatFormat>,
     pub(crate) accumulation: Option<Accumulation>,
@@ -102,8 +138,12 @@ impl Formats {
     /// A product in these formats, with the elements of its operands and of its result.
     pub(crate) fn product(&self, layer: &str, macs: f64, elements: [f64; 3]) -> Product {
         let operand = |side: usize| Operand {
-            numbers: self.blocks[side]
-                .map_or_else(|| Numbers::float(self.elementwise), Numbers::from),
+            numbers: match self.points[side] {
+                Some(PointFormat::Block(format)) => Numbers::from(format),
+                Some(PointFormat::Element(element)) => Numbers::from(element),
+                Some(PointFormat::Float(format)) => Numbers::float(Some(format)),
+                _ => Numbers::float(self.elementwise),
+            },
             elements: elements[side],
         };
         Product {
@@ -114,7 +154,7 @@ impl Formats {
             result_elements: elements[2],
             accumulator: self.accumulation.and_then(|accumulation| {
                 let is_rounded = self.elementwise.is_some();
-                let [lhs, rhs] = self.blocks.map(|format| kind_of(format, is_rounded));
+                let [lhs, rhs] = self.points.map(|format| kind_of(format, is_rounded));
                 Accumulation::of(&accumulation, lhs?, rhs?).ok()
             }),
         }
@@ -122,18 +162,26 @@ impl Formats {
 }
 
 /// The operand's kind for an accumulator. Elementwise formats count as bfloat16.
-fn kind_of(format: Option<BlockFormat>, is_rounded: bool) -> Option<OperandKind> {
+fn kind_of(format: Option<PointFormat>, is_rounded: bool) -> Option<OperandKind> {
     match format {
-        Some(format) => OperandKind::of_format(&format),
+        Some(PointFormat::Block(format)) => OperandKind::of_format(&format),
+        Some(PointFormat::Element(element)) => Some(element.into()),
+        Some(_) => Some(ElementFormat::BFLOAT16.into()),
         None if is_rounded => Some(ElementFormat::BFLOAT16.into()),
         None => Some(OperandType::Float32.into()),
     }
 }
 
+/// A product that was seen.
+enum Seen {
+    Product(Forward),
+    Attention(AttentionProduct),
+}
+
 /// The products of a forward pass so far.
 #[derive(Default)]
 struct ForwardProducts {
-    products: Vec<Forward>,
+    products: Vec<Seen>,
     /// The label and the specs of the layer's product that was computed last.
     of_layer: Option<(Option<&'static str>, &'static SharedSpecs)>,
 }
@@ -151,6 +199,12 @@ impl Observer for Eye {
 
     fn wants_layer(&self, _: &'static str) -> bool {
         true
+    }
+
+    fn attention_product(&self, call: &AttentionProduct) -> Option<Box<dyn ProductObserver>> {
+        let seen = Seen::Attention(*call);
+        lock(&self.0).products.push(seen);
+        None
     }
 
     /// The products of a layer come before the layer itself, which knows the shapes.
@@ -176,14 +230,14 @@ impl Observer for Eye {
         let specs = of_layer.filter(|(label, _)| *label == Some(call.label));
         let [input, weight, output] =
             [&call.input_shape, &call.weight, &call.output_shape].map(elements);
-        seen.products.push(Forward {
+        seen.products.push(Seen::Product(Forward {
             layer: call.label.to_owned(),
             specs: specs.map(|(_, specs)| specs),
             is_weight: [false, true],
             output_for_weight: Slot::ABpEx,
             macs: call.macs() as f64,
             elements: [input, weight, output],
-        });
+        }));
     }
 }
 
@@ -213,7 +267,7 @@ impl ProductObserver for Matmul {
 
     fn size(&self, size: ProductSize) {
         if let [Some((lhs, lhs_is_weight)), Some((rhs, is_weight))] = *lock(&self.operands) {
-            lock(&self.seen).products.push(Forward {
+            lock(&self.seen).products.push(Seen::Product(Forward {
                 layer: self.layer.to_owned(),
                 specs: Some(self.specs),
                 is_weight: [lhs_is_weight, is_weight],
@@ -221,7 +275,7 @@ impl ProductObserver for Matmul {
                 output_for_weight: Slot::ABpOs,
                 macs: size.macs as f64,
                 elements: [lhs, rhs, size.result_elements as f64],
-            });
+            }));
         }
     }
 }

@@ -56,7 +56,7 @@ pub use burn_mx_core::{
     ParseGradientOperandsError, ParseHadamardError, ParseHotColumnsError, ParsePointFormatError,
     ParseQatBackwardError, ParseValueRangeError, PointFormat, Portable, QatBackward, QatConfig,
     Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField, ToResolvedSpecs,
-    ValueAxis, ValueRange, hooks, process,
+    ValueAxis, ValueRange, attention_scope, hooks, process,
 };
 #[cfg(feature = "record")]
 pub use burn_mx_cost as cost;

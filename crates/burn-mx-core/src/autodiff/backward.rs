@@ -3,6 +3,7 @@
 //! Each step saves its unrounded inputs ([`saved`]) and calls the semantics' backward function; the gradient it hands on
 //! carries the specs of the tensor it belongs to.
 
+pub(crate) mod apart;
 pub(crate) mod attention;
 pub(crate) mod boundary;
 pub(crate) mod edge;

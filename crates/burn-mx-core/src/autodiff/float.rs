@@ -12,7 +12,9 @@ use burn_backend::{
 
 use super::backward::edge::{Edge, delegate_used, reduced, reduced_along_axis, used};
 use super::backward::elementwise::{BinaryRule, UnaryRule};
-use super::backward::{boundary, check_recorded_by_autodiff, edge, elementwise, matmul, metas};
+use super::backward::{
+    apart, boundary, check_recorded_by_autodiff, edge, elementwise, matmul, metas,
+};
 use super::{Ad, MxAutodiff, tracked};
 use crate::backend::MxBackend;
 use crate::backend::delegate::delegate;
@@ -21,6 +23,7 @@ use crate::backend::delegate::tables::{
 };
 use crate::hooks;
 use crate::semantics::activation;
+use crate::semantics::attention::scope::matmul_in_scope;
 use crate::semantics::elementwise::{emulation, powi_scalar};
 use crate::tensor::{OpContext, Rule};
 use burn_mx_kernels::Function;
@@ -76,7 +79,11 @@ impl<B: MxKernels, C: CheckpointStrategy> FloatTensorOps<Self> for MxAutodiff<B,
     // Own steps
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        match OpContext::of_matmul([lhs.primitive.meta, rhs.primitive.meta]).emulation() {
+        let metas = [lhs.primitive.meta, rhs.primitive.meta];
+        if let Some(of_attention) = matmul_in_scope(metas) {
+            return apart::matmul::<B, C>(of_attention, [lhs, rhs]);
+        }
+        match OpContext::of_matmul(metas).emulation() {
             Some(shared) => matmul::forward::<B, C>(lhs, rhs, shared),
             None => edge::exempt_or_not::<B, C>(lhs, rhs, Ad::<B, C>::float_matmul),
         }

@@ -1,7 +1,6 @@
 //! Module ops and activations: burn-autodiff's, and this crate's backward ops for products and formulas.
 
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn_backend::Scalar;
 use burn_backend::ops::attention::attention_fallback;
 use burn_backend::ops::{
     ActivationOps, AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
@@ -9,11 +8,12 @@ use burn_backend::ops::{
     MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps, UnfoldOptions,
 };
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_backend::{Scalar, TensorMetadata};
 
 use super::backward::edge::{Edge, delegate_used};
 use super::backward::elementwise::{BinaryRule, UnaryRule};
 use super::backward::{
-    Tracked, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
+    Tracked, apart, as_activation, boundary, elementwise, linear, metas, named, norm, softmax,
 };
 use super::{Ad, MxAutodiff, backward};
 use crate::backend::delegate::delegate;
@@ -22,6 +22,7 @@ use crate::backend::delegate::tables::{
 };
 use crate::backend::ops::activation::Composition;
 use crate::hooks;
+use crate::semantics::attention::scope::softmax_in_scope;
 use crate::semantics::{self, activation, attention};
 use crate::specs::ProductOp;
 use crate::tensor::OpContext;
@@ -241,7 +242,11 @@ impl<B: MxKernels, C: CheckpointStrategy> ActivationOps<Self> for MxAutodiff<B, 
     // Own steps
 
     fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
-        match tensor.primitive.meta.emulation() {
+        let meta = tensor.primitive.meta;
+        if let Some(specs) = softmax_in_scope(meta, dim, tensor.primitive.rank()) {
+            return apart::softmax::<B, C>(specs, tensor);
+        }
+        match meta.emulation() {
             Some(_) => softmax::forward::<B, C>(tensor, dim),
             None => Ad::<B, C>::softmax(tensor, dim),
         }

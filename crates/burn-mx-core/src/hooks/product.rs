@@ -8,7 +8,10 @@ use burn_backend::tensor::FloatTensor;
 use microscaling_product::{Accumulation, Side, SumStatistics};
 
 use super::installed::observers;
-use super::{Events, ObservedStatistics, OperandView, ProductCall, ProductObserver, ProductSize};
+use super::{
+    AttentionProduct, Events, ObservedStatistics, Observer, OperandView, ProductCall,
+    ProductObserver, ProductSize,
+};
 use crate::specs::Slot;
 use burn_mx_kernels::MxKernels;
 use burn_mx_kernels::internal::Operand;
@@ -31,9 +34,18 @@ pub(crate) struct Original<B: MxKernels> {
 impl<B: MxKernels> ProductObservers<B> {
     /// `None` if nobody sees this product.
     pub(crate) fn of(call: &ProductCall) -> Option<Self> {
+        Self::seen(|observer| observer.product(call))
+    }
+
+    /// `None` if nobody sees this product of attention.
+    pub(crate) fn of_attention(call: &AttentionProduct) -> Option<Self> {
+        Self::seen(|observer| observer.attention_product(call))
+    }
+
+    fn seen(see: impl Fn(&dyn Observer) -> Option<Box<dyn ProductObserver>>) -> Option<Self> {
         let observers = observers(Events::PRODUCTS);
-        let seen = observers.iter();
-        let seen: Vec<_> = seen.filter_map(|observer| observer.product(call)).collect();
+        let seen = observers.iter().filter_map(|observer| see(&**observer));
+        let seen: Vec<_> = seen.collect();
         (!seen.is_empty()).then(|| Self {
             observers: seen,
             originals: RefCell::default(),

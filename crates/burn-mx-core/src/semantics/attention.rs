@@ -4,6 +4,7 @@
 
 pub(crate) mod formatted;
 mod points;
+pub(crate) mod scope;
 
 use burn_backend::ops::AttentionModuleOptions;
 use burn_backend::tensor::{BoolTensor, FloatTensor};

@@ -26,6 +26,17 @@ pub(crate) struct Meta {
     /// For a tensor that was created on the device of a weight: the weight's shape, as a hash. Loading a record creates
     /// the new value of a weight there. Programs that ask a model for its device create inputs there, too.
     pub(crate) replaces: Option<u64>,
+    /// The part of attention that the tensor is, or follows from by ops other than products, where a scope for attention computed that part.
+    pub(crate) attention: Option<AttentionPart>,
+}
+
+/// A part of attention, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AttentionPart {
+    /// The product of query and key.
+    Scores,
+    /// The softmax of scores.
+    Probabilities,
 }
 
 /// [`Meta::storage`] of a tensor of this type.
@@ -89,7 +100,7 @@ impl Meta {
 
     /// Meta of integers or booleans. They have no label: they are not a parameter's values.
     pub(super) fn of_indices(mut self) -> Self {
-        self.label = None;
+        (self.label, self.attention) = (None, None);
         self.unpin().after(Rule::INDICES)
     }
 

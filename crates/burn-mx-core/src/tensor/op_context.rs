@@ -115,6 +115,7 @@ impl OpContext {
         let mut result = Meta {
             flags: Flags::of_result(all.clone().map(|meta| meta.flags | scope)),
             storage,
+            attention: all.clone().filter_map(|meta| meta.attention).max(),
             ..Meta::default()
         };
         if let Some([first, second]) = differing(counting.clone())
@@ -144,13 +145,14 @@ impl OpContext {
     /// where a layer begins.
     pub(crate) fn of_product<const N: usize>(operands: [Option<Meta>; N]) -> Self {
         let any_weight = operands.into_iter().flatten().any(Meta::is_weight);
-        let context = Self::of(operands.map(|meta| {
+        let mut context = Self::of(operands.map(|meta| {
             let factor = meta?.after(Rule::FACTOR);
             Some(match any_weight {
                 true => factor.after(Rule::FACTOR_BESIDE_WEIGHT),
                 false => factor,
             })
         }));
+        context.result.attention = None;
         Self {
             is_product: true,
             ..context

@@ -156,7 +156,7 @@ pub struct OperandRecord {
     /// The operand's role: `input`, `weight`, `output gradient`. Operands of a product of two activations are `lhs` and `rhs`,
     /// of two weights `weight` and `other weight`.
     pub operand: String,
-    /// The operand's block format, if any.
+    /// The operand's block format, if any. Operands of attention whose points have formats also have elements without a scale, or floats.
     pub format: Option<String>,
     /// The loss by quantization.
     #[serde(flatten)]

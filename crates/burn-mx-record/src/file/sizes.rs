@@ -56,10 +56,10 @@ impl ProductRecord {
 
     /// The formats of these operands; `None` if one is unknown.
     fn formats(&self, [lhs, rhs]: [&OperandRecord; 2]) -> Option<Formats> {
-        let block = |operand: &OperandRecord| operand.format.as_deref().map(str::parse).transpose();
+        let point = |operand: &OperandRecord| operand.format.as_deref().map(str::parse).transpose();
         let accumulation = self.accumulator.as_deref().map(str::parse).transpose();
         Some(Formats {
-            blocks: [block(lhs).ok()?, block(rhs).ok()?],
+            points: [point(lhs).ok()?, point(rhs).ok()?],
             elementwise: match &self.elementwise {
                 Some(name) => Some(float_format(name)?),
                 None => None,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use microscaling::ErrorParts;
-use microscaling_product::{ProductCounts, SumStatistics};
+use microscaling_product::{Accumulation, ProductCounts, SumStatistics};
 
 use super::elementwise::{self, Key as ElementwiseKey};
 use super::late::{Deferred, Late, Read};
@@ -51,6 +51,8 @@ struct ProductStream {
     key: Key,
     op: ProductOp,
     specs: &'static SharedSpecs,
+    /// The accumulator of a product of attention whose points have formats.
+    attention: Option<Option<Accumulation>>,
     uses: u64,
     macs: u64,
     result_elements: u64,
@@ -65,6 +67,8 @@ struct ProductStream {
 pub(super) struct OperandStream {
     pub(super) slot: Slot,
     pub(super) name: &'static str,
+    /// The format of its point, of an operand of attention.
+    pub(super) point: Option<PointFormat>,
     /// Statistics in the operand's own format, then in each of the further formats.
     pub(super) statistics: Vec<Deferred>,
     /// The parts of the errors of each of them; empty if the parts are not recorded.
@@ -128,6 +132,7 @@ impl Stream {
                 key,
                 op,
                 specs,
+                attention: None,
                 uses: 0,
                 macs: 0,
                 result_elements: 0,
@@ -144,6 +149,13 @@ impl Stream {
     fn product(&mut self, key: Key) -> Option<&mut ProductStream> {
         let place = self.places.get(&key)?;
         self.products.get_mut(*place)
+    }
+
+    /// Notes that a product is one of attention whose points have formats, with this accumulator.
+    pub(super) fn is_attention(&mut self, key: Key, accumulator: Option<Accumulation>) {
+        if let Some(product) = self.product(key) {
+            product.attention = Some(accumulator);
+        }
     }
 
     pub(super) fn add_size(&mut self, key: Key, size: ProductSize) {
@@ -308,7 +320,7 @@ impl Step {
 impl ProductStream {
     fn record(self, selection: &Selection, read: &mut Read) -> ProductRecord {
         let (layer, product) = self.key;
-        let specs = self.specs;
+        let (specs, attention) = (self.specs, self.attention);
         let operands = self.operands.into_iter().map(|operand| {
             let mut parts = operand
                 .error_parts
@@ -323,7 +335,13 @@ impl ProductStream {
                 dialect: operand.difference.as_ref().map(DialectFigures::of),
                 ..used
             });
-            let format = specs.resolved().block_format(operand.slot);
+            let format = match attention {
+                Some(_) => operand.point,
+                None => {
+                    let format = specs.resolved().block_format(operand.slot);
+                    format.map(PointFormat::Block)
+                }
+            };
             let names = selection.what_if.iter().map(|(name, _)| name.clone());
             OperandRecord {
                 slot: operand.slot,
@@ -335,7 +353,10 @@ impl ProductStream {
         });
         let operands = operands.collect();
         let result = self.result.map(|result| read.statistics(result));
-        let accumulator = specs.resolved().accumulator(product);
+        let accumulator = attention.unwrap_or_else(|| specs.resolved().accumulator(product));
+        // Inside of attention a point without a format is float32.
+        let elementwise = specs.resolved().float_format();
+        let elementwise = elementwise.filter(|_| attention.is_none());
         let sums = accumulator.and_then(|accumulator| {
             SumsRecord::of(accumulator, &selection.accumulators, &self.sums)
         });
@@ -347,10 +368,7 @@ impl ProductStream {
             specs: specs.resolved().to_string(),
             macs: self.macs,
             result_elements: self.result_elements,
-            elementwise: specs
-                .resolved()
-                .float_format()
-                .map(|format| format.to_string()),
+            elementwise: elementwise.map(|format| format.to_string()),
             accumulator: accumulator.map(|accumulator| accumulator.to_string()),
             operands,
             result: result.as_ref().map(ResultRecord::of),

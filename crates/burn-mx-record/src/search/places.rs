@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use burn_mx_core::{MxSpecs, Recipe, Slot, SlotFormat};
+use burn_mx_core::{MxSpecs, PointFormat, Recipe, Slot, SlotFormat};
 use burn_mx_cost::{Candidate, Product};
 use burn_mx_module::{PathError, Pattern};
 use microscaling::{BlockFormat, FloatFormat};
@@ -147,7 +147,7 @@ impl Places {
         };
         let [lhs, rhs] = [&product.operands[0], &product.operands[1]];
         let formats = Formats {
-            blocks: [format(lhs), format(rhs)],
+            points: [format(lhs), format(rhs)].map(|format| format.map(PointFormat::Block)),
             elementwise: self.elementwise,
             accumulation: product.accumulation,
         };

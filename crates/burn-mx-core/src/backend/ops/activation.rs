@@ -2,10 +2,12 @@
 
 use burn_backend::ops::ActivationOps;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, Scalar};
+use burn_backend::{Backend, Scalar, TensorMetadata};
 
 use crate::backend::MxBackend;
 use crate::backend::delegate::{Unwrap, Wrap};
+use crate::semantics::attention::formatted::Attention;
+use crate::semantics::attention::scope::softmax_in_scope;
 use crate::semantics::{activation, softmax};
 use crate::tensor::{Meta, MxTensor, Rule};
 use burn_mx_kernels::Function;
@@ -74,7 +76,10 @@ impl<B: MxKernels> ActivationOps<Self> for MxBackend<B> {
     }
 
     fn softmax(tensor: FloatTensor<Self>, dim: usize) -> FloatTensor<Self> {
-        softmax::forward::<B>(tensor, dim)
+        match softmax_in_scope(tensor.meta, dim, tensor.rank()) {
+            Some(specs) => Attention::<B>::apart(specs).softmax(tensor).0,
+            None => softmax::forward::<B>(tensor, dim),
+        }
     }
 
     // Composed

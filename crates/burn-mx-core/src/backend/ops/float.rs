@@ -12,6 +12,8 @@ use crate::backend::delegate::tables::{
     float_creation_ops, float_move_ops, float_new_ops, float_view_ops,
 };
 use crate::backend::delegate::{Unwrap, delegate};
+use crate::semantics::attention::formatted::Attention;
+use crate::semantics::attention::scope::matmul_in_scope;
 use crate::semantics::{activation, elementwise, matmul};
 use crate::tensor::{Meta, MxTensor, Rule};
 use burn_mx_kernels::Function;
@@ -50,7 +52,13 @@ impl<B: MxKernels> FloatTensorOps<Self> for MxBackend<B> {
     // Emulated
 
     fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        matmul::forward::<B>(lhs, rhs)
+        match matmul_in_scope([lhs.meta, rhs.meta]) {
+            Some((which, specs)) => {
+                let operands = [lhs, rhs].map(MxTensor::into_activation);
+                Attention::<B>::apart(specs).matmul(which, operands)
+            }
+            None => matmul::forward::<B>(lhs, rhs),
+        }
     }
 
     /// burn-autodiff adds up by this op what a tensor gets from several uses: for an activation that is an emulated

@@ -1,18 +1,22 @@
 //! Attention whose points have formats of their own ([`AttentionSpecs`]), forward and backward.
 
+mod apart;
+mod backward;
+
 use burn_backend::ops::AttentionModuleOptions;
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{FloatDType, Shape, TensorMetadata, get_device_settings};
 
 use super::causal_mask;
 use super::points::{LAST, POSITIONS, PointOperand, Points, float32, part};
+use super::scope::AttentionMatmul;
 use crate::hooks;
-use crate::semantics::elementwise::{broadcast_dims, sum_dims};
 use crate::semantics::stored;
 use crate::specs::{AttentionBackward, AttentionSpecs, Delta, RowSums, ValueAxis};
 use crate::tensor::random_streams::OpNumber;
 use crate::tensor::shared_specs::SharedSpecs;
-use crate::tensor::{Float, Meta, OpContext};
+use crate::tensor::{Float, OpContext};
+pub(crate) use apart::KeptScores;
 use burn_mx_kernels::{MxKernels, to_f32};
 
 /// One attention: its specs, its random numbers, and what hides keys.
@@ -51,24 +55,10 @@ struct Scores<B: MxKernels> {
     masked: FloatTensor<B>,
 }
 
-/// The forward pass, computed again.
-struct Again<B: MxKernels> {
-    /// Not rounded.
-    probabilities: FloatTensor<B>,
-    /// The probabilities as the product with the value takes them.
-    of_value: FloatTensor<B>,
-    tanh: Option<FloatTensor<B>>,
-    /// Query, key and value of the gradient products.
-    operands: [FloatTensor<B>; 3],
-}
-
-/// The operands of both products.
-struct AttentionOperands<B: MxKernels> {
+/// The operands of the product of query and key.
+struct ScoreOperands<B: MxKernels> {
     q: PointOperand<B>,
     k: PointOperand<B>,
-    v: PointOperand<B>,
-    /// [B, H, 1, E], by which the value was divided.
-    v_scales: Option<FloatTensor<B>>,
     /// The part of the query that is not quantized, and the key that this part is multiplied by.
     apart: Option<[FloatTensor<B>; 2]>,
     /// The query, and the part of the key that is not quantized, if the scores lack their product. RunningSoftmax does not need this
@@ -76,11 +66,40 @@ struct AttentionOperands<B: MxKernels> {
     k_mean: Option<[FloatTensor<B>; 2]>,
 }
 
+/// The right operand of the product with the value.
+struct ValueOperand<B: MxKernels> {
+    v: PointOperand<B>,
+    /// [B, H, 1, E], by which the value was divided.
+    scales: Option<FloatTensor<B>>,
+}
+
+/// Softmax of whole rows.
+struct RowSoftmax<B: MxKernels> {
+    probabilities: FloatTensor<B>,
+    maximum: FloatTensor<B>,
+    sum: FloatTensor<B>,
+}
+
 /// A row's maximum, which every number is subtracted from, and sum.
 struct RunningSoftmax<B: MxKernels> {
     output: FloatTensor<B>,
     maximum: FloatTensor<B>,
     sum: FloatTensor<B>,
+}
+
+impl<B: MxKernels> ScoreOperands<B> {
+    /// Query and key of the gradient products, with the parts that were not quantized.
+    fn of_gradients(self) -> [FloatTensor<B>; 2] {
+        let q = match self.apart {
+            Some([means, _]) => B::float_add(self.q.values, means),
+            None => self.q.values,
+        };
+        let k = match self.k_mean {
+            Some([_, mean]) => B::float_add(self.k.values, mean),
+            None => self.k.values,
+        };
+        [q, k]
+    }
 }
 
 impl<B: MxKernels> Attention<B> {
@@ -118,13 +137,13 @@ impl<B: MxKernels> Attention<B> {
         let points = self.points().seen_in(self.layer);
         let inputs = self.inputs(&points, operands);
         let features = inputs[0].shape()[LAST];
-        let operands = self.operands(&points, inputs);
+        let (operands, value) = self.operands(&points, inputs);
         let scores = self.scores(&points, &operands, features).masked;
         let softmax = match self.specs.tile {
-            0 => self.of_rows(&points, scores, operands.v),
-            tile => self.of_tiles(&points, scores, operands.v, tile),
+            0 => self.of_rows(&points, scores, value.v),
+            tile => self.of_tiles(&points, scores, value.v, tile),
         };
-        let output = times::<B>(softmax.output, operands.v_scales);
+        let output = times::<B>(softmax.output, value.scales);
         let output = points.round::<B>("attention output", self.specs.output, output, LAST);
         let statistics = self.statistics(&points, softmax.maximum, softmax.sum);
         let of_specs = self.shared.specs.round_output();
@@ -141,6 +160,11 @@ impl<B: MxKernels> Attention<B> {
         }
     }
 
+    /// Whether the backward pass reads the operands as the forward pass quantized them.
+    fn reads_quantized(&self) -> bool {
+        self.shared.specs.quantize_backprop() && self.specs.backward == AttentionBackward::Quantized
+    }
+
     fn points(&self) -> Points {
         Points::replay(self.shared, self.number)
     }
@@ -153,14 +177,29 @@ impl<B: MxKernels> Attention<B> {
     }
 
     /// The operands, smoothed and rounded.
-    fn operands(&self, points: &Points, [q, k, v]: [FloatTensor<B>; 3]) -> AttentionOperands<B> {
+    fn operands(
+        &self,
+        points: &Points,
+        [q, k, v]: [FloatTensor<B>; 3],
+    ) -> (ScoreOperands<B>, ValueOperand<B>) {
+        let needs_mean = self.options.softcap.is_some();
+        let of_scores = self.of_scores(points, [q, k], needs_mean);
+        (of_scores, self.of_value(points, v))
+    }
+
+    /// The query and the key, smoothed and rounded. `needs_mean`: the scores have the product of the query and the key's mean.
+    fn of_scores(
+        &self,
+        points: &Points,
+        [q, k]: [FloatTensor<B>; 2],
+        needs_mean: bool,
+    ) -> ScoreOperands<B> {
         let specs = self.specs;
         let mut k_mean = None;
         let k = match specs.smooth_k {
             true => {
                 let mean = B::float_mean_dim(k.clone(), POSITIONS);
-                let needed = self.options.softcap.is_some();
-                k_mean = needed.then(|| [q.clone(), mean.clone()]);
+                k_mean = needs_mean.then(|| [q.clone(), mean.clone()]);
                 B::float_sub(k, mean)
             }
             false => k,
@@ -171,40 +210,36 @@ impl<B: MxKernels> Attention<B> {
             None => q,
         };
         let apart = means.map(|means| [means, k.clone()]);
-        let v_axis = match specs.v_axis {
-            ValueAxis::Keys => POSITIONS,
-            ValueAxis::Features => LAST,
-        };
-        let v_scales = (specs.v_range).map(|range| scales_of_channels::<B>(&v, range.get()));
-        let v = match &v_scales {
-            Some(scales) => B::float_div(v, scales.clone()),
-            None => v,
-        };
-        AttentionOperands {
+        ScoreOperands {
             q: points.operand_in_lines::<B>("attention q", specs.q, q, specs.q_rows),
             k: points.operand_in_lines::<B>("attention k", specs.k, k, specs.k_rows),
-            v: points.operand::<B>("attention v", specs.v, v, v_axis),
-            v_scales,
             apart,
             k_mean,
         }
     }
 
-    /// The scores of operands, by their formats.
-    fn scores(
-        &self,
-        points: &Points,
-        operands: &AttentionOperands<B>,
-        features: usize,
-    ) -> Scores<B> {
+    /// The value, scaled and rounded.
+    fn of_value(&self, points: &Points, v: FloatTensor<B>) -> ValueOperand<B> {
         let specs = self.specs;
-        let k = operands.k.clone().map(B::float_transpose);
-        let mut scores = points.product::<B>(specs.qk_accumulator, operands.q.clone(), k);
-        for [q, k] in [&operands.apart, &operands.k_mean].into_iter().flatten() {
-            let product = float32::<B>(q.clone(), B::float_transpose(k.clone()));
-            scores = B::float_add(scores, product);
+        let v_axis = match specs.v_axis {
+            ValueAxis::Keys => POSITIONS,
+            ValueAxis::Features => LAST,
+        };
+        let scales = (specs.v_range).map(|range| scales_of_channels::<B>(&v, range.get()));
+        let v = match &scales {
+            Some(scales) => B::float_div(v, scales.clone()),
+            None => v,
+        };
+        ValueOperand {
+            v: points.operand::<B>("attention v", specs.v, v, v_axis),
+            scales,
         }
-        let scores = points.round::<B>("attention scores", specs.scores, scores, LAST);
+    }
+
+    /// The scores of operands, by their formats.
+    fn scores(&self, points: &Points, operands: &ScoreOperands<B>, features: usize) -> Scores<B> {
+        let specs = self.specs;
+        let scores = self.product_of_scores(points, operands);
         let (scaled, tanh) = self.scaled(scores, features);
         let scaled =
             points.round::<B>("attention scaled scores", specs.scaled_scores, scaled, LAST);
@@ -212,6 +247,23 @@ impl<B: MxKernels> Attention<B> {
             tanh,
             masked: self.masked(scaled),
         }
+    }
+
+    /// The scores before they are scaled.
+    fn product_of_scores(&self, points: &Points, operands: &ScoreOperands<B>) -> FloatTensor<B> {
+        let specs = self.specs;
+        let k = operands.k.clone().map(B::float_transpose);
+        let mut scores = points.product::<B>(
+            AttentionMatmul::Scores,
+            specs.qk_accumulator,
+            operands.q.clone(),
+            k,
+        );
+        for [q, k] in [&operands.apart, &operands.k_mean].into_iter().flatten() {
+            let product = float32::<B>(q.clone(), B::float_transpose(k.clone()));
+            scores = B::float_add(scores, product);
+        }
+        points.round::<B>("attention scores", specs.scores, scores, LAST)
     }
 
     fn scale(&self, features: usize) -> f64 {
@@ -260,22 +312,8 @@ impl<B: MxKernels> Attention<B> {
         maximum: FloatTensor<B>,
     ) -> FloatTensor<B> {
         let differences = B::float_sub(scores, maximum);
-        let Some(format) = self.specs.differences else {
-            return B::float_exp(differences);
-        };
-        let settings = get_device_settings::<B>(&B::float_device(&differences));
-        let hidden = B::float_equal_elem(
-            differences.clone(),
-            f32::NEG_INFINITY.into(),
-            settings.bool_dtype,
-        );
-        let shown = B::float_mask_fill(differences, hidden.clone(), 0.0.into());
-        let rounded = points.round::<B>("attention differences", Some(format), shown, LAST);
-        B::float_exp(B::float_mask_fill(
-            rounded,
-            hidden,
-            f32::NEG_INFINITY.into(),
-        ))
+        let format = self.specs.differences;
+        B::float_exp(points.round_shown::<B>("attention differences", format, differences))
     }
 
     /// The sum of each row of exponentials, of which `rounded` are as they are rounded.
@@ -298,6 +336,16 @@ impl<B: MxKernels> Attention<B> {
         scores: FloatTensor<B>,
         v: PointOperand<B>,
     ) -> RunningSoftmax<B> {
+        let softmax = self.row_softmax(points, scores);
+        RunningSoftmax {
+            output: self.times_value(points, softmax.probabilities, v),
+            maximum: softmax.maximum,
+            sum: softmax.sum,
+        }
+    }
+
+    /// The softmax of whole rows.
+    fn row_softmax(&self, points: &Points, scores: FloatTensor<B>) -> RowSoftmax<B> {
         let specs = self.specs;
         let maximum = self.maximum(points, B::float_max_dim(scores.clone(), LAST));
         let exact = self.exponentials(points, scores, maximum.clone());
@@ -314,19 +362,29 @@ impl<B: MxKernels> Attention<B> {
             LAST,
         );
         let sum = not_zero::<B>(sum);
-        let probabilities = self.scaled_up(B::float_div(rounded, sum.clone()));
-        let probabilities = points.operand::<B>(
-            "attention probabilities",
-            specs.probabilities,
-            probabilities,
-            LAST,
-        );
-        let output = points.product::<B>(specs.pv_accumulator, probabilities, v);
-        RunningSoftmax {
-            output: self.scaled_down(output),
+        RowSoftmax {
+            probabilities: B::float_div(rounded, sum.clone()),
             maximum,
             sum,
         }
+    }
+
+    /// The probabilities times the value.
+    fn times_value(
+        &self,
+        points: &Points,
+        probabilities: FloatTensor<B>,
+        v: PointOperand<B>,
+    ) -> FloatTensor<B> {
+        let specs = self.specs;
+        let probabilities = points.operand::<B>(
+            "attention probabilities",
+            specs.probabilities,
+            self.scaled_up(probabilities),
+            LAST,
+        );
+        let (which, unit) = (AttentionMatmul::Value, specs.pv_accumulator);
+        self.scaled_down(points.product::<B>(which, unit, probabilities, v))
     }
 
     /// The softmax times the value, tile by tile with running maxima and sums.
@@ -371,7 +429,8 @@ impl<B: MxKernels> Attention<B> {
             );
             let row_sums = self.row_sums(exact, exponentials.values.clone());
             let sum = B::float_add(B::float_mul(running.sum, shrink.clone()), row_sums);
-            let product = points.product::<B>(specs.pv_accumulator, exponentials, v);
+            let (which, unit) = (AttentionMatmul::Value, specs.pv_accumulator);
+            let product = points.product::<B>(which, unit, exponentials, v);
             running = RunningSoftmax::<B> {
                 output: B::float_add(B::float_mul(running.output, shrink), product),
                 maximum,
@@ -416,147 +475,6 @@ impl<B: MxKernels> Attention<B> {
         );
         // A number, also where all keys are masked.
         B::float_clamp_min(rounded, f32::MIN.into())
-    }
-
-    /// The gradients of query, key, value and, if it is wanted, of the bias, each with the meta of its tensor.
-    pub(crate) fn backward(
-        &self,
-        kept: Kept<B>,
-        operands: [Float<B>; 3],
-        grad: Float<B>,
-        wants_bias: bool,
-    ) -> Vec<(Meta, Float<B>)> {
-        let [of_q, of_k, of_v] = operands.each_ref().map(|operand| operand.meta);
-        let features = operands[0].inner.shape()[LAST];
-        let own = Points::replay(self.shared, self.shared.draws().op()).seen_in(self.layer);
-        let grad = match self.shared.specs.quantize_backprop() {
-            true => {
-                let rounding = self.shared.specs.round_grad_input();
-                own.elementwise::<B>("output gradient", rounding, grad)
-            }
-            false => to_f32::<B>(grad.inner),
-        };
-        let again = self.again(&own, kept.statistics, operands, features);
-        let [q, k, v] = again.operands;
-        let probabilities = again.probabilities;
-        let dv = float32::<B>(B::float_transpose(again.of_value), grad.clone());
-        let dp = float32::<B>(grad.clone(), B::float_transpose(v));
-        let delta = match kept.output {
-            Some(output) => B::float_mul(output, grad),
-            None => B::float_mul(probabilities.clone(), dp.clone()),
-        };
-        let delta = B::float_sum_dim(delta, LAST);
-        let ds = B::float_mul(probabilities, B::float_sub(dp, delta));
-        let bias = self.bias.as_ref().filter(|_| wants_bias);
-        let of_bias = bias.map(|bias| {
-            let shape = bias.inner.shape();
-            let summed = sum_dims::<B>(ds.clone(), broadcast_dims(&shape, &ds.shape()));
-            self.gradient(&own, "bias gradient", summed, bias.meta)
-        });
-        let ds = match again.tanh {
-            Some(tanh) => {
-                let squared = B::float_mul(tanh.clone(), tanh);
-                let slope = B::float_add_scalar(B::float_neg(squared), 1.0.into());
-                B::float_mul(ds, slope)
-            }
-            None => ds,
-        };
-        let ds = B::float_mul_scalar(ds, self.scale(features).into());
-        let dq = float32::<B>(ds.clone(), k);
-        let dk = float32::<B>(B::float_transpose(ds), q);
-        let mut gradients = vec![
-            self.gradient(&own, "query gradient", dq, of_q),
-            self.gradient(&own, "key gradient", dk, of_k),
-            self.gradient(&own, "value gradient", dv, of_v),
-        ];
-        gradients.extend(of_bias);
-        gradients
-    }
-
-    /// The forward pass again, as the backward pass reads it.
-    fn again(
-        &self,
-        own: &Points,
-        statistics: FloatTensor<B>,
-        operands: [Float<B>; 3],
-        features: usize,
-    ) -> Again<B> {
-        let quantizes = self.shared.specs.quantize_backprop();
-        let points = self.points();
-        let inputs = match quantizes {
-            true => self.inputs(&points, operands),
-            false => operands.map(|operand| to_f32::<B>(operand.inner)),
-        };
-        if !quantizes || self.specs.backward == AttentionBackward::Float {
-            let [q, k, _] = &inputs;
-            let scores = float32::<B>(q.clone(), B::float_transpose(k.clone()));
-            let (scaled, tanh) = self.scaled(scores, features);
-            let masked = self.masked(scaled);
-            let statistics = self.statistics_of_float(own, &masked, quantizes);
-            let probabilities = B::float_exp(B::float_sub(masked, statistics));
-            return Again {
-                of_value: probabilities.clone(),
-                probabilities,
-                tanh,
-                operands: inputs,
-            };
-        }
-        let operands = self.operands(&points, inputs);
-        let scores = self.scores(&points, &operands, features);
-        let probabilities = B::float_exp(B::float_sub(scores.masked, statistics));
-        let scaled = self.scaled_up(probabilities.clone());
-        let format = self.specs.left_of_value();
-        let rounded = own.round::<B>("attention probabilities", format, scaled, LAST);
-        let q = match operands.apart {
-            Some([means, _]) => B::float_add(operands.q.values, means),
-            None => operands.q.values,
-        };
-        let k = match operands.k_mean {
-            Some([_, mean]) => B::float_add(operands.k.values, mean),
-            None => operands.k.values,
-        };
-        let v = times::<B>(operands.v.values, operands.v_scales);
-        Again {
-            probabilities,
-            of_value: self.scaled_down(rounded),
-            tanh: scores.tanh,
-            operands: [q, k, v],
-        }
-    }
-
-    /// The logarithm of each row's sum of exponentials of unrounded scores, in its format where the pass is quantized.
-    fn statistics_of_float(
-        &self,
-        points: &Points,
-        scores: &FloatTensor<B>,
-        quantizes: bool,
-    ) -> FloatTensor<B> {
-        let maximum = B::float_max_dim(scores.clone(), LAST);
-        let maximum = B::float_clamp_min(maximum, f32::MIN.into());
-        let exponentials = B::float_exp(B::float_sub(scores.clone(), maximum.clone()));
-        let sum = not_zero::<B>(B::float_sum_dim(exponentials, LAST));
-        match quantizes {
-            true => self.statistics(points, maximum, sum),
-            false => B::float_add(maximum, B::float_log(sum)),
-        }
-    }
-
-    /// A gradient, rounded to the elementwise format where the backward pass is emulated, and the meta of its tensor.
-    fn gradient(
-        &self,
-        points: &Points,
-        name: &'static str,
-        gradient: FloatTensor<B>,
-        own: Meta,
-    ) -> (Meta, Float<B>) {
-        let mut meta = Meta::computed([Some(own)]);
-        if !self.shared.specs.quantize_backprop() {
-            return (own, stored::<B>(gradient, meta));
-        }
-        let rounding = self.shared.specs.round_grad_input();
-        let rounded = points.elementwise::<B>(name, rounding, Float::<B>::from(gradient));
-        meta.rounded = self.shared.specs.float_format();
-        (own, stored::<B>(rounded, meta))
     }
 }
 

@@ -22,7 +22,7 @@ fields_table! {
     ///
     /// query is [B, H, Q, D], key [B, H, K, D], value [B, H, K, E]. Blocks of `q` and `k` lie along D. Blocks of scores,
     /// differences, exponentials and probabilities lie along the keys and begin anew in each tile. Blocks of `output` lie along E.
-    /// Blocks and elements are rounded by `round_mx_output`, `bfloat…` and `fp…` by `round_output`.
+    /// Blocks and elements are rounded by `round_mx_output`, `bfloat…` and `fp…` by `round_output`; gradients have roundings of their own.
     ///
     /// The text form (`FromStr`, `Display`, serde) is `attention(field=value,…)` with the fields that are not at their
     /// default, or the name of a scheme: `sageattention2`, `sageattention2pp`, `sageattention3`, `attn_qat`.
@@ -96,6 +96,15 @@ fields_table! {
     /// The number that the backward pass subtracts from the gradient of a row's probabilities: the sum of the unrounded `probabilities`
     /// times their gradient (default), or of the rounded `output` times its gradient. Without formats both are equal.
     delta: Delta = Delta::Probabilities;
+    /// Format of the output's gradient, dO, in both products that read the gradient. Blocks lie along the summed axis of each product: along E
+    /// where dP = dO·vᵀ, along the queries where dv = pᵀ·dO. Blocks and elements are rounded by
+    /// `round_mx_grad_output_grad_input`, `bfloat…` and `fp…` by `round_grad_input`. The two fields below have the same roundings.
+    d_output: Option<PointFormat> = None;
+    /// Format of the gradient of the probabilities, dP. Blocks lie along the keys.
+    d_probabilities: Option<PointFormat> = None;
+    /// Format of the gradient of the scores before they are scaled, dS, in both products that read the gradient. Blocks lie along the summed
+    /// axis of each product: along the keys where dq = dS·k, along the queries where dk = dSᵀ·q.
+    d_scores: Option<PointFormat> = None;
 }
 
 named! {

@@ -14,7 +14,17 @@ const LARGEST_SCALE: usize = 1 << 16;
 impl MxSpecs {
     /// Checks the formats of attention.
     pub(super) fn check_attention(&self) -> Result<(), SpecsError> {
-        self.attention.map_or(Ok(()), |attention| attention.check())
+        let Some(attention) = self.attention else {
+            return Ok(());
+        };
+        attention.check()?;
+        for (field, point) in attention.gradients() {
+            if let (Some(format), false) = (point, self.quantize_backprop) {
+                let reason = "quantize_backprop is false, so gradients are float32";
+                return contradiction(field, &format, reason, "none");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -25,6 +35,15 @@ impl AttentionSpecs {
             0 => self.probabilities,
             _ => self.exponentials,
         }
+    }
+
+    /// The formats of gradients inside of attention, by their fields.
+    fn gradients(&self) -> [(&'static str, Option<PointFormat>); 3] {
+        [
+            ("attention.d_output", self.d_output),
+            ("attention.d_probabilities", self.d_probabilities),
+            ("attention.d_scores", self.d_scores),
+        ]
     }
 
     fn check(&self) -> Result<(), SpecsError> {
@@ -73,7 +92,7 @@ impl AttentionSpecs {
             ("attention.probabilities", self.probabilities),
             ("attention.output", self.output),
         ];
-        for (field, point) in points {
+        for (field, point) in points.into_iter().chain(self.gradients()) {
             if let Some(PointFormat::Block(format)) = point {
                 format.validate().map_err(|error| SpecsError::Format {
                     field,
