@@ -24,6 +24,7 @@ use tokenizers::Tokenizer;
 
 use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
 
+mod adapter;
 mod format;
 mod lora;
 mod optimizer;
