@@ -4,8 +4,10 @@
     pip install cyllama                       # llama.cpp for processors; or llama-cpp-python, which compiles llama.cpp
     python benches/engines/language_model.py FOLDER LOGITS.json
     python benches/engines/language_model.py MODEL.gguf LOGITS.json
+    python benches/engines/language_model.py FOLDER LOGITS.json --adapter ADAPTER     # pip install peft
 
-A folder is loaded by transformers with compressed-tensors, a GGUF file by llama.cpp. Prints a row of the table in docs/src/qat.md. The exit code is 1 if a
+A folder is loaded by transformers with compressed-tensors, a GGUF file by llama.cpp. With an adapter the values of the folder's packed weights are the
+float weights of transformers' model, and PEFT loads LoRA or DoRA beside them. Prints a row of the table in docs/src/qat.md. The exit code is 1 if a
 difference is above its bound, a next token with a margin above the bound differs, or the losses differ by more than 1e-4.
 
 The bound: the model is computed once more in float64, by formulas of this file, from the values of the packed weights. Each operation v of the float32
@@ -147,7 +149,39 @@ def by_compressed_tensors(arguments):
     return quantized
 
 
-def decoder(weights, config, tokens, rounded, quantized, inputs):
+class Adapters:
+    """The adapters of a folder of PEFT, in float64."""
+
+    def __init__(self, folder):
+        from safetensors.torch import load_file
+
+        settings = json.loads((folder / "adapter_config.json").read_text())
+        self.scale = settings["lora_alpha"] / settings["r"]
+        tensors = load_file(folder / "adapter_model.safetensors")
+        self.tensors = {name.removeprefix("base_model.model."): tensor.double() for name, tensor in tensors.items()}
+
+    def beside(self, layer, x, weight, y, rounded):
+        """The output of a layer whose weight alone gives y."""
+        a, b = (self.tensors.get(f"{layer}.lora_{part}.weight") for part in "AB")
+        if a is None:
+            return y
+        own = rounded.relative(rounded.product(rounded.product(x, a.T), b.T) * self.scale, 1)
+        magnitude = self.tensors.get(f"{layer}.lora_magnitude_vector")
+        if magnitude is None:
+            return rounded.relative(y + own, 1)
+        rows = weight + self.scale * b @ a
+        norm = rows.norm(dim=1)
+        # The error of each number of a row, then of the norm.
+        error = U * (rows.abs() + (a.shape[0] + 6) * abs(self.scale) * (b.abs() @ a.abs()))
+        relative = error.norm(dim=1) / norm + (rows.shape[1] / 2 + 8) * U
+        factor = magnitude / norm
+        # PEFT computes y + (factor - 1) * y + factor * own.
+        size = y.abs() * (1 + 2 * (factor - 1).abs() + factor.abs()) + 3 * (factor * own).abs()
+        bound = 2 * U * size + relative * factor.abs() * (y.abs() + own.abs())
+        return rounded.of((y + own) * factor, bound)
+
+
+def decoder(weights, config, tokens, rounded, quantized, inputs, adapters=None):
     """A Llama of transformers' names. Appends the inputs of its linear layers to `inputs`."""
     dtype = weights["model.norm.weight"].dtype
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
@@ -169,7 +203,8 @@ def decoder(weights, config, tokens, rounded, quantized, inputs):
     def linear(x, name):
         if quantized is not None and name != "lm_head.weight":
             x = quantized(x.detach())
-        return rounded.product(x, weights[name].T)
+        y = rounded.product(x, weights[name].T)
+        return y if adapters is None else adapters.beside(name.removesuffix(".weight"), x, weights[name], y, rounded)
 
     def seen(x):
         inputs.append(x.detach())
@@ -258,6 +293,28 @@ class Transformers:
             return self.model(torch.tensor([tokens])).logits[0].double().numpy()
 
 
+class Peft(Transformers):
+    """transformers' model with the values of packed weights in float32, and an adapter that PEFT loads."""
+
+    def __init__(self, folder, adapter, weights):
+        import peft
+        import transformers
+
+        self.name = f"PEFT {peft.__version__}, transformers {transformers.__version__}"
+        config = transformers.AutoConfig.from_pretrained(folder)
+        del config.quantization_config
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        single = {name: weight.float() for name, weight in weights.items()}
+        missing, unexpected = model.load_state_dict(single, strict=False)
+        assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
+        model = peft.PeftModel.from_pretrained(model, adapter)
+        # PEFT warns of missing tensors, and does not stop.
+        tensors = Adapters(adapter).tensors
+        own = peft.get_peft_model_state_dict(model)
+        assert {name.removeprefix("base_model.model.") for name in own} == set(tensors), set(own) ^ set(tensors)
+        self.model = model.eval()
+
+
 class LlamaCpp:
     """By cyllama, else by llama-cpp-python. Keys and values are float32; llama.cpp's default is float16."""
 
@@ -320,13 +377,17 @@ def main():
     parser.add_argument("model", type=Path)
     parser.add_argument("logits", type=Path)
     parser.add_argument("--config", type=Path, help="config.json of a GGUF file's model")
+    parser.add_argument("--adapter", type=Path, help="a folder of PEFT's files, beside the values of FOLDER")
     parser.add_argument("--format", default="", help="text for the table")
     parser.add_argument("--bounds", type=int, default=4, help="windows with bounds; the others are compared without [default: 4]")
     args = parser.parse_args()
     is_folder = args.model.is_dir()
     config = json.loads((args.model / "config.json" if is_folder else args.config).read_text())
-    quantized = None
-    if is_folder:
+    quantized = adapters = None
+    if args.adapter is not None:
+        weights, adapters = unpacked(args.model), Adapters(args.adapter)
+        engine = Peft(args.model, args.adapter, weights)
+    elif is_folder:
         engine, weights = Transformers(args.model), unpacked(args.model)
         if (how := inputs_of(args.model)) is not None:
             quantized = by_compressed_tensors(how)
@@ -360,7 +421,7 @@ def main():
         if not positions:
             continue
         rounded = Rounded()
-        logits = decoder(weights, config, tokens[: len(positions)], rounded, quantized, [])
+        logits = decoder(weights, config, tokens[: len(positions)], rounded, quantized, [], adapters)
         order = theirs.argsort(1)
         wanted = [
             (position, token)

@@ -27,6 +27,7 @@ use tokenizers::Tokenizer;
 
 use crate::{Decoder, DecoderConfig, Error, evaluate::held_out, folder, text::Tokens};
 
+mod adapter;
 mod exchange;
 mod format;
 mod lora;

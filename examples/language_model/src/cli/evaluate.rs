@@ -33,6 +33,9 @@ pub(super) struct Evaluate {
     /// The format of all products: fp32, bfloat16, a preset, or a recipe as JSON. Exemptions do not count
     #[arg(long, value_name = "NAME", default_value = "fp32")]
     format: String,
+    /// Adapters in PEFT's files, as `train --lora` from this model writes them, beside the packed weights
+    #[arg(long, value_name = "FOLDER")]
+    adapter: Option<PathBuf>,
     /// Tokens and logits of the first windows as JSON, to compare with another engine
     #[arg(long, value_name = "FILE", conflicts_with = "kv_format")]
     logits: Option<PathBuf>,
@@ -125,7 +128,16 @@ impl Evaluate {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         let folder = Folder::open(&self.model)?;
         if let Some(path) = &self.logits {
-            own_files::not_an_input("--logits", path, folder.files().iter().chain(&self.text))?;
+            let adapter = self
+                .adapter
+                .iter()
+                .map(|path| path.join("adapter_model.safetensors"));
+            let inputs = folder
+                .files()
+                .into_iter()
+                .chain(self.text.clone())
+                .chain(adapter);
+            own_files::not_an_input("--logits", path, inputs)?;
         }
         let format = Format::named("--format", &self.format)?;
         let stored = self.cache.stored()?;
@@ -139,7 +151,10 @@ impl Evaluate {
             .into());
         }
         let device: MxDevice<FlexDevice> = format.device()?;
-        let model = format.load(&folder)?;
+        let model = match &self.adapter {
+            None => format.load(&folder)?,
+            Some(adapter) => format.load_adapted(&folder, adapter)?,
+        };
         if let Some(file) = &self.logits {
             let windows = tokens.in_order::<B>([1, context], &device);
             let windows: Vec<_> = windows.take(self.windows).collect();

@@ -10,7 +10,7 @@ use std::{
 
 use burn::{backend::Flex, module::Param, nn::Linear, prelude::*};
 use burn_mx::{
-    FusedLayers, MxBackend, Slot,
+    FusedLayers, MxBackend, MxSpecs, Slot,
     checkpoint::packed_weights,
     module::{
         Adapter, LoraConfig, Merged, PackedLinear, label_parameters, set_specs, set_specs_at,
@@ -92,9 +92,13 @@ pub(super) fn adapted(
             ),
         });
     }
-    // Records have no specs: parameters of a layer with other specs than the device's keep them by path.
+    // Records have no specs: parameters of a layer with other specs than the device's keep them by path. PEFT computes adapters in
+    // float32.
+    let float = MxSpecs::none().resolve()?;
     all.into_iter().try_fold(model, |model, (path, specs)| {
-        set_specs_at(model, &path, &specs).map_err(|error| failed(&path, &error))
+        let model = set_specs_at(model, &path, &specs);
+        let model = model.and_then(|model| set_specs_at(model, &format!("{path}.adapter"), &float));
+        model.map_err(|error| failed(&path, &error))
     })
 }
 

@@ -171,6 +171,40 @@ fn adapters_are_trained_resumed_and_merged() {
         "{text}{score}"
     );
 
+    // The adapters beside their base predict better than the base, and fit no other layers.
+    let evaluate = |adapter: &str| {
+        let model = "evaluate float/fp32 --format mxfp4 --text text.txt";
+        run(folder, &format!("{model}{adapter}"))
+    };
+    let loss = |adapter: &str| {
+        let score = evaluate(adapter).unwrap();
+        score.split(' ').nth(1).unwrap().parse::<f64>().unwrap()
+    };
+    assert!(loss(" --adapter whole/mxfp4-qat-dora/adapter") < loss("") - 0.01);
+    let other = folder.join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("adapter_model.safetensors"), &adapters).unwrap();
+    for (field, value, expected) in [
+        (
+            "r",
+            2.into(),
+            "lora_A.weight is [4, 32]; the layer has [2, 32]",
+        ),
+        (
+            "use_dora",
+            false.into(),
+            "the model has no layer for model.layers.0.mlp.down_proj.lora_magnitude_vector",
+        ),
+        ("peft_type", "IA3".into(), "is not of LoRA or DoRA"),
+        ("r", 999.into(), "rank is 999"),
+    ] {
+        let mut settings = settings.clone();
+        settings[field] = value;
+        fs::write(other.join("adapter_config.json"), settings.to_string()).unwrap();
+        let error = evaluate(" --adapter other").unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+
     // Its packed weights are the next base.
     let next = format!("{TRAIN} --from whole/mxfp4-qat-dora --lora 2 --steps 1 --lr 1e-12");
     run(folder, &format!("{next} --formats mxfp4 --out next")).unwrap();
