@@ -2,9 +2,9 @@
 //!
 //! `cargo bench --bench attention -- [--seconds S]`
 //!
-//! Peer and self alternate in one process. `scope` is attention written out in an `attention_scope` over the same without a
-//! scope, `op` is Burn's op by specs that emulate nothing over the wrapped backend's own: neither has the field, so both ratios are 1 but for
-//! noise. `points` is Burn's op with the field over the same specs without it: the price of formats.
+//! Peer and self alternate in one process. `scope` compares attention that is written out in an `attention_scope` with the same outside of a
+//! scope. `op` compares Burn's op by specs that emulate nothing with the wrapped backend's own op. Neither has the field, so both ratios are
+//! 1 but for noise. `points` compares Burn's op with the field and without the field: the price of formats.
 
 mod support {
     pub(crate) mod pairs;

@@ -1,5 +1,5 @@
-//! Attention that is written out as matmuls and a softmax in a scope: the bits of Burn's op where the order of ops is equal, and a
-//! model that is written out here and rounds at the same points.
+//! Attention that is written out as matmuls and a softmax in a scope. Two things give the expected bits: Burn's op where the order of ops is
+//! equal, and a model here that rounds at the same points.
 
 use burn::tensor::activation::{quiet_softmax, softmax};
 use burn::tensor::backend::AutodiffBackend;
@@ -120,7 +120,7 @@ fn model(case: &Case, specs: &AttentionSpecs, kv_heads: usize) -> Vec<Vec<f32>> 
     }
     let scores = bf(at(specs.scores, scores, 3));
 
-    // Scale, mask, bias, each an op of its own.
+    // Scale, mask and bias are one op each.
     let mut shown = bf(scores * SCALE);
     let hidden: Vec<bool> = (0..case.batch * case.heads * case.queries * case.keys)
         .map(|i| case.is_hidden(i / case.keys % case.queries, i % case.keys))

@@ -191,7 +191,7 @@ fn models_of_cost_read_the_formats_of_points() {
     assert_eq!(float[2].lhs.numbers, Numbers::float(None));
 }
 
-/// What the recorder saw is what the list has.
+/// The list has the products that the recorder saw.
 #[test]
 fn recorded_products_have_the_listed_cost() {
     let text = "attention(q=nvfp4,k=mxfp4,v=fp8_e4m3,probabilities=bfloat16)";

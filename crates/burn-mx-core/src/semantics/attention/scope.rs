@@ -13,8 +13,8 @@ thread_local! {
     static SCOPES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Calls `work`, in which the points of [`MxSpecs::attention`](crate::MxSpecs::attention) also have their formats where attention is
-/// written out: a matmul of query and key, any scale, mask and bias, a softmax, a matmul with the value.
+/// Calls `work`. In `work` the points of [`MxSpecs::attention`](crate::MxSpecs::attention) also have their formats where a model writes
+/// attention out: a matmul of query and key, any scale, mask and bias, a softmax, a matmul with the value.
 ///
 /// * A matmul of two activations (or of two parameters) is q·kᵀ. Its operands have `q` and `k`, its result has `scores`.
 /// * A softmax of a tensor that follows from q·kᵀ has `scaled_scores` for its input, then the points of the softmax. The input's
@@ -29,9 +29,10 @@ thread_local! {
 ///
 /// # Panics
 ///
-/// At the first such op, if `attention.tile` is not 0 or `attention.delta` is `output`: they need one op, Burn's `attention`. Also at a
-/// softmax of scores that is not along their last axis, at a matmul of scores before their softmax, and at probabilities as the
-/// right operand of a matmul.
+/// At the first such op, if `attention.tile` is not 0 or `attention.delta` is `output`: both need Burn's `attention`, which is one op.
+///
+/// At a softmax of scores along another axis than their last one. At a matmul of scores before their softmax. At probabilities as the right
+/// operand of a matmul.
 ///
 /// ```
 /// # extern crate burn_mx_core as burn_mx;

@@ -22,7 +22,7 @@ pub(crate) struct KeptScores<B: MxKernels> {
 }
 
 impl<B: MxKernels> Attention<B> {
-    /// Attention that has no scale, mask or bias of its own.
+    /// Attention without a scale, a mask or a bias.
     pub(crate) fn apart(specs: OfOp) -> Self {
         Self::new(specs, AttentionModuleOptions::default(), None, None)
     }
@@ -219,8 +219,8 @@ impl Shapes {
         four_axes(&self.product())
     }
 
-    /// The operands with four axes; the key is [.., K, D] again. Of more axes the first ones are put together, which they must not broadcast
-    /// for.
+    /// The operands with four axes; the key is [.., K, D] again. The first axes of a tensor with more axes become one, so they must not
+    /// broadcast.
     fn four<B: MxKernels>(
         &self,
         which: AttentionMatmul,
