@@ -175,7 +175,7 @@ fn kind_of(format: Option<PointFormat>, is_rounded: bool) -> Option<OperandKind>
 /// A product that was seen.
 enum Seen {
     Product(Forward),
-    Attention(AttentionProduct),
+    Attention(Box<AttentionProduct>),
 }
 
 /// The products of a forward pass so far.
@@ -202,7 +202,7 @@ impl Observer for Eye {
     }
 
     fn attention_product(&self, call: &AttentionProduct) -> Option<Box<dyn ProductObserver>> {
-        let seen = Seen::Attention(*call);
+        let seen = Seen::Attention(Box::new(*call));
         lock(&self.0).products.push(seen);
         None
     }

@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Calls `work`. In `work` the points of [`MxSpecs::attention`](crate::MxSpecs::attention) also have their formats where a model writes
-/// attention out: a matmul of query and key, any scale, mask and bias, a softmax, a matmul with the value.
+/// attention out. Attention is a matmul of query and key, any scale, mask and bias, a softmax, and a matmul with the value.
 ///
 /// * A matmul of two activations (or of two parameters) is q·kᵀ. Its operands have `q` and `k`, its result has `scores`.
 /// * A softmax of a tensor that follows from q·kᵀ has `scaled_scores` for its input, then the points of the softmax. The input's
