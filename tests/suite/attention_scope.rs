@@ -352,7 +352,7 @@ fn more_than_four_axes_may_broadcast() {
         [
             out,
             q.grad(&grads)
-                .map(|x| Tensor::from_inner(x))
+                .map(Tensor::from_inner)
                 .expect("it is a leaf"),
         ]
         .map(values)
