@@ -97,7 +97,6 @@ fn packages_hold_their_sources_licenses_readme_and_changelog() {
         // The tests of the others stand beside the workspace, or are none.
         let without_tests = [
             "burn-mx",
-            "burn-mx-checkpoint",
             "burn-mx-core",
             "burn-mx-kernels",
             "burn-mx-lab",

@@ -94,11 +94,15 @@ impl Corpus {
             tokenizer: &self.tokenizer,
             tuning: None,
         };
-        // `FORMAT+STATES` or `FORMAT+reset`
+        // `FORMAT+STATES`, `FORMAT+reset` or `FORMAT+ranks`
         let (name, states) = format.split_once('+').unwrap_or((format, "float32"));
         let format = Format::named("--formats", name).unwrap();
         let (format, settings) = match states {
             "reset" => (format, RESETTING),
+            "ranks" => {
+                let ranks = format.with_ranks("--communication", "sdp4bit_gradients", 4);
+                (ranks.unwrap(), TRAINING)
+            }
             _ => (
                 format.with_states("--optimizer-states", states).unwrap(),
                 TRAINING,
@@ -132,6 +136,12 @@ fn a_resumed_run_with_packed_states_is_the_same() {
 fn a_resumed_run_with_resets_is_the_same() {
     let resets = resume("mxfp4+reset");
     assert!(resets.is_some_and(|resets| resets > 0), "{resets:?}");
+}
+
+/// Also one on ranks whose random numbers depend on earlier exchanges.
+#[test]
+fn a_resumed_run_on_ranks_is_the_same() {
+    assert_eq!(resume("fp32+ranks"), None);
 }
 
 /// Returns the number of weights that were reset.

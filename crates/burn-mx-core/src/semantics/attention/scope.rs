@@ -25,6 +25,10 @@ thread_local! {
 /// elementwise format. Query, key, scores and value have 2 or more axes, positions and features (or keys) last; further axes
 /// broadcast. Without `MxSpecs::attention` nothing changes.
 ///
+/// Burn's `matmul` makes one head of heads with one query each that share a key. Groups of queries (`smooth_q`, `q_rows`, blocks along the
+/// queries) then
+/// have queries of several heads. Copies of the key (`repeat_dim`) keep the heads apart.
+///
 /// The backward pass may run inside or outside of the scope. While `work` runs in a rayon task, it runs on a separate thread.
 ///
 /// # Panics
