@@ -26,8 +26,7 @@ thread_local! {
 /// broadcast. Without `MxSpecs::attention` nothing changes.
 ///
 /// Burn's `matmul` makes one head of heads with one query each that share a key. Groups of queries (`smooth_q`, `q_rows`, blocks along the
-/// queries) then
-/// have queries of several heads. Copies of the key (`repeat_dim`) keep the heads apart.
+/// queries) then have queries of several heads. Copies of the key (`repeat_dim`) keep the heads apart.
 ///
 /// The backward pass may run inside or outside of the scope. While `work` runs in a rayon task, it runs on a separate thread.
 ///
