@@ -134,7 +134,9 @@ impl ModuleMapper<B> for Put<'_> {
                 param.transform_for_load(tensor, id)
             }
             found => {
-                let found = found.map_or("missing".to_owned(), |data| format!("{:?}", data.shape));
+                let found = found.map_or("missing".to_owned(), |data| {
+                    format!("{:?}", data.shape.to_vec())
+                });
                 let reason = format!("{name} is {found}; the layer has {shape:?}");
                 self.refused.get_or_insert(reason);
                 param
