@@ -91,7 +91,7 @@ fn products(left: &[f32], right: &[f32], [rows, columns]: [usize; 2]) -> Vec<f64
 }
 
 /// The orthonormal factor of a QR decomposition by Householder's reflections, as LAPACK computes it: also where vectors depend on each other
-/// or are zero. There are no more vectors than numbers in each.
+/// or are zero. A vector has at least as many numbers as there are vectors.
 fn orthonormalize(vectors: &mut [Vec<f64>]) {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let reflect = |reflector: &[f64], vector: &mut [f64]| {

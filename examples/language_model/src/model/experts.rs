@@ -104,7 +104,7 @@ pub struct Experts {
 ///
 /// # Panics
 ///
-/// If there is no layer.
+/// If `logits` is empty.
 pub fn balance_loss<B: MxTensorOps>(logits: Vec<Tensor<B, 2>>, per_token: usize) -> Tensor<B, 1> {
     let logits = full_precision(Tensor::cat(logits, 0));
     let [tokens, experts] = logits.dims();

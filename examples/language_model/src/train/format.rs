@@ -124,7 +124,7 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// If no communication has this name, a field has a value that is refused, or there are no ranks.
+    /// If no communication has this name, [`Communication::check`](burn_mx::optim::communication::Communication::check) refuses a field, or `ranks` is 0.
     pub fn with_ranks(
         mut self,
         option: &'static str,

@@ -21,7 +21,8 @@ fn train(folder: &Path, arguments: &str) -> Result<String, String> {
     }
 }
 
-fn folder() -> tempfile::TempDir {
+/// A folder with the beginning of the program's text.
+pub(super) fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let text = language_model::text::read(None).unwrap();
     fs::write(folder.path().join("text.txt"), &text[..60_000]).unwrap();

@@ -1,33 +1,16 @@
 //! Training on several ranks with gradients in formats, by the program.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
-/// Trains a small model. Returns whether the program ended well, and its text.
-fn train(folder: &Path, arguments: &str) -> (bool, String) {
+use super::{optimizer_states::folder, tuning::run};
+
+/// Trains a small model. Returns the program's text.
+fn train(folder: &Path, arguments: &str) -> Result<String, String> {
     let model =
         "--layers 1 --width 32 --heads 2 --context 16 --batch 4 --text text.txt --formats fp32";
-    let output = Command::new(env!("CARGO_BIN_EXE_language_model"))
-        .current_dir(folder)
-        .args(["train"].into_iter().chain(model.split(' ')))
-        .args(arguments.split(' '))
-        .output()
-        .unwrap();
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    (output.status.success(), text)
-}
-
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let text = language_model::text::read(None).unwrap();
-    fs::write(folder.path().join("text.txt"), &text[..60_000]).unwrap();
-    folder
-}
-
-fn trained(folder: &Path, arguments: &str) {
-    let (success, text) = train(folder, arguments);
-    assert!(success, "{text}");
+    run(folder, &format!("train {model} {arguments}"))
 }
 
 #[test]
@@ -36,22 +19,24 @@ fn gradients_of_ranks_travel_in_formats() {
     let folder = folder.path();
     let own = json!({"format": "mxfp4", "error_feedback": "float32", "rounding": "stochastic"});
     fs::write(folder.join("own.json"), own.to_string()).unwrap();
-    trained(folder, "--steps 6 --interval 3 --out one");
+    train(folder, "--steps 6 --interval 3 --out one").unwrap();
     let names = "float32 mxfp8_e5m2 own.json";
-    trained(
+    train(
         folder,
         &format!("--ranks 1 --communication {names} --steps 6 --interval 3 --out same"),
-    );
+    )
+    .unwrap();
     let read = |path: &str| fs::read(folder.join(path)).unwrap();
     // One rank sends nothing.
     for run in ["fp32", "fp32-mxfp8_e5m2", "fp32-own"] {
         let path = format!("same/{run}/model.safetensors");
         assert!(read(&path) == read("one/fp32/model.safetensors"), "{run}");
     }
-    trained(
+    train(
         folder,
         &format!("--ranks 4 --communication {names} --steps 6 --interval 3 --out four"),
-    );
+    )
+    .unwrap();
     let loss = |path: &str| serde_json::from_slice::<Value>(&read(path)).unwrap();
     let losses = loss("four/loss.json");
     let of = |run: &str| losses[run]["validation"][1][1].as_f64().unwrap();
@@ -109,8 +94,8 @@ fn ranks_that_cannot_work_are_refused_before_training() {
             ["missing.json", "No such file"],
         ),
     ] {
-        let (success, text) = train(folder, &format!("{options} --steps 2 --out out"));
-        assert!(!success, "{options}");
+        let text = train(folder, &format!("{options} --steps 2 --out out"));
+        let text = text.expect_err(options);
         assert!(
             parts.iter().all(|part| text.contains(part)),
             "{options}: {text}"
