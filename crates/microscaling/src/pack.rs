@@ -7,9 +7,9 @@ mod difference;
 mod elements_and_scales;
 mod encode;
 mod error;
-mod number;
+pub(crate) mod number;
 mod packed;
-mod plan;
+pub(crate) mod plan;
 mod view;
 
 pub use checkpoint::dialect::{Dialect, DialectError, DialectTensor};

@@ -5,8 +5,6 @@ mod clipped;
 mod eden;
 mod elementwise;
 mod error;
-#[cfg(all(test, feature = "std"))]
-mod every_level;
 pub(crate) mod hadamard;
 pub(crate) mod largest;
 pub(crate) mod layout;

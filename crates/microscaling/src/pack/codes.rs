@@ -1,7 +1,7 @@
 //! Blocks as codes: the meaning of each format's bits.
 
-pub(super) mod bitstream;
-pub(super) mod eights;
+pub mod bitstream;
+pub mod eights;
 mod element_codes;
 mod float_scale;
 mod outer_scale;

@@ -295,6 +295,18 @@ impl Encoder {
         });
     }
 
+    /// Packs a whole tensor as the codecs say.
+    pub(super) fn encode_by_codec(&self, data: &[f32], scales: &mut [u8], elements: &mut [u8]) {
+        let part = EncodedRuns {
+            data,
+            at: 0,
+            start: 0,
+            scales,
+            elements,
+        };
+        with_rule!(self.rounder.rounding(), R => self.encode_any(R, part));
+    }
+
     /// Packs any blocks as the codecs say.
     #[cold]
     #[inline(never)]
@@ -389,6 +401,3 @@ impl Kernel for Codes<'_> {
         }
     }
 }
-
-#[cfg(all(test, feature = "std"))]
-mod tests;

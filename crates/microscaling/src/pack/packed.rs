@@ -167,6 +167,24 @@ impl Packed {
         Ok(packed)
     }
 
+    /// [`encode`](Self::encode) by the codecs alone, which are the specification.
+    #[doc(hidden)]
+    pub fn encode_by_codec(
+        format: BlockFormat,
+        data: &[f32],
+        shape: &[usize],
+        axis: usize,
+        rounder: Rounder,
+    ) -> Result<Self, PackError> {
+        let mut packed = Self::encode(format, data, shape, axis, rounder)?;
+        packed.scales.fill(0);
+        packed.elements.fill(0);
+        let plan = Plan::new(&format, shape, axis)?;
+        let encoder = Encoder::new(&format, packed.tensor_scale(), &plan, rounder);
+        encoder.encode_by_codec(data, &mut packed.scales, &mut packed.elements);
+        Ok(packed)
+    }
+
     /// The tensor, in row-major order. The length is the product of the shape.
     ///
     /// Every code has a value, also the codes that [`encode`](Self::encode) does not write. A scale exponent of 255 and

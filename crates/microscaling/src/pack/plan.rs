@@ -242,7 +242,7 @@ fn check_high_bits(
 
 /// The shape of a tensor's codes, with this number of bytes, see
 /// [`Packed::elements_shape`](crate::Packed::elements_shape).
-pub(crate) fn elements_shape(shape: &[usize], bits: u32, bytes: usize) -> Vec<usize> {
+pub fn elements_shape(shape: &[usize], bits: u32, bytes: usize) -> Vec<usize> {
     match shape.split_last() {
         // The product of the lengths is not more than 8 times the bytes: it does not overflow. The product of a length and the bits of a
         // code may.
@@ -276,20 +276,4 @@ pub(crate) fn scales_shape(format: &BlockFormat, shape: &[usize], axis: usize) -
         _ => {}
     }
     blocks
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn elements_shape_of_any_length() {
-        assert_eq!(elements_shape(&[4, 6], 4, 12), [4, 3]);
-        assert_eq!(elements_shape(&[4, 3], 4, 6), [6]);
-        assert_eq!(elements_shape(&[0, 3], 4, 0), [0]);
-        // Bits of such a row overflow.
-        let row = usize::MAX / 8 + 1;
-        assert_eq!(elements_shape(&[row], 8, row), [row]);
-        assert_eq!(elements_shape(&[1, row], 16, 2 * row), [1, 2 * row]);
-    }
 }

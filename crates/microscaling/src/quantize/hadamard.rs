@@ -2,8 +2,6 @@
 
 mod blocks;
 mod signs;
-#[cfg(all(test, feature = "std"))]
-mod tests;
 
 pub use self::signs::Signs;
 

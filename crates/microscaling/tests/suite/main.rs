@@ -6,6 +6,7 @@
 
 #![allow(clippy::too_many_lines, reason = "tests list their cases")]
 
+mod bit_streams;
 mod block_rules;
 mod conversion;
 #[cfg(feature = "serde")]
@@ -15,17 +16,24 @@ mod edges;
 #[cfg(feature = "std")]
 mod error_parts;
 mod errors;
+#[cfg(feature = "std")]
+mod every_level;
 mod exhaustive;
 mod float_state;
 #[cfg(target_arch = "x86_64")]
 mod flush_to_zero;
 #[cfg(feature = "serde")]
 mod formats;
+mod fused_layers;
 #[cfg(feature = "serde")]
 mod golden;
 #[cfg(feature = "serde")]
 mod golden_file;
 mod hadamard;
+#[cfg(feature = "std")]
+mod hadamard_every_level;
+#[cfg(feature = "half")]
+mod half_numbers;
 #[cfg_attr(
     not(feature = "serde"),
     allow(dead_code, reason = "used by tests that need serde")
@@ -50,11 +58,14 @@ mod p3109_blocks;
 #[cfg(feature = "serde")]
 mod pack;
 mod pack_codes;
+#[cfg(feature = "std")]
+mod pack_every_level;
 #[cfg(feature = "half")]
 mod pack_numbers;
 mod pack_rows;
 mod packed;
 mod properties;
+mod random_stream;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 #[cfg(feature = "std")]

@@ -1,10 +1,10 @@
 //! Codes of a few bits one after the other, low bits first.
 
 /// Most bits of a code: with those before it in its first byte they fit 32.
-pub(crate) const MAX_BITS: u32 = 25;
+pub const MAX_BITS: u32 = 25;
 
 /// Number of bytes of `count` codes; `None` if it overflows. The last byte is filled up with zeros.
-pub(crate) fn byte_len(count: usize, bits: u32) -> Option<usize> {
+pub fn byte_len(count: usize, bits: u32) -> Option<usize> {
     // In whole bytes and the rest, so that only what does not fit overflows.
     let whole = (count / 8).checked_mul(bits as usize)?;
     whole.checked_add((count % 8 * bits as usize).div_ceil(8))
@@ -22,7 +22,7 @@ fn place(bytes: usize, index: usize, bits: u32) -> (core::ops::Range<usize>, u32
 }
 
 /// Writes code number `index`, of which only the low `bits` may be set, over zeros.
-pub(crate) fn put(bytes: &mut [u8], index: usize, bits: u32, code: u32) {
+pub fn put(bytes: &mut [u8], index: usize, bits: u32, code: u32) {
     debug_assert!(code >> bits == 0);
     let (range, begin) = place(bytes.len(), index, bits);
     let mut rest = code << begin;
@@ -33,7 +33,7 @@ pub(crate) fn put(bytes: &mut [u8], index: usize, bits: u32, code: u32) {
 }
 
 /// Reads code number `index`.
-pub(crate) fn get(bytes: &[u8], index: usize, bits: u32) -> u32 {
+pub fn get(bytes: &[u8], index: usize, bits: u32) -> u32 {
     let (range, begin) = place(bytes.len(), index, bits);
     let joined = bytes[range]
         .iter()
@@ -43,7 +43,7 @@ pub(crate) fn get(bytes: &[u8], index: usize, bits: u32) -> u32 {
 }
 
 /// Writes codes one after the other.
-pub(crate) struct Writer<'a> {
+pub struct Writer<'a> {
     bytes: &'a mut [u8],
     bits: u32,
     /// The bits that are not written yet, and their number, fewer than 8 between calls.
@@ -53,7 +53,7 @@ pub(crate) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// From the first bit of `bytes` on.
-    pub(crate) fn new(bytes: &'a mut [u8], bits: u32) -> Self {
+    pub fn new(bytes: &'a mut [u8], bits: u32) -> Self {
         debug_assert!(bits <= MAX_BITS);
         Self {
             bytes,
@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
 
     /// Writes codes, of which only the low bits may be set.
     #[inline(always)]
-    pub(crate) fn put(&mut self, codes: &[u32]) {
+    pub fn put(&mut self, codes: &[u32]) {
         let whole = if self.rest_bits == 0 {
             // The usual numbers as constants, so that there are vectors for them.
             match self.bits {
@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
 
     /// Fills the last byte up with zeros.
     #[inline(always)]
-    pub(crate) fn finish(mut self) {
+    pub fn finish(mut self) {
         if self.rest_bits > 0 {
             let last = [self.rest as u8];
             self.put_bytes(&last);
@@ -122,7 +122,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Reads codes one after the other.
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     bytes: &'a [u8],
     bits: u32,
     /// The bits that are read but not used yet, and their number, fewer than 8 between calls.
@@ -132,7 +132,7 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// From code number `index` on.
-    pub(crate) fn new(bytes: &'a [u8], index: usize, bits: u32) -> Self {
+    pub fn new(bytes: &'a [u8], index: usize, bits: u32) -> Self {
         debug_assert!(bits <= MAX_BITS);
         let (eights, rest) = (index / 8, index % 8);
         let mut reader = Self {
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
 
     /// The next codes.
     #[inline(always)]
-    pub(crate) fn get(&mut self, codes: &mut [u32]) {
+    pub fn get(&mut self, codes: &mut [u32]) {
         let whole = if self.rest_bits == 0 {
             // The usual numbers as constants, so that there are vectors for them.
             match self.bits {
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
 
 /// Eight codes, which take as many bytes as one of them takes bits: 1 to 8.
 #[inline(always)]
-pub(crate) fn eight<const BITS: usize>(bytes: &[u8; BITS]) -> [u32; 8] {
+pub fn eight<const BITS: usize>(bytes: &[u8; BITS]) -> [u32; 8] {
     let mut joined = [0; 8];
     joined[..BITS].copy_from_slice(bytes);
     let joined = u64::from_le_bytes(joined);
@@ -199,53 +199,4 @@ pub(crate) fn eight<const BITS: usize>(bytes: &[u8; BITS]) -> [u32; 8] {
         #[inline(always)]
         |i| (joined >> (BITS * i)) as u32 & ((1 << BITS) - 1),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::round::random::RandomStream;
-    use alloc::{vec, vec::Vec};
-
-    /// Against a stream of single bits.
-    #[test]
-    fn low_bits_first() {
-        let stream = RandomStream::new(1, 1);
-        for bits in 0..=MAX_BITS {
-            let mask = (1_u32 << bits) - 1;
-            let codes: Vec<u32> = (0..37).map(|i| stream.draw(i) & mask).collect();
-            let mut bytes = vec![0; byte_len(codes.len(), bits).unwrap()];
-            for (i, code) in codes.iter().enumerate() {
-                put(&mut bytes, i, bits, *code);
-            }
-            let mut expected = vec![0; (37 * bits as usize).div_ceil(8)];
-            for bit in 0..37 * bits as usize {
-                let set = codes[bit / bits as usize] >> (bit % bits as usize) & 1;
-                expected[bit / 8] |= (set as u8) << (bit % 8);
-            }
-            assert_eq!(bytes, expected, "{bits} bits");
-            for (i, code) in codes.iter().enumerate() {
-                assert_eq!(get(&bytes, i, bits), *code, "{bits} bits");
-                let mut rest = vec![0; codes.len() - i];
-                Reader::new(&bytes, i, bits).get(&mut rest);
-                assert_eq!(rest, codes[i..], "{bits} bits");
-            }
-            for cut in [0, 3, 8, 20] {
-                let mut written = vec![0xff; bytes.len()];
-                let mut writer = Writer::new(&mut written, bits);
-                writer.put(&codes[..cut]);
-                writer.put(&codes[cut..]);
-                writer.finish();
-                assert_eq!(written, bytes, "{bits} bits");
-            }
-        }
-    }
-
-    #[test]
-    fn length_overflows_only_where_it_must() {
-        assert_eq!(byte_len(usize::MAX, 4), Some(usize::MAX / 2 + 1));
-        assert_eq!(byte_len(usize::MAX, 8), Some(usize::MAX));
-        assert_eq!(byte_len(usize::MAX, 9), None);
-        assert_eq!(byte_len(5, 6), Some(4));
-    }
 }

@@ -45,7 +45,7 @@ fn joined<const BITS: usize>(codes: u64) -> u64 {
 
 /// Writes a multiple of eight codes, each a byte whose bits above the low ones are zero; `bits` is 8 at most.
 #[inline(always)]
-pub(crate) fn pack(bits: u32, codes: &[u8], bytes: &mut [u8]) {
+pub fn pack(bits: u32, codes: &[u8], bytes: &mut [u8]) {
     match bits {
         2 => pack_eights::<2>(codes, bytes),
         3 => pack_eights::<3>(codes, bytes),
@@ -69,40 +69,5 @@ fn pack_eights<const BITS: usize>(codes: &[u8], bytes: &mut [u8]) {
     for (bytes, codes) in eights.zip(codes.as_chunks().0) {
         let joined = joined::<BITS>(u64::from_le_bytes(*codes)).to_le_bytes();
         bytes.copy_from_slice(&joined[..BITS]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pack::codes::bitstream::put;
-    use crate::round::random::RandomStream;
-    use alloc::{vec, vec::Vec};
-
-    fn assert_bytes<const BITS: usize>() {
-        let stream = RandomStream::new(2, BITS as u64);
-        for eights in 0..40 {
-            let draw = |i| stream.draw(i) as u8 & (u8::MAX >> (8 - BITS));
-            let codes: Vec<u8> = (0..8 * eights).map(draw).collect();
-            let mut expected = vec![0; BITS * eights as usize];
-            for (i, code) in codes.iter().enumerate() {
-                put(&mut expected, i, BITS as u32, u32::from(*code));
-            }
-            let mut bytes = vec![0xff; expected.len()];
-            pack(BITS as u32, &codes, &mut bytes);
-            assert_eq!(bytes, expected, "{BITS} bits");
-        }
-    }
-
-    /// Against the codes written one by one.
-    #[test]
-    fn eights_are_a_stream_of_codes() {
-        assert_bytes::<2>();
-        assert_bytes::<3>();
-        assert_bytes::<4>();
-        assert_bytes::<5>();
-        assert_bytes::<6>();
-        assert_bytes::<7>();
-        assert_bytes::<8>();
     }
 }

@@ -128,6 +128,25 @@ impl BlockFormat {
         BlockRule::of(self, Some(tensor_scale)).round_element(x, maxima, rounding, draw)
     }
 
+    /// Element number `at` of a block, whose scale may follow from all its elements. Not of formats with shifts or outer scales.
+    #[doc(hidden)]
+    pub fn round_in_block(
+        &self,
+        block: &[f32],
+        at: usize,
+        tensor_scale: f32,
+        rounding: Rounding,
+        draw: u32,
+    ) -> f32 {
+        let rule = BlockRule::of(self, Some(tensor_scale));
+        let elements = block.iter().copied();
+        let [amax, mut refinement] = rule.maxima(elements.clone());
+        if self.sub_scales.is_some() {
+            refinement = rule.refinement_of_sub_block(at / rule.sub_block(), elements);
+        }
+        rule.round_element(block[at], [amax, refinement], rounding, draw)
+    }
+
     /// One finite element of a block with this scale: scaled, rounded, saturated and scaled back.
     /// [`block_scale_of`](Self::block_scale_of) gives the scale; a sub-block's shift divides the scale by a power of two. `draw` matters only to
     /// [`Rounding::Stochastic`]. With several tables the first one counts. The function does not flush blocks.

@@ -1,10 +1,8 @@
-use super::*;
-use crate::format::NonFinite;
-use crate::round::bits::{ABS, INFINITY};
-use crate::round::mode::Rounding;
-use crate::round::random::RandomStream;
-use alloc::vec;
-use microscaling_processor::instruction_set::with_level;
+//! Bytes of packed blocks: every instruction set gives those of the codecs.
+
+use microscaling::internal::bits::INFINITY;
+use microscaling::{BlockFormat, NonFinite, Packed, RandomStream, Rounding};
+use microscaling_processor::instruction_set::{Level, with_level};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -42,31 +40,14 @@ const FORMATS: [&str; 28] = [
 
 /// The bytes of blocks along the middle one of these axes, from both ways.
 fn assert_same(format: BlockFormat, data: &[f32], shape: [usize; 3], rounding: Rounding) {
-    let amax = data.iter().fold(0, |amax, x| amax.max(x.to_bits() & ABS));
-    let plan = Plan::new(&format, &shape, 1).unwrap();
-    let scale = format.tensor_scale(|| amax);
     let rounder = rounding.with(RandomStream::new(7, 8));
-    let encoder = Encoder::new(&format, scale, &plan, rounder);
-    let pack = |by_codec: bool| {
-        let (mut scales, mut elements) = (vec![0; plan.scales_len], vec![0; plan.elements_len]);
-        let part = EncodedRuns {
-            data,
-            at: 0,
-            start: 1000,
-            scales: &mut scales,
-            elements: &mut elements,
-        };
-        with_rule!(rounding, R => match by_codec {
-            true => encoder.encode_any(R, part),
-            false => encoder.encode_part(R, part),
-        });
-        (scales, elements)
-    };
-    let expected = with_level(Level::Baseline, || pack(true));
+    let expected = with_level(Level::Baseline, || {
+        Packed::encode_by_codec(format, data, &shape, 1, rounder).unwrap()
+    });
     for level in Level::available() {
-        let got = with_level(level, || pack(false));
+        let packed = with_level(level, || Packed::encode(format, data, &shape, 1, rounder));
         assert!(
-            got == expected,
+            packed.unwrap() == expected,
             "{format} {rounding} {level:?}, shape {shape:?}"
         );
     }

@@ -1,13 +1,10 @@
 //! Every instruction set gives the bits of the scalar rule.
 
-use crate::format::{
-    BlockFormat, ElementFormat, FloatFormat, Headroom, NonFinite, OuterScale, ScaleFormat,
-    ScaleMode,
+use microscaling::internal::bits::ABS;
+use microscaling::{
+    BlockFormat, ElementConversion, ElementFormat, FloatFormat, Headroom, NonFinite, OuterScale,
+    RandomStream, Rounding, ScaleFormat, ScaleMode,
 };
-use crate::quantize::rules::BlockRule;
-use crate::round::bits::ABS;
-use crate::round::mode::Rounding;
-use crate::round::random::RandomStream;
 use microscaling_processor::instruction_set::{Level, with_level};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -162,6 +159,16 @@ fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
     (0..count as u64).map(number).collect()
 }
 
+/// Whether the scale of a block follows from more than its largest magnitude.
+fn follows_from_elements(format: BlockFormat) -> bool {
+    format.element.is_table()
+        || format.sub_scales.is_some()
+        || format.sign_scales
+        || format.four_over_six
+        || format.scale_mode == ScaleMode::Rms
+        || format.conversion != ElementConversion::LIBRARY
+}
+
 /// The results of the scalar functions, element by element.
 fn scalar(
     format: BlockFormat,
@@ -187,36 +194,23 @@ fn scalar(
         let end = axis.min(first + block);
         let max = |from: usize, to: usize| {
             let magnitudes = (from..to).map(|other| abs(i + other * inner - at * inner));
-            match format.non_finite {
-                NonFinite::Kept => magnitudes.filter(|x| *x < 0x7f80_0000).max(),
-                NonFinite::OfBlock | NonFinite::Elements | NonFinite::TopExponent => {
-                    magnitudes.max()
-                }
-            }
-            .unwrap_or(0)
+            let counts = |x: &u32| format.non_finite != NonFinite::Kept || *x < 0x7f80_0000;
+            magnitudes.filter(counts).max().unwrap_or(0)
         };
         let amax = max(first, end);
         let (x, draw) = (data[i], stream.draw(i as u64));
         let elements = (first..end).map(|other| data[i + other * inner - at * inner]);
+        if follows_from_elements(format) {
+            let block: Vec<f32> = elements.collect();
+            let tensor_scale = format.tensor_scale_of(tensor_amax);
+            return format.round_in_block(&block, at - first, tensor_scale, rounding, draw);
+        }
         if format.has_exponent() {
-            let rule = BlockRule::of(&format, None);
-            if rule.looks_twice() {
-                return rule.round_element(x, rule.maxima(elements), rounding, draw);
-            }
             let sub_amax = max(sub_first, end.min(sub_first + sub_block));
             return format.round_element(x, [amax, sub_amax], 1.0, rounding, draw);
         }
         let outer_scale = format.outer_scale_of(amax);
         let tensor_scale = outer_scale.unwrap_or(format.tensor_scale_of(tensor_amax));
-        let rule = BlockRule::of(&format, Some(tensor_scale));
-        if format.element.is_table() || rule.looks_twice() || format.sub_scales.is_some() {
-            let [amax, mut refinement] = rule.maxima(elements.clone());
-            if format.sub_scales.is_some() {
-                refinement =
-                    rule.refinement_of_sub_block((at - first) / rule.sub_block(), elements);
-            }
-            return rule.round_element(x, [amax, refinement], rounding, draw);
-        }
         let mut scales = scales.borrow_mut();
         let start = i - (at - sub_first) * inner;
         let block_scale = scales.entry(start).or_insert_with(|| {

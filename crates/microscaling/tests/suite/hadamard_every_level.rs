@@ -1,7 +1,6 @@
-//! The transform on each instruction set. `tests/suite/hadamard.rs` tests the values.
+//! The Hadamard transform on each instruction set. `hadamard.rs` tests the values.
 
-use super::*;
-use crate::round::random::RandomStream;
+use microscaling::{RandomHadamard, RandomStream};
 use microscaling_processor::instruction_set::{Level, with_level};
 
 const SIZES: [usize; 4] = RandomHadamard::BLOCK_SIZES;
