@@ -6,6 +6,8 @@ pub mod instruction_set;
 mod memory;
 mod prefetch;
 pub mod threads;
+mod transpose;
 
 pub use memory::keep_freed_memory;
 pub use prefetch::prefetch;
+pub use transpose::transpose;

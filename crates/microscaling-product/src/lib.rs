@@ -16,7 +16,6 @@ mod piece_plan;
 mod sources;
 mod tile_blocks;
 mod tiles;
-mod transpose;
 
 #[cfg(feature = "std")]
 pub use accumulate::SumStatistics;

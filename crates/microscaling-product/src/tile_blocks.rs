@@ -3,13 +3,12 @@
 use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
 use super::piece_plan::{Piece, PiecePlan};
 use super::tiles::{KnownElements, Room, Tiles};
-use super::transpose::transpose;
 use core::mem::MaybeUninit;
 use microscaling::BlockFormat;
 use microscaling::internal::bits::ABS;
 use microscaling::internal::{PowerBlocks, TOGETHER, largest_of_block};
 use microscaling_processor::instruction_set::Kernel;
-use microscaling_processor::prefetch;
+use microscaling_processor::{prefetch, transpose};
 
 const _: () = assert!(FREE == TOGETHER);
 

@@ -2,11 +2,11 @@
 
 use super::panels::{FREE, LINE, PAIRS, SUMMED, Side, TILE, word};
 use super::piece_plan::{Piece, PiecePlan};
-use super::transpose::transpose;
 use core::mem::MaybeUninit;
 use microscaling::QuantizeError;
 use microscaling::internal::bits::ABS;
 use microscaling_processor::instruction_set::{Kernel, dispatch};
+use microscaling_processor::transpose;
 
 /// Where the tiles of panels lie.
 #[derive(Clone, Copy)]

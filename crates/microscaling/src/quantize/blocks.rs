@@ -1,7 +1,9 @@
 //! The loops over memory that work on blocks, and the kernels that contiguous and interleaved blocks have in common.
 
 pub(crate) mod contiguous;
+mod exchange;
 pub(crate) mod interleaved;
+mod table_lanes;
 
 use super::layout::Layout;
 use super::rules::{BlockRule, ElementRule, Grid, ScalePair};

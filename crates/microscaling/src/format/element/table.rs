@@ -9,7 +9,11 @@ use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+pub(crate) use search::FRACTION_BITS;
 pub use search::round_on_side;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+pub(crate) use short::AWAY;
 use short::LONGEST_SHORT;
 pub(crate) use short::ShortTable;
 use sides::Sides;

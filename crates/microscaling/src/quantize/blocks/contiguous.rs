@@ -4,6 +4,7 @@ mod magnitudes;
 mod short_table;
 mod windows;
 
+use super::table_lanes::ContiguousTables;
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use crate::quantize::largest::MagnitudeMax;
 pub(crate) use crate::quantize::rules::LANES;
@@ -120,15 +121,25 @@ impl<R: ElementRule> Line<'_, R> {
     ) -> usize {
         let mut done = 0;
         if self.job.rule.has_short_tables() {
-            if S == B {
-                self.level.run(ShortTableWindows::<_, B> {
+            if S != B {
+                return 0;
+            }
+            if B.is_multiple_of(LANES) {
+                self.level.run(ContiguousTables::<_, B> {
                     job: self.job,
-                    data,
+                    data: &mut *data,
                     start,
                     draws: self.draws,
                     done: &mut done,
                 });
             }
+            self.level.run(ShortTableWindows::<_, B> {
+                job: self.job,
+                data: &mut data[done..],
+                start: start + done as u64,
+                draws: self.draws,
+                done: &mut done,
+            });
             return done;
         }
         self.level.run(Windows::<_, B, S> {

@@ -5,12 +5,14 @@ mod sub_rows;
 mod tile;
 
 use super::contiguous::{LANES, Line};
+use super::exchange::exchange;
+use super::table_lanes::{InterleavedTables, has_table_registers};
 use super::{Job, Units, Way};
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::ElementRule;
 use crate::round::draws::{Draws, WINDOW};
 use crate::round::random::RandomStream;
-use alloc::{vec, vec::Vec};
+use alloc::vec;
 use core::ops::Range;
 pub(in crate::quantize) use lines::ColumnMax;
 pub(crate) use lines::Lines;
@@ -67,7 +69,7 @@ impl Run<'_> {
             && has_few_sub_blocks(&job.rule);
         let has_levels = job.rule.first_sub_block().is_some() && !by_sub_rows;
         if (by_tables || has_levels) && units.is_none() {
-            by_columns(job, level, data, inner, 0..inner, start);
+            by_registers_or_columns(job, level, data, inner, start);
             return true;
         }
         // Draws are made by the window. Microexponents take a tenth longer with fewer columns, and packing gains nothing.
@@ -144,6 +146,49 @@ impl Kernel for Fill<'_> {
     }
 }
 
+/// Works on blocks whose tables are registers, or as if the blocks were contiguous.
+fn by_registers_or_columns<R: ElementRule>(
+    job: &Job<R>,
+    level: Level,
+    data: &mut [f32],
+    inner: usize,
+    start: u64,
+) {
+    let has_registers = job.rule.has_short_tables() && has_table_registers(level);
+    match data.len() / inner {
+        16 if has_registers => by_lanes::<_, 16>(job, level, data, inner, start),
+        32 if has_registers => by_lanes::<_, 32>(job, level, data, inner, start),
+        64 if has_registers => by_lanes::<_, 64>(job, level, data, inner, start),
+        _ => by_columns(job, level, data, inner, 0..inner, start),
+    }
+}
+
+/// Works on blocks of B elements that are of tables with few numbers.
+fn by_lanes<R: ElementRule, const B: usize>(
+    job: &Job<R>,
+    level: Level,
+    data: &mut [f32],
+    inner: usize,
+    start: u64,
+) {
+    let mut first = 0;
+    while first < inner {
+        level.run(InterleavedTables::<_, B> {
+            job,
+            data: &mut *data,
+            inner,
+            first: &mut first,
+            start,
+        });
+        // Too few columns, or not ordinary ones.
+        let few = first..inner.min(first + LANES);
+        if !few.is_empty() {
+            by_columns(job, level, data, inner, few.clone(), start);
+        }
+        first = few.end.max(first + 1);
+    }
+}
+
 /// Works on some columns of interleaved blocks as if the blocks were contiguous, some neighbouring columns at a time.
 fn by_columns<R: ElementRule>(
     job: &Job<R>,
@@ -155,40 +200,43 @@ fn by_columns<R: ElementRule>(
 ) {
     let rows = data.len() / inner;
     let mut turned = vec![0.0; LANES * rows];
-    let mut words = match R::USES_DRAWS {
-        true => vec![0; LANES * rows],
-        false => Vec::new(),
-    };
+    let count = if R::USES_DRAWS { LANES * rows } else { 0 };
+    let (mut words, mut of_rows) = (vec![0; count], vec![0; count]);
     for first in all.clone().step_by(LANES) {
-        let columns = first..all.end.min(first + LANES);
-        for (i, row) in data.chunks(inner).enumerate() {
-            for (column, x) in row[columns.clone()].iter().enumerate() {
-                turned[column * rows + i] = *x;
-            }
-            if R::USES_DRAWS {
-                let mut of_row = [0; LANES];
-                level.run(Fill {
-                    stream: job.stream,
-                    start: start + (i * inner + first) as u64,
-                    words: &mut of_row[..columns.len()],
-                });
-                for (column, draw) in of_row[..columns.len()].iter().enumerate() {
-                    words[column * rows + i] = *draw;
-                }
-            }
+        let columns = LANES.min(all.end - first);
+        level.run(
+            #[inline(always)]
+            || exchange(&data[first..], [inner, rows], [rows, columns], &mut turned),
+        );
+        for (i, of_row) in of_rows.chunks_mut(LANES).enumerate() {
+            level.run(Fill {
+                stream: job.stream,
+                start: start + (i * inner + first) as u64,
+                words: &mut of_row[..columns],
+            });
         }
+        level.run(
+            #[inline(always)]
+            || {
+                exchange(
+                    &of_rows,
+                    [LANES, rows],
+                    [count / LANES, columns],
+                    &mut words,
+                )
+            },
+        );
         let mut turned_draws = Draws::of(core::mem::take(&mut words));
         let mut line = Line {
             job,
             level,
             draws: &mut turned_draws,
         };
-        line.quantize(&mut turned[..columns.len() * rows], rows, 0);
+        line.quantize(&mut turned[..columns * rows], rows, 0);
         words = turned_draws.into_words();
-        for (i, row) in data.chunks_mut(inner).enumerate() {
-            for (column, x) in row[columns.clone()].iter_mut().enumerate() {
-                *x = turned[column * rows + i];
-            }
-        }
+        level.run(
+            #[inline(always)]
+            || exchange(&turned, [rows, inner], [columns, rows], &mut data[first..]),
+        );
     }
 }

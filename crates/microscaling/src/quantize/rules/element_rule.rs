@@ -4,6 +4,7 @@ use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, Unit
 use crate::format::element::table::ShortTable;
 use crate::round::RoundingRule;
 use crate::round::bits::{ABS, INFINITY};
+use crate::round::mode::Upper;
 
 /// The loops' rule for the elements of blocks.
 ///
@@ -11,6 +12,12 @@ use crate::round::bits::{ABS, INFINITY};
 pub(crate) trait ElementRule: Copy + Send + Sync {
     /// Whether draws are looked at.
     const USES_DRAWS: bool;
+    /// Where an element becomes the larger neighbour, if elements are rounded.
+    #[cfg_attr(
+        not(all(target_arch = "x86_64", feature = "std")),
+        allow(dead_code, reason = "for registers of AVX-512")
+    )]
+    const UPPER: Option<Upper>;
 
     /// An element of an ordinary block.
     fn ordinary(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32;
@@ -39,6 +46,7 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
 /// Rounds elements.
 impl<R: RoundingRule> ElementRule for R {
     const USES_DRAWS: bool = R::USES_DRAWS;
+    const UPPER: Option<Upper> = Some(R::UPPER);
 
     #[inline(always)]
     fn ordinary(&self, element: &UnitElement, pair: ScalePair, x: f32, draw: u32) -> f32 {
@@ -87,6 +95,7 @@ fn clipped(x: f32, largest: u32) -> f32 {
 
 impl ElementRule for Clipped {
     const USES_DRAWS: bool = false;
+    const UPPER: Option<Upper> = None;
 
     #[inline(always)]
     fn ordinary(&self, element: &UnitElement, pair: ScalePair, x: f32, _: u32) -> f32 {

@@ -5,7 +5,7 @@ use crate::round::bits::{INFINITY, ONE, SIGN};
 use crate::round::words::Word;
 
 /// Bits of the fraction of a step between neighbours.
-pub(super) const FRACTION_BITS: u32 = 24;
+pub(crate) const FRACTION_BITS: u32 = 24;
 /// Half a step. Rounding to nearest needs to know only whether a number is at, below or above half a step.
 const HALF: u32 = 1 << (FRACTION_BITS - 1);
 

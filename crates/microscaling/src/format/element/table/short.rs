@@ -13,8 +13,11 @@ pub(crate) struct ShortTable {
     /// From the pattern of each magnitude to the next one; 0 where there are fewer. (A choice between magnitudes would become a choice
     /// between their addresses, and a gather.)
     steps: [u32; LONGEST_SHORT - 1],
-    /// From which [key](key) on a number becomes the next one, for each of [`Upper`], and last for the neighbour farther from zero.
-    thresholds: [[i32; LONGEST_SHORT - 1]; KINDS],
+    /// The patterns of all magnitudes, the last one again where there are fewer.
+    magnitudes: [u32; LONGEST_SHORT],
+    /// From which [key](key) on a number becomes the next one, for each of [`Upper`], and last for the neighbour farther from zero. Each
+    /// ends with a number that no key reaches.
+    thresholds: [[i32; LONGEST_SHORT]; KINDS],
 }
 
 pub(super) const LONGEST_SHORT: usize = 16;
@@ -26,7 +29,7 @@ const ONE_OF_FRACTION: f32 = (1 << FRACTION_BITS) as f32;
 const KINDS: usize = 4;
 
 /// The last kind.
-const AWAY: usize = KINDS - 1;
+pub(crate) const AWAY: usize = KINDS - 1;
 
 /// A number as an integer that is larger for larger numbers.
 #[inline(always)]
@@ -39,7 +42,8 @@ impl ShortTable {
         let mut short = Self {
             ends: [0; 2],
             steps: [0; LONGEST_SHORT - 1],
-            thresholds: [[i32::MAX; LONGEST_SHORT - 1]; KINDS],
+            magnitudes: [0; LONGEST_SHORT],
+            thresholds: [[i32::MAX; LONGEST_SHORT]; KINDS],
         };
         let negative = sides.last[1] - LONGEST;
         let all = negative + sides.last[0];
@@ -54,6 +58,11 @@ impl ShortTable {
                 _ => short.steps[i - 1] = magnitude.wrapping_sub(short.ends[1]),
             }
             short.ends[1] = magnitude;
+            short.magnitudes[i] = magnitude;
+            i += 1;
+        }
+        while i < LONGEST_SHORT {
+            short.magnitudes[i] = short.ends[1];
             i += 1;
         }
         let mut i = 0;
@@ -110,6 +119,13 @@ impl ShortTable {
         let needed = ONE_OF_FRACTION - (draw >> (32 - FRACTION_BITS)) as i32 as f32;
         let carries = fraction >= needed && needed < ONE_OF_FRACTION;
         if carries { above } else { below }
+    }
+
+    /// The thresholds of a kind, and the magnitudes.
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    #[inline(always)]
+    pub(crate) fn registers(&self, kind: usize) -> (&[i32; LONGEST_SHORT], &[u32; LONGEST_SHORT]) {
+        (&self.thresholds[kind], &self.magnitudes)
     }
 
     /// The magnitude of the number that the thresholds of this kind say.

@@ -121,18 +121,11 @@ impl FloatScaleRule {
     ) -> ([usize; WINDOW], [[u32; WINDOW]; 2]) {
         // By value: loops without branches need their operands in registers.
         let (rule, least) = (*self, self.ordinary_range_of_few().start);
-        let with_tensor_scale = rule.with_results_in_float32();
         let mut chosen = [0; WINDOW];
         let mut chosen_scales = [0; WINDOW];
         let mut least_sums = [u64::MAX; WINDOW];
         for (number, table) in tables.0.iter().enumerate() {
-            let max = table.max();
-            let (mut scales, mut products, mut inverses) = ([0; WINDOW], [0; WINDOW], [0; WINDOW]);
-            for i in 0..WINDOW {
-                scales[i] = rule.ordinary_scale(maxima[i].max(least), max, 0);
-                let pair = with_tensor_scale.ordinary_pair_of(scales[i]);
-                [products[i], inverses[i]] = pair.words();
-            }
+            let [scales, products, inverses] = rule.ordinary_scales(maxima, table.max());
             if tables.0.len() == 1 {
                 chosen_scales = scales;
                 break;
@@ -153,11 +146,33 @@ impl FloatScaleRule {
                 }
             }
         }
+        (chosen, rule.ordinary_pairs(&chosen_scales))
+    }
+
+    /// The patterns of the scales of ordinary blocks by a table whose largest magnitude is `max`, and of the factors that multiply
+    /// elements in units of the scale and elements.
+    #[inline(always)]
+    pub(crate) fn ordinary_scales(&self, maxima: &[u32; WINDOW], max: u32) -> [[u32; WINDOW]; 3] {
+        let (rule, least) = (*self, self.ordinary_range_of_few().start);
+        let with_tensor_scale = rule.with_results_in_float32();
+        let (mut scales, mut products, mut inverses) = ([0; WINDOW], [0; WINDOW], [0; WINDOW]);
+        for i in 0..WINDOW {
+            scales[i] = rule.ordinary_scale(maxima[i].max(least), max, 0);
+            let pair = with_tensor_scale.ordinary_pair_of(scales[i]);
+            [products[i], inverses[i]] = pair.words();
+        }
+        [scales, products, inverses]
+    }
+
+    /// The pairs of ordinary blocks with these scales.
+    #[inline(always)]
+    pub(crate) fn ordinary_pairs(&self, scales: &[u32; WINDOW]) -> [[u32; WINDOW]; 2] {
+        let rule = *self;
         let mut pairs = [[0; WINDOW]; 2];
         for i in 0..WINDOW {
-            [pairs[0][i], pairs[1][i]] = rule.ordinary_pair_of(chosen_scales[i]).words();
+            [pairs[0][i], pairs[1][i]] = rule.ordinary_pair_of(scales[i]).words();
         }
-        (chosen, pairs)
+        pairs
     }
 
     /// The sum of the squares of errors, in units of 2^unit.

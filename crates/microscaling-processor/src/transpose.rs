@@ -1,11 +1,12 @@
-//! Tiles with rows and columns exchanged.
+//! Square tiles with rows and columns exchanged.
 
-use super::panels::{FREE, PAIRS, TILE};
+/// Rows and columns of a tile.
+const SIDE: usize = 16;
+/// Words of a tile.
+const TILE: usize = SIDE * SIDE;
 
-const _: () = assert!(FREE == PAIRS, "a tile is square");
-
-/// Exchanges rows and columns of a tile.
-pub(super) fn transpose(tile: &mut [u32; TILE]) {
+/// Exchanges rows and columns of a tile of 16 × 16 words.
+pub fn transpose(tile: &mut [u32; TILE]) {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if std::arch::is_x86_feature_detected!("avx512f") {
         // SAFETY: the processor has AVX-512 F.
@@ -15,9 +16,9 @@ pub(super) fn transpose(tile: &mut [u32; TILE]) {
 }
 
 fn transpose_scalar(tile: &mut [u32; TILE]) {
-    for row in 0..FREE {
+    for row in 0..SIDE {
         for column in 0..row {
-            tile.swap(row * PAIRS + column, column * PAIRS + row);
+            tile.swap(row * SIDE + column, column * SIDE + row);
         }
     }
 }
@@ -30,7 +31,7 @@ unsafe fn transpose_avx512(tile: &mut [u32; TILE]) {
     use core::arch::x86_64::*;
 
     // SAFETY: sixteen rows of sixteen words are the whole tile.
-    let row = |i: usize| unsafe { _mm512_loadu_si512(tile.as_ptr().add(i * PAIRS).cast()) };
+    let row = |i: usize| unsafe { _mm512_loadu_si512(tile.as_ptr().add(i * SIDE).cast()) };
     let rows: [__m512i; 16] = core::array::from_fn(row);
     // Exchanges words, then pairs of them, then quarters of the rows.
     let words: [__m512i; 16] = core::array::from_fn(|i| {
@@ -66,11 +67,11 @@ unsafe fn transpose_avx512(tile: &mut [u32; TILE]) {
             _ => _mm512_shuffle_i32x4::<0xdd>(low, high),
         };
         // SAFETY: as for the loads.
-        unsafe { _mm512_storeu_si512(tile.as_mut_ptr().add(column * PAIRS).cast(), whole) };
+        unsafe { _mm512_storeu_si512(tile.as_mut_ptr().add(column * SIDE).cast(), whole) };
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "std"))]
 mod tests {
     use super::*;
 
@@ -81,7 +82,7 @@ mod tests {
             let mut tile = before;
             transpose(&mut tile);
             for (i, word) in tile.into_iter().enumerate() {
-                assert_eq!(word, before[i % FREE * PAIRS + i / FREE]);
+                assert_eq!(word, before[i % SIDE * SIDE + i / SIDE]);
             }
         }
     }
