@@ -7,7 +7,7 @@ use clap::Args;
 
 /// By which tables, and for which chip.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct CostArgs {
+pub struct CostArgs {
     /// Chip whose time for a step's products is in the table
     #[arg(long, value_name = "NAME", default_value = "b200")]
     chip: String,
@@ -18,13 +18,13 @@ pub(crate) struct CostArgs {
 }
 
 /// Tables that are read, and a chip that is in them.
-pub(crate) struct Costing {
+pub struct Costing {
     tables: Tables,
     chip: String,
 }
 
 impl CostArgs {
-    pub(crate) fn plan(&self) -> Result<Costing, String> {
+    pub fn plan(&self) -> Result<Costing, String> {
         let tables = match &self.cost_tables {
             None => Tables::default(),
             Some(path) => {
@@ -46,7 +46,7 @@ impl CostArgs {
 
 impl Costing {
     /// The meaning of the table's columns, and the sources of the numbers.
-    pub(crate) fn legend(&self) -> String {
+    pub fn legend(&self) -> String {
         let chip = self.chip();
         format!(
             "models of a step's products, no measurements:\n\
@@ -58,27 +58,27 @@ impl Costing {
     }
 
     /// The tables.
-    pub(crate) fn tables(&self) -> &Tables {
+    pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
     /// The chip.
-    pub(crate) fn chip(&self) -> &ChipRates {
+    pub fn chip(&self) -> &ChipRates {
         self.tables.chip(&self.chip).expect("it was looked up")
     }
 }
 
 /// The cost of a step.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StepCost {
-    pub(crate) cost: Cost,
+pub struct StepCost {
+    pub cost: Cost,
     /// Seconds of the chip; `None` if it has no unit for such numbers.
-    pub(crate) seconds: Option<f64>,
+    pub seconds: Option<f64>,
 }
 
 impl StepCost {
     /// The cost of these products.
-    pub(crate) fn of(costing: &Costing, products: &[Product]) -> Self {
+    pub fn of(costing: &Costing, products: &[Product]) -> Self {
         let chip = costing.chip();
         let seconds: Result<f64, CostError> =
             products.iter().map(|product| chip.seconds(product)).sum();
@@ -89,7 +89,7 @@ impl StepCost {
     }
 
     /// Bits, area, energy and time as text.
-    pub(crate) fn cells(&self) -> [String; 4] {
+    pub fn cells(&self) -> [String; 4] {
         let Self { cost, seconds } = self;
         [
             format!("{:.2}", cost.bits),

@@ -3,7 +3,6 @@
 #![allow(clippy::too_many_lines, reason = "an experiment is one function")]
 
 mod commands;
-mod costing;
 mod training;
 
 use std::process::ExitCode;

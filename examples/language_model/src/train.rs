@@ -15,11 +15,13 @@ use burn::{
 };
 use burn_mx::{
     MxAutodiff, MxBackend, MxDevice,
+    cost::Product,
     module::{LoraConfig, label_parameters, load_adapters},
     optim::{
         OptimizerStates, OscillationReset, StateBytes,
         communication::{CommunicationState, micro_batches},
     },
+    record::{Pass, products},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -303,6 +305,14 @@ impl<'a> Trainer<'a> {
             exchange: (format.exchange.clone())
                 .map(|exchange| (exchange, CommunicationState::default())),
             model,
+        })
+    }
+
+    /// The matrix products of a step, with their formats.
+    #[must_use]
+    pub fn products(&self) -> Vec<Product> {
+        products(Pass::Training, || {
+            self.model.training_loss(self.batch(0));
         })
     }
 

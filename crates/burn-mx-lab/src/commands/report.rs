@@ -12,8 +12,8 @@ use burn_mx::record::{REPORT_HTML, REPORT_JSON, Report};
 use burn_mx_lab::{output, own_files};
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 
-use crate::costing::StepCost;
-use crate::costing::{CostArgs, Costing};
+use burn_mx_lab::costing::StepCost;
+use burn_mx_lab::costing::{CostArgs, Costing};
 
 /// Show the records of one run or of several runs, side by side
 #[derive(Debug, clap::Args)]

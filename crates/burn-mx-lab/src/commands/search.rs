@@ -22,7 +22,7 @@ use burn_mx_lab::{output, own_files};
 use clap::Command;
 use serde_json::json;
 
-use crate::costing::CostArgs;
+use burn_mx_lab::costing::CostArgs;
 
 /// Find a format for every operand of every layer under a budget of mean bits, energy or time
 #[derive(Debug, clap::Args)]

@@ -2,16 +2,21 @@
 
 use std::{collections::BTreeMap, error::Error, fs, path::PathBuf};
 
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use language_model::{
-    Error as Reason, Folder,
+    DecoderConfig, Error as Reason, Folder,
     evaluate::{Score, held_out},
-    train::{Curve, Data, Format, Training, Tuning},
+    train::{Curve, Data, Format, Trainer, Training, Tuning},
 };
 
 use super::{model::Model, plot};
 use burn_mx::{QatBackward, module::LoraConfig, optim::OscillationReset};
-use burn_mx_lab::own_files;
+use burn_mx_lab::{
+    costing::{CostArgs, Costing, StepCost},
+    own_files,
+};
+use results::Run;
+
+mod results;
 
 /// Train a model in one or more formats, from the same weights on the same batches
 #[derive(Debug, clap::Args)]
@@ -69,6 +74,11 @@ pub(super) struct Train {
     reset: Reset,
     #[command(flatten)]
     model: Model,
+    /// Seeds, each with each of --formats; the table then has the mean loss of each format
+    #[arg(long, value_name = "SEED", num_args = 1.., conflicts_with = "seed")]
+    seeds: Vec<u64>,
+    #[command(flatten)]
+    cost: CostArgs,
     /// Steps
     #[arg(long, value_name = "STEPS", default_value_t = 2000)]
     steps: usize,
@@ -141,6 +151,10 @@ impl Train {
         if !(self.lr.is_finite() && self.lr > 0.0) {
             return Err(format!("--lr '{}'; allowed: a positive number", self.lr).into());
         }
+        let mut seeds = self.seeds.iter().enumerate();
+        if let Some((_, seed)) = seeds.find(|(at, seed)| self.seeds[..*at].contains(*seed)) {
+            return Err(format!("--seeds '{seed}'; allowed: each seed once").into());
+        }
         Ok(())
     }
 
@@ -205,6 +219,7 @@ impl Train {
 
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.check()?;
+        let costing = self.cost.plan()?;
         let formats = self.formats()?;
         let open = |path: &Option<PathBuf>| path.as_ref().map(Folder::open).transpose();
         let (from, teacher) = (open(&self.from)?, open(&self.teacher)?);
@@ -234,48 +249,28 @@ impl Train {
         for file in [&chart, &losses] {
             own_files::check(file).map_err(|error| format!("--out: {error}"))?;
         }
-        let mut table = table();
-        let mut curves: Vec<(String, Curve)> = Vec::new();
+        let mut runs = Vec::new();
         for format in &formats {
-            let bar = super::bar(&format.name, self.steps)?;
-            let tokens = self.model.batch * window;
-            let (model, curve) = settings.run(
-                &config,
-                format,
-                data,
-                &self.out.join(&format.name),
-                |step, curve| {
-                    bar.set_position(step as u64);
-                    bar.set_message(format!("{:.0} tokens/s", bar.per_sec() * tokens as f64));
-                    if let Some((_, loss)) = curve.validation.last().filter(|(at, _)| *at == step) {
-                        let line = format!("{}: step {step}: loss {loss:.4}", format.name);
-                        match bar.is_hidden() {
-                            true => println!("{line}"),
-                            false => bar.println(line),
-                        }
-                    }
-                },
-            )?;
-            bar.finish_and_clear();
-            let device = format.device()?;
-            let all = data.validation.in_order([48, window], &device);
-            let score = Score::of(f64::from(held_out(&model, all)), data.validation);
-            let speed = (self.steps * tokens) as f64 / curve.time.as_secs_f64();
-            table.add_row(row(&format.name, &score, speed));
-            curves.push((format.name.clone(), curve));
+            for seed in self.seeds() {
+                let settings = Training { seed, ..settings };
+                runs.push(self.train(&settings, &config, format, data, &costing)?);
+            }
         }
-        println!("{table}");
-        print_results(&curves);
+        println!("{}", results::scores(&runs));
+        results::print_events(&runs);
+        println!("{}", results::summary(&runs, &costing.chip().name));
+        println!("{}", costing.legend());
         if !self.optimizer_states.is_empty() {
-            println!("{}", memory(&curves));
+            println!("{}", results::memory(&runs));
         }
+        let curves = results::curves(&runs);
         let named: Vec<plot::Named<'_>> = curves
             .iter()
-            .map(|(name, curve)| (name.as_str(), &curve.validation[..]))
+            .map(|(name, losses)| (*name, &losses[..]))
             .collect();
         let svg = plot::curves("Validation loss while training", &named)?;
         own_files::write(&chart, svg)?;
-        let curves: BTreeMap<_, _> = curves.into_iter().collect();
+        let curves: BTreeMap<_, _> = runs.iter().map(|run| (run.name(), &run.curve)).collect();
         own_files::write(&losses, serde_json::to_vec_pretty(&curves)?)?;
         println!(
             "models: {}/*; curves: {}",
@@ -284,71 +279,54 @@ impl Train {
         );
         Ok(())
     }
-}
 
-/// The row of a run, with the speed in tokens a second.
-fn row(name: &str, score: &Score, speed: f64) -> [String; 5] {
-    let figures = [score.loss, score.perplexity, score.bits_per_character];
-    let [loss, perplexity, bits] = figures.map(|figure| format!("{figure:.4}"));
-    [
-        name.to_owned(),
-        loss,
-        perplexity,
-        bits,
-        format!("{speed:.0}"),
-    ]
-}
-
-/// A table of [rows](row).
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
-    table.set_header([
-        "format",
-        "loss",
-        "perplexity",
-        "bits a character",
-        "tokens/s",
-    ]);
-    table
-}
-
-/// Prints the errors of merges, and numbers of resets.
-fn print_results(curves: &[(String, Curve)]) {
-    for (name, curve) in curves {
-        if let Some(line) = merged(name, curve) {
-            println!("{line}");
-        }
-        if let Some(resets) = curve.resets {
-            println!("{name}: {resets} weights were reset");
+    /// The seeds of the runs of a format.
+    fn seeds(&self) -> Vec<u64> {
+        match self.seeds.is_empty() {
+            true => vec![self.model.seed],
+            false => self.seeds.clone(),
         }
     }
-}
 
-/// The line of the merge of a run's adapters.
-fn merged(name: &str, curve: &Curve) -> Option<String> {
-    let merge = curve.merge.as_ref()?;
-    let (_, beside) = curve.validation.last()?;
-    Some(format!(
-        "{name}: adapters of {} layers are merged: largest error {:.2e}; largest relative squared error of a layer {:.2e}, at {}; loss {beside:.4} \
-         with adapters beside, {:.4} merged",
-        merge.layers, merge.largest, merge.relative_squared, merge.worst, merge.loss
-    ))
-}
-
-/// The table of the optimizers' states.
-fn memory(curves: &[(String, Curve)]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
-    table.set_header(["format", "bytes of states", "in float32", "share"]);
-    for (name, Curve { states, .. }) in curves {
-        let share = 100.0 * states.kept as f64 / states.float32.max(1) as f64;
-        table.add_row([
-            name.clone(),
-            states.kept.to_string(),
-            states.float32.to_string(),
-            format!("{share:.1} %"),
-        ]);
+    /// One run, with a bar of its progress.
+    fn train(
+        &self,
+        settings: &Training,
+        config: &DecoderConfig,
+        format: &Format,
+        data: Data<'_>,
+        costing: &Costing,
+    ) -> Result<Run, Box<dyn Error>> {
+        let seed = (!self.seeds.is_empty()).then_some(settings.seed);
+        let folder = Run::folder(&format.name, seed);
+        let name = folder.display().to_string();
+        let cost = Trainer::new(settings, config, format, data)?.products();
+        let cost = StepCost::of(costing, &cost);
+        let window = self.model.window(config.context);
+        let tokens = self.model.batch * window;
+        let bar = super::bar(&name, self.steps)?;
+        let report = |step, curve: &Curve| {
+            bar.set_position(step as u64);
+            bar.set_message(format!("{:.0} tokens/s", bar.per_sec() * tokens as f64));
+            if let Some((_, loss)) = curve.validation.last().filter(|(at, _)| *at == step) {
+                let line = format!("{name}: step {step}: loss {loss:.4}");
+                match bar.is_hidden() {
+                    true => println!("{line}"),
+                    false => bar.println(line),
+                }
+            }
+        };
+        let (model, curve) = settings.run(config, format, data, &self.out.join(&folder), report)?;
+        bar.finish_and_clear();
+        let device = format.device()?;
+        let all = data.validation.in_order([48, window], &device);
+        Ok(Run {
+            format: format.name.clone(),
+            seed,
+            score: Score::of(f64::from(held_out(&model, all)), data.validation),
+            speed: (self.steps * tokens) as f64 / curve.time.as_secs_f64(),
+            curve,
+            cost,
+        })
     }
-    table
 }

@@ -24,13 +24,13 @@ use super::{
     found::CandidateArgs, plan::SweepPlan, progress_kind::ProgressKind, recording::RecordArgs,
     sweep, train::Hyperparameters, training_format::TrainingFormat,
 };
-use crate::costing::CostArgs;
 use crate::training::{
     layers::{Layer, LayerSpecs},
     models::{Architecture, ModelName, Sizes},
     presets::{self, Presets},
     stages::SpecsStage,
 };
+use burn_mx_lab::costing::CostArgs;
 
 /// Train a model in FP32, then in Microscaling (MX) formats, and compare
 #[derive(Debug, clap::Args)]

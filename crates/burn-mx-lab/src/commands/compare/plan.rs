@@ -13,12 +13,12 @@ use super::{
     cost, found::Candidates, progress_kind::ProgressKind, train::Hyperparameters,
     training_format::TrainingFormat,
 };
-use crate::costing::{Costing, StepCost};
 use crate::training::{
     models::{Architecture, ModelName},
     saved::SavedRun,
     tasks::Split,
 };
+use burn_mx_lab::costing::{Costing, StepCost};
 
 /// The work that a command line asks for.
 pub(crate) struct SweepPlan {

@@ -10,8 +10,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 
 use super::{train::Trained, training_format::TrainingFormat};
-use crate::costing::StepCost;
 use crate::training::{layers::Layer, stages::SpecsStage};
+use burn_mx_lab::costing::StepCost;
 
 /// One run, in the form of the JSON.
 #[derive(Serialize)]
