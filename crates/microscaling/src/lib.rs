@@ -57,7 +57,7 @@ pub mod internal {
     pub use crate::{impl_by_name, impl_serde_by_text, with_rule};
     pub use microscaling_processor::keep_freed_memory;
 
-    /// What the suite tests apart from the rest.
+    /// Parts that the suite tests alone.
     pub mod parts {
         pub use crate::pack::codes::{bitstream, eights};
         pub use crate::pack::number::sealed::{FromPattern, Widen};

@@ -1,4 +1,4 @@
-//! Bytes of packed blocks: every instruction set gives those of the codecs.
+//! Bytes of packed blocks: every instruction set gives the bytes of the codecs.
 
 use microscaling::internal::bits::INFINITY;
 use microscaling::{BlockFormat, NonFinite, Packed, RandomStream, Rounding};

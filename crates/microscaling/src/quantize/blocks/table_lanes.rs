@@ -1,4 +1,4 @@
-//! Sixteen blocks side by side, a block a lane, whose elements are of tables with few numbers: a table is a register of AVX-512, and
+//! Sixteen blocks side by side, a block a lane, whose elements are of tables with few numbers. A table is a register of AVX-512, and
 //! four steps of a binary search find an element's number. Other instruction sets have no such register, and leave the blocks to the
 //! other loops.
 
