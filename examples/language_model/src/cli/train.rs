@@ -259,7 +259,7 @@ impl Train {
         println!("{}", results::scores(&runs));
         results::print_events(&runs);
         println!("{}", results::summary(&runs, &costing.chip().name));
-        println!("{}", costing.legend());
+        println!("{}", results::legend(costing.chip()));
         if !self.optimizer_states.is_empty() {
             println!("{}", results::memory(&runs));
         }

@@ -40,7 +40,8 @@ impl<R: ElementRule, const B: usize> Kernel for ContiguousTables<'_, R, B> {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline(never)]
     unsafe fn run_avx512(self) {
-        let Some(job) = avx512::TableJob::of(self.job) else {
+        // Of one table, the other loop is faster in memory.
+        let Some(job) = avx512::TableJob::of(self.job).filter(avx512::TableJob::has_choice) else {
             return;
         };
         let windows = self.data.chunks_exact_mut(16 * B);
@@ -124,6 +125,11 @@ mod avx512 {
                 tables: rule.tables?,
                 kind: R::UPPER? as usize,
             })
+        }
+
+        /// Whether there are several tables.
+        pub(super) fn has_choice(&self) -> bool {
+            self.tables.0.len() > 1
         }
 
         /// Works on sixteen contiguous blocks. Returns whether all are ordinary; otherwise nothing changes.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use burn_mx::cost::ChipRates;
 use burn_mx_lab::costing::StepCost;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use language_model::{evaluate::Score, train::Curve};
@@ -107,6 +108,14 @@ pub(super) fn summary(runs: &[Run], chip: &str) -> Table {
         ]);
     }
     table
+}
+
+/// The meaning of the columns of the [summary] that are models.
+pub(super) fn legend(chip: &ChipRates) -> String {
+    format!(
+        "bits: of an element of an operand, the mean over a step's products; {}: a model's time for these products ({}); -: no unit for float32",
+        chip.name, chip.source
+    )
 }
 
 /// The table of the optimizers' states.

@@ -2,7 +2,7 @@
 
 use super::magnitudes::{across, lanes, largest_of_block};
 use crate::quantize::blocks::{Elements, Grids, Job, TameSeconds, Units, Way};
-use crate::quantize::rules::{ElementRule, LANES, ScalePair, TOGETHER};
+use crate::quantize::rules::{BlockRule, ElementRule, LANES, ScalePair, TOGETHER};
 use crate::round::draws::Draws;
 use core::hint::black_box;
 use microscaling_processor::instruction_set::{Kernel, Level};
@@ -68,16 +68,17 @@ impl<R: ElementRule, const B: usize, const S: usize> Kernel for Windows<'_, R, B
             if (B, S) == (64, SUB_SCALES[1]) {
                 let mut of_blocks = [[0; TOGETHER]; 2];
                 rule.ordinary_blocks(&maxima, of_blocks.each_mut().map(|words| &mut words[..]));
-                sub_scaled::<R, B>(&job, window, draws, &of_blocks);
-                *self.done += TOGETHER * B;
-                continue;
-            }
-            if way.is_unscaled(rule) && S < B {
+                if !R::USES_DRAWS {
+                    sub_scaled::<R, B>(&job, window, &of_blocks);
+                    *self.done += TOGETHER * B;
+                    continue;
+                }
+                spread_sub_pairs::<B>(&job.rule, window, &of_blocks, &mut of_elements);
+            } else if way.is_unscaled(rule) && S < B {
                 unscaled::<R, B, S>(&job, window, draws, &maxima);
                 *self.done += TOGETHER * B;
                 continue;
-            }
-            if S < B {
+            } else if S < B {
                 // The longest blocks with sub-blocks are a vector.
                 let [scales, inverses] = of_elements
                     .each_mut()
@@ -173,28 +174,55 @@ fn unscaled<R: ElementRule, const B: usize, const S: usize>(
     }
 }
 
-/// Works on a window whose sub-blocks may double the scales of their blocks, vector by vector.
+/// The pairs of the elements of a window's vector number `j`, whose sub-blocks may double the scales of their blocks.
+#[inline(always)]
+fn sub_pairs<const B: usize>(
+    rule: &BlockRule,
+    window: &[f32],
+    of_blocks: &[[u32; TOGETHER]; 2],
+    j: usize,
+) -> [[u32; LANES]; 2] {
+    // Hidden, lest blocks become lanes.
+    let j = black_box(j);
+    let vector = &window.as_chunks::<LANES>().0[j];
+    let words = of_blocks
+        .each_ref()
+        .map(|words| lanes::<B>(words, j * LANES / B));
+    let first = across::<{ SUB_SCALES[0] }>(vector);
+    let own = across::<{ SUB_SCALES[1] }>(vector);
+    rule.ordinary_sub_pairs(words.each_ref(), &first, &own)
+}
+
+/// [`sub_pairs`] of all vectors.
+#[inline(always)]
+fn spread_sub_pairs<const B: usize>(
+    rule: &BlockRule,
+    window: &[f32],
+    of_blocks: &[[u32; TOGETHER]; 2],
+    of_elements: &mut [&mut [u32]; 2],
+) {
+    let [scales, inverses] = of_elements
+        .each_mut()
+        .map(|words| words.as_chunks_mut::<LANES>().0);
+    for (j, (scales, inverses)) in scales.iter_mut().zip(inverses).enumerate() {
+        [*scales, *inverses] = sub_pairs::<B>(rule, window, of_blocks, j);
+    }
+}
+
+/// Works by a rule without draws on a window whose sub-blocks may double the scales of their blocks, vector by vector.
 #[inline(always)]
 fn sub_scaled<R: ElementRule, const B: usize>(
     job: &Job<R>,
     window: &mut [f32],
-    draws: &[[u32; LANES]],
     of_blocks: &[[u32; TOGETHER]; 2],
 ) {
-    let (rule, element) = (job.rule, job.rule.unit_element());
-    for (j, vector) in window.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        // Hidden, lest blocks become lanes.
-        let j = black_box(j);
-        let words = of_blocks
-            .each_ref()
-            .map(|words| lanes::<B>(words, j * LANES / B));
-        let first = across::<{ SUB_SCALES[0] }>(vector);
-        let own = across::<{ SUB_SCALES[1] }>(vector);
-        let [scales, inverses] = rule.ordinary_sub_pairs(words.each_ref(), &first, &own);
+    let element = job.rule.unit_element();
+    for j in 0..window.len() / LANES {
+        let [scales, inverses] = sub_pairs::<B>(&job.rule, window, of_blocks, j);
+        let vector = &mut window.as_chunks_mut::<LANES>().0[j];
         for i in 0..LANES {
             let pair = ScalePair::of([scales[i], inverses[i]]);
-            let draw = if R::USES_DRAWS { draws[j][i] } else { 0 };
-            vector[i] = job.element_rule.ordinary(&element, pair, vector[i], draw);
+            vector[i] = job.element_rule.ordinary(&element, pair, vector[i], 0);
         }
     }
 }
