@@ -43,6 +43,8 @@
 
 pub(super) mod alone;
 mod dialect;
+#[cfg(burn_mx_distributed)]
+pub(crate) mod gradients;
 mod installed;
 mod layer;
 mod layer_op;
@@ -62,6 +64,8 @@ pub use crate::specs::{ProductKind, ProductOp};
 pub use crate::tensor::shared_specs::{SharedSpecs, label};
 pub use alone::alone;
 pub use dialect::DialectDifference;
+#[cfg(burn_mx_distributed)]
+pub use gradients::{GradientExchange, GradientMessage, InstalledExchange, install_exchange};
 pub use installed::{Installed, install, install_on_this_thread};
 pub(crate) use installed::{
     columns, end_of_backward_pass, name_elementwise, name_product, specs_of_op, specs_of_product,

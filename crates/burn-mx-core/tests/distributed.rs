@@ -9,8 +9,9 @@ mod backend;
 // By its published name, which the shared backend has.
 extern crate burn_mx_core as burn_mx;
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
 use backend::MyBackend;
@@ -24,10 +25,13 @@ use burn_backend::{AutodiffBackend, Backend, DeviceId, DeviceOps, TensorPrimitiv
 use burn_core::module::Param;
 use burn_core::tensor::Tensor;
 use burn_flex::FlexDevice;
+use burn_mx_core::hooks::{GradientExchange, GradientMessage, install_exchange};
 use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, ResolvedSpecs};
 use burn_mx_module::{set_specs, specs_of};
-use burn_mx_optim::communication::{Communication, TensorState};
-use microscaling::{BlockFormat, Rounder};
+use burn_mx_optim::communication::{
+    Communication, CommunicationState, DeviceExchange, Route, TensorState,
+};
+use microscaling::{BlockFormat, RandomStream, Rounder, Rounding};
 
 type Mx = MxAutodiff<MyBackend>;
 
@@ -335,6 +339,240 @@ fn an_all_reduce_of_sent_tensors_is_one_in_a_format() {
         for worker in &workers {
             assert_eq!(worker[step], expected, "step {step}");
         }
+    }
+}
+
+thread_local! {
+    static RANK: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Both threads have Flex's one device, so a thread says its rank itself.
+struct ByThread(Arc<DeviceExchange>);
+
+impl GradientExchange for ByThread {
+    fn send(&self, message: GradientMessage, shape: &[usize], numbers: &mut Vec<f32>) {
+        assert_eq!(message.rank, 0, "the index of Flex's device");
+        let rank = RANK.get();
+        self.0
+            .send(GradientMessage { rank, ..message }, shape, numbers);
+    }
+}
+
+/// Gradients that change from step to step, and lie between numbers of narrow formats.
+fn gradient(rank: usize, step: usize) -> Vec<f32> {
+    let number = |at: usize| ((at * 37 + step * 11 + rank * 5) % 101) as f32 - 50.3;
+    (0..70).map(number).collect()
+}
+
+/// The gradients of a matrix `[2, 35]` and of a vector `[70]` in some steps of a program that knows no format: one for each step and device.
+fn trained(steps: core::ops::Range<usize>) -> [Vec<[Vec<f32>; 2]>; 2] {
+    on_two_devices(&bfloat16(), ReduceOperation::Mean, |rank, device| {
+        RANK.set(rank);
+        let mark = |weight: FloatTensor<Mx>, id: u64| Mx::set_distributed_params(weight, id.into());
+        let matrix = Tensor::<Mx, 2>::zeros([2, 35], &device).require_grad();
+        let vector = Tensor::<Mx, 1>::zeros([70], &device).require_grad();
+        let matrix = tensor::<Mx, 2>(mark(primitive(matrix), 1 << 60));
+        let vector = tensor::<Mx, 1>(mark(primitive(vector), 7));
+        let of_step = |step| {
+            let x = Tensor::<Mx, 1>::from_floats(gradient(rank, step).as_slice(), &device);
+            // The device's specs round the products; the sums' gradients are these numbers.
+            let x = x.set_require_grad(false);
+            let loss = (matrix.clone() * x.clone().reshape([2, 35])).sum();
+            let mut grads = (loss + (vector.clone() * x).sum()).backward();
+            let of_matrix = matrix.grad_remove(&mut grads).expect("it has one");
+            let of_vector = vector.grad_remove(&mut grads).expect("it has one");
+            [values(of_matrix), values(of_vector)]
+        };
+        steps.clone().map(of_step).collect::<Vec<_>>()
+    })
+}
+
+/// The same program three times: without an exchange, with one, and with one whose state was saved between two steps. The second and third are
+/// written out from the definitions.
+#[test]
+fn a_program_that_knows_no_format_has_its_gradients_in_one() {
+    let plain = trained(0..3);
+    for (rounding, feedback) in [
+        (Rounding::NearestEven, true),
+        (Rounding::Stochastic, true),
+        (Rounding::Stochastic, false),
+    ] {
+        let wire = Communication {
+            format: Some("mxfp4".into()),
+            rounding,
+            error_feedback: feedback.then(|| "float32".into()),
+            vectors: false,
+            seed: 3,
+            ..Communication::default()
+        };
+        let exchange = wire.of_devices(CommunicationState::default()).unwrap();
+        let installed = install_exchange(Arc::new(ByThread(exchange.clone())));
+        let mut got = trained(0..2);
+        drop(installed);
+        let text = serde_json::to_string(&exchange.state()).unwrap();
+        let exchange = wire.of_devices(serde_json::from_str(&text).unwrap());
+        let installed = install_exchange(Arc::new(ByThread(exchange.unwrap())));
+        for (all, more) in got.iter_mut().zip(trained(2..3)) {
+            all.extend(more);
+        }
+        drop(installed);
+        let expected = written_out(&wire, &plain);
+        for (rank, got) in got.iter().enumerate() {
+            for (step, [matrix, vector]) in got.iter().enumerate() {
+                assert_eq!(*vector, plain[rank][step][1], "vectors are not rounded");
+                assert_ne!(*matrix, plain[rank][step][0]);
+                assert_eq!(*matrix, expected[step], "{rounding} {rank} {step}");
+            }
+        }
+    }
+    assert_eq!(trained(0..3), plain, "the exchange is over");
+}
+
+/// The means of three steps: each message with the error of the last one.
+fn written_out(wire: &Communication, plain: &[Vec<[Vec<f32>; 2]>; 2]) -> Vec<Vec<f32>> {
+    let format: BlockFormat = wire.format.as_ref().unwrap().parse().expect("a format");
+    let mut errors = [(); 3].map(|()| vec![0.0; 70]);
+    // Call 2·step rounds an operand, as stage 0 of its rank, and call 2·step + 1 the mean, as stage 3 of rank 0. One tensor is rounded.
+    let mut sent = |x: Vec<f32>, which: usize, call: u64| {
+        let mut x = x;
+        if wire.error_feedback.is_some() {
+            x.iter_mut().zip(&errors[which]).for_each(|(x, e)| *x += e);
+        }
+        let words = RandomStream::new(wire.seed, 0);
+        let key = u64::from(words.draw(2 * call)) | u64::from(words.draw(2 * call + 1)) << 32;
+        let number = match which {
+            2 => 3 << 56,
+            rank => (rank as u64) << 32,
+        };
+        let rounder = match wire.rounding {
+            Rounding::Stochastic => Rounder::Stochastic(RandomStream::new(key, number)),
+            _ => Rounder::NearestEven,
+        };
+        let mut rounded = x.clone();
+        format
+            .quantize(&mut rounded, &[70], 0, rounder)
+            .expect("a row");
+        let lost = x.iter().zip(&rounded).map(|(x, y)| x - y);
+        errors[which] = lost.collect();
+        rounded
+    };
+    let mut step = |step: usize| {
+        // The gradients before the exchange, which the elementwise format has rounded.
+        let bfloat16 = |x: &f32| {
+            let bits = x.to_bits();
+            f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+        };
+        let own = |rank| {
+            gradient(rank, step)
+                .iter()
+                .map(bfloat16)
+                .collect::<Vec<_>>()
+        };
+        let mean = own(0).iter().zip(own(1)).map(|(a, b)| (a + b) / 2.0);
+        assert_eq!(
+            mean.collect::<Vec<_>>(),
+            plain[0][step][0],
+            "the plain mean"
+        );
+        let [a, b] = [0, 1].map(|rank| sent(own(rank), rank, 2 * step as u64));
+        let mean = a.iter().zip(&b).map(|(a, b)| (a + b) / 2.0).collect();
+        sent(mean, 2, 2 * step as u64 + 1)
+    };
+    (0..3).map(&mut step).collect()
+}
+
+#[test]
+fn an_exchange_without_a_format_changes_no_bit_and_one_that_cannot_work_is_an_error() {
+    let plain = trained(0..2);
+    let exchange = Communication::default().of_devices(CommunicationState::default());
+    let installed = exchange.unwrap().install();
+    assert_eq!(trained(0..2), plain);
+    drop(installed);
+    let with = |format: &str| Communication {
+        format: Some(format.into()),
+        ..Communication::default()
+    };
+    for (wire, field) in [
+        (with("fp8"), "format"),
+        (with("mxfp9"), "format"),
+        (
+            Communication {
+                mean: true,
+                ..with("mxfp4")
+            },
+            "mean",
+        ),
+        (
+            Communication {
+                route: Route::Tree,
+                ..with("mxfp4")
+            },
+            "route",
+        ),
+        (
+            Communication {
+                difference: true,
+                ..with("mxfp4")
+            },
+            "difference",
+        ),
+        (
+            Communication {
+                tensors: vec!["layers.*".into()],
+                ..with("mxfp4")
+            },
+            "tensors",
+        ),
+        (
+            Communication::preset("ms_amp_once").unwrap(),
+            "shared_scale",
+        ),
+    ] {
+        let error = wire.of_devices(CommunicationState::default()).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+    }
+}
+
+/// A pass that ends by a panic between its submissions and the exchange leaves no work behind.
+#[test]
+fn a_pass_after_one_that_did_not_end_is_whole() {
+    type B = MxBackend<MyBackend>;
+    let wire = Communication {
+        format: Some("mxfp4".into()),
+        ..Communication::default()
+    };
+    let exchange = wire.of_devices(CommunicationState::default()).unwrap();
+    let installed = install_exchange(Arc::new(ByThread(exchange)));
+    let params = || DistributedParams { param_id: 5.into() };
+    let workers = on_two_devices(&bfloat16(), ReduceOperation::Sum, |rank, device| {
+        RANK.set(rank);
+        let begun = |step| {
+            B::register_sync_parameters(&device, vec![params()]);
+            let own = Tensor::<B, 1>::from_floats(gradient(rank, step).as_slice(), &device);
+            let mut own = Box::new(primitive(own));
+            B::submit_gradient_sync(TensorRef(&raw mut *own), params());
+            own
+        };
+        let first = begun(0);
+        let second = begun(1);
+        B::submit_sync_collective(&device);
+        [first, second].map(|own| values(tensor::<B, 1>(*own)))
+    });
+    drop(installed);
+    let format: BlockFormat = "mxfp4".parse().expect("a format");
+    let rounded = |mut x: Vec<f32>| {
+        let done = format.quantize(&mut x, &[70], 0, Rounder::NearestEven);
+        done.expect("a row");
+        x
+    };
+    let sum = |step| {
+        let [a, b] = [0, 1].map(|rank| rounded(gradient(rank, step)));
+        a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<_>>()
+    };
+    assert_ne!(rounded(sum(0)), sum(0));
+    for [first, second] in workers {
+        assert_eq!(first, sum(0), "the result of the first pass is not rounded");
+        assert_eq!(second, rounded(sum(1)));
     }
 }
 

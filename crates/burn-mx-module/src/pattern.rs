@@ -30,7 +30,7 @@ pub enum PathError {
 microscaling::debug_is_display!(PathError);
 
 /// A path, the path of a module, or a glob over either. A pattern that matches a module matches everything in it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Pattern {
     text: String,
     glob: GlobMatcher,

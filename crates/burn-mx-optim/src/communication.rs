@@ -15,7 +15,10 @@
 //! | [`sent`](Communication::sent) | one rank's message, for an exchange that another library makes |
 //! | [`summed_product`](Communication::summed_product) | a matrix product whose summed axis is divided among the ranks |
 //! | [`divided_product`](Communication::divided_product) | a matrix product whose output axis is divided among the ranks; its backward pass is a sum |
+//! | [`SequenceParallel`] | both products where each rank has a part of the rows before and after |
 
+#[cfg(burn_mx_distributed)]
+mod devices;
 mod error;
 mod modules;
 mod operation;
@@ -23,14 +26,18 @@ mod parallel;
 mod presets;
 mod products;
 mod reduce;
+mod sequence;
 mod settings;
 mod state;
 mod tensors;
 
+#[cfg(burn_mx_distributed)]
+pub use devices::DeviceExchange;
 pub use error::CommunicationError;
 pub use parallel::RankGradients;
 #[doc(hidden)]
-pub use parallel::Summation;
+pub use parallel::Transfer;
 pub use products::micro_batches;
+pub use sequence::SequenceParallel;
 pub use settings::{Communication, RankOrder, Route};
 pub use state::{CommunicationState, TensorState};

@@ -7,7 +7,6 @@ use std::{
 
 use burn::{
     backend::{Flex, flex::FlexDevice},
-    grad_clipping::GradientClippingConfig,
     module::AutodiffModule,
     optim::{AdamWConfig, GradientsParams},
     prelude::*,
@@ -17,10 +16,7 @@ use burn_mx::{
     MxAutodiff, MxBackend, MxDevice,
     cost::Product,
     module::{LoraConfig, label_parameters, load_adapters},
-    optim::{
-        OptimizerStates, OscillationReset, StateBytes,
-        communication::{CommunicationState, micro_batches},
-    },
+    optim::{OptimizerStates, OscillationReset, StateBytes, communication::micro_batches},
     record::{Pass, products},
 };
 use serde::{Deserialize, Serialize};
@@ -37,7 +33,7 @@ mod optimizer;
 mod saved;
 mod tuning;
 
-use exchange::Exchange;
+use exchange::{Exchange, ExchangeState};
 pub use format::Format;
 pub use lora::Merge;
 use optimizer::AnyOptimizer;
@@ -159,8 +155,7 @@ impl Training {
                 curve.states = trainer.optimizer.state_bytes();
                 curve.resets = trainer.optimizer.resets();
                 let exchange = trainer.exchange.as_ref().map(|(_, state)| state);
-                let record = trainer.optimizer.to_record();
-                saved.save(done, &curve, &trainer.model, record, exchange)?;
+                saved.save(done, &curve, &trainer.model, &trainer.optimizer, exchange)?;
                 began = Instant::now();
             }
             report(done, &curve);
@@ -228,6 +223,9 @@ impl Training {
             "format": format.recipe,
             "text": [data.training.len(), data.validation.len()],
         });
+        if format.is_muon {
+            settings["optimizer"] = json!("muon");
+        }
         if format.states != OptimizerStates::default() {
             settings["optimizer_states"] = json!(format.states);
         }
@@ -257,7 +255,7 @@ pub struct Trainer<'a> {
     model: Decoder<B>,
     teacher: Option<Teacher>,
     optimizer: AnyOptimizer,
-    exchange: Option<(Exchange, CommunicationState)>,
+    exchange: Option<(Exchange, ExchangeState)>,
 }
 
 impl<'a> Trainer<'a> {
@@ -286,24 +284,15 @@ impl<'a> Trainer<'a> {
         if let Some(exchange) = &format.exchange {
             exchange.check(&model, settings.batch)?;
         }
-        let optimizer = AdamWConfig::new()
-            .with_beta_2(0.99)
-            .with_epsilon(1e-8)
-            .with_weight_decay(0.1)
-            .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)));
-        let optimizer = format
-            .states
-            .adamw(&optimizer)
-            .map_err(|error| Error::Other(error.to_string()))?;
         Ok(Self {
             settings,
             data,
             window: settings.window(config),
             device,
             teacher: teacher.transpose()?,
-            optimizer: AnyOptimizer::new(optimizer, settings.reset, format, &model)?,
+            optimizer: AnyOptimizer::new(settings.reset, format, &model)?,
             exchange: (format.exchange.clone())
-                .map(|exchange| (exchange, CommunicationState::default())),
+                .map(|exchange| (exchange, ExchangeState::default())),
             model,
         })
     }
@@ -328,10 +317,12 @@ impl<'a> Trainer<'a> {
     pub fn step(mut self, step: usize) -> (Self, f32) {
         let windows = self.batch(step);
         let (gradients, value) = match self.exchange.take() {
-            None => self.gradients(windows),
+            None => self.gradients(&self.model, windows),
             Some((exchange, mut state)) => {
                 let parts = micro_batches(windows, exchange.ranks).expect("the ranks are checked");
-                let of_ranks = parts.into_iter().map(|part| self.gradients(part));
+                let model = exchange.gathered(&self.model, &mut state);
+                let model = model.expect("the exchange is checked");
+                let of_ranks = parts.into_iter().map(|part| self.gradients(&model, part));
                 let (of_ranks, values): (Vec<_>, Vec<_>) = of_ranks.unzip();
                 let reduced = exchange.reduced(&self.model, of_ranks, &mut state);
                 let reduced = reduced.expect("the exchange is checked");
@@ -346,16 +337,13 @@ impl<'a> Trainer<'a> {
     }
 
     /// The gradients of these windows, and their loss.
-    fn gradients(&self, windows: Tensor<B, 2, Int>) -> (GradientsParams, f32) {
+    fn gradients(&self, model: &Decoder<B>, windows: Tensor<B, 2, Int>) -> (GradientsParams, f32) {
         let loss = match &self.teacher {
-            Some(teacher) => teacher.loss(&self.model, windows),
-            None => self.model.training_loss(windows),
+            Some(teacher) => teacher.loss(model, windows),
+            None => model.training_loss(windows),
         };
         let value = loss.clone().into_scalar();
-        (
-            GradientsParams::from_grads(loss.backward(), &self.model),
-            value,
-        )
+        (GradientsParams::from_grads(loss.backward(), model), value)
     }
 
     /// The loss of a model on the windows that validate while the model trains.
@@ -373,8 +361,10 @@ impl<'a> Trainer<'a> {
         let record = recorder.load(saved.part("model", step), &self.device);
         self.model = load_adapters(self.model, record.map_err(failed)?)
             .map_err(|error| Error::Other(error.to_string()))?;
-        let record = recorder.load(saved.part("optimizer", step), &self.device);
-        self.optimizer = self.optimizer.load_record(record.map_err(failed)?);
+        let optimizer = self
+            .optimizer
+            .load(saved.part("optimizer", step), &self.device);
+        self.optimizer = optimizer.map_err(failed)?;
         if let Some((_, state)) = &mut self.exchange {
             *state = saved.exchange(step)?;
         }

@@ -1,6 +1,7 @@
-//! Products whose output axis is divided among ranks: their backward pass sums the gradients of all ranks.
+//! Transfers between ranks in both passes, and products whose output axis is divided among ranks: their backward pass sums the gradients of
+//! all ranks.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use burn_autodiff::{
     Autodiff,
@@ -20,17 +21,31 @@ use super::{
     operation::Operation,
     products::check_division,
     reduce::reduce,
-    tensors::{check_reduction, tensor},
+    tensors::{check_reduction, gather, tensor},
 };
 use crate::state::numbers;
 
-/// How the gradients of all ranks are summed.
+/// A transfer of all ranks' tensors, which are joined along the first axis.
 #[derive(Debug, Clone)]
 #[doc(hidden)]
-pub struct Summation {
+pub struct Transfer {
+    kind: TransferKind,
     operation: Operation,
     ranks: usize,
     state: Arc<Mutex<TensorState>>,
+}
+
+/// The result of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum TransferKind {
+    /// Each rank has the tensor already. Nothing is sent.
+    Copies,
+    /// The sum of all ranks' tensors: `all_reduce`.
+    Sum,
+    /// All parts of the tensor, for each rank: `all_gather`.
+    Gathered,
+    /// A part of the sum of all ranks' tensors for each rank: `reduce_scatter`.
+    Scattered,
 }
 
 mod sealed {
@@ -39,9 +54,13 @@ mod sealed {
 
 /// Autodiff backends whose gradients a collective can sum: Burn's `Autodiff`, and `MxAutodiff`.
 pub trait RankGradients: AutodiffBackend + sealed::Sealed {
-    /// A copy for each rank, joined along the first axis. In the backward pass the gradients of the copies are summed.
+    /// The tensor after one transfer. The backward pass makes the other one.
     #[doc(hidden)]
-    fn copies<const D: usize>(tensor: Tensor<Self, D>, summation: Summation) -> Tensor<Self, D>;
+    fn transferred<const D: usize>(
+        tensor: Tensor<Self, D>,
+        forward: Transfer,
+        backward: Transfer,
+    ) -> Tensor<Self, D>;
 }
 
 impl<B: Backend, C: CheckpointStrategy> sealed::Sealed for Autodiff<B, C> {}
@@ -50,8 +69,13 @@ impl<B: Backend, C: CheckpointStrategy> RankGradients for Autodiff<B, C>
 where
     Self: AutodiffBackend,
 {
-    fn copies<const D: usize>(tensor: Tensor<Self, D>, summation: Summation) -> Tensor<Self, D> {
-        let tensor = copies::<B, C, D>(tensor.into_primitive().tensor(), summation);
+    fn transferred<const D: usize>(
+        tensor: Tensor<Self, D>,
+        forward: Transfer,
+        backward: Transfer,
+    ) -> Tensor<Self, D> {
+        let tensor = tensor.into_primitive().tensor();
+        let tensor = transferred::<B, C, D>(tensor, forward, backward);
         Tensor::from_primitive(TensorPrimitive::Float(tensor))
     }
 }
@@ -62,55 +86,109 @@ impl<B: MxKernels, C: CheckpointStrategy> RankGradients for MxAutodiff<B, C>
 where
     Self: AutodiffBackend<FloatTensorPrimitive = FloatTensor<Autodiff<MxBackend<B>, C>>>,
 {
-    fn copies<const D: usize>(tensor: Tensor<Self, D>, summation: Summation) -> Tensor<Self, D> {
-        let tensor = copies::<MxBackend<B>, C, D>(tensor.into_primitive().tensor(), summation);
+    fn transferred<const D: usize>(
+        tensor: Tensor<Self, D>,
+        forward: Transfer,
+        backward: Transfer,
+    ) -> Tensor<Self, D> {
+        let tensor = tensor.into_primitive().tensor();
+        let tensor = transferred::<MxBackend<B>, C, D>(tensor, forward, backward);
         Tensor::from_primitive(TensorPrimitive::Float(tensor))
     }
 }
 
-fn copies<B: Backend, C: CheckpointStrategy, const D: usize>(
+fn transferred<B: Backend, C: CheckpointStrategy, const D: usize>(
     tensor: FloatTensor<Autodiff<B, C>>,
-    summation: Summation,
+    forward: Transfer,
+    backward: Transfer,
 ) -> FloatTensor<Autodiff<B, C>> {
-    let values = B::float_cat(vec![tensor.primitive; summation.ranks], 0);
-    let step = Backward::<B, 1>::prepare::<C>(Copies::<D>, [tensor.node]);
+    let values = forward.of_primitive::<B, D>(tensor.primitive);
+    let step = Backward::<B, 1>::prepare::<C>(TransferStep::<D>, [tensor.node]);
     match step.compute_bound().stateful() {
-        OpsKind::Tracked(step) => step.finish(summation, values),
+        OpsKind::Tracked(step) => step.finish(backward, values),
         OpsKind::UnTracked(step) => step.finish(values),
     }
 }
 
 #[derive(Debug)]
-struct Copies<const D: usize>;
+struct TransferStep<const D: usize>;
 
-impl<B: Backend, const D: usize> Backward<B, 1> for Copies<D> {
-    type State = Summation;
+impl<B: Backend, const D: usize> Backward<B, 1> for TransferStep<D> {
+    type State = Transfer;
 
-    fn backward(self, ops: Ops<Summation, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Transfer, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         unary::<B, _>(ops.parents, ops.node, grads, |grad| {
-            let grad = Tensor::<B, D>::from_primitive(TensorPrimitive::Float(grad));
-            let sum = ops.state.sum(grad);
-            sum.into_primitive().tensor()
+            ops.state.of_primitive::<B, D>(grad)
         });
     }
 }
 
-impl Summation {
-    fn sum<B: Backend, const D: usize>(self, gradients: Tensor<B, D>) -> Tensor<B, D> {
-        let length = gradients.dims()[0] / self.ranks;
-        let of_rank = |rank: usize| gradients.clone().narrow(0, rank * length, length);
-        let first = of_rank(0);
-        let of_result = (&first.device(), first.dtype());
-        let operands = (0..self.ranks).map(|rank| numbers(of_rank(rank)));
-        // A thread that panicked left a whole state.
-        let mut state = self.state.lock().unwrap_or_else(|error| error.into_inner());
-        let sum = reduce(self.operation, operands.collect(), &mut state, true);
-        let sum = sum.unwrap_or_else(|error| panic!("burn-mx: a sum of gradients: {error}"));
-        let sum = tensor::<B, D>(sum, first.dims(), of_result);
-        // Not `sum` itself: a gradient of MxBackend carries marks.
-        let all = first.zeros_like().equal_elem(0.0);
-        first.mask_where(all, sum)
+impl Transfer {
+    pub(super) fn new(
+        kind: TransferKind,
+        operation: Operation,
+        ranks: usize,
+        state: &Arc<Mutex<TensorState>>,
+    ) -> Self {
+        Self {
+            kind,
+            operation,
+            ranks,
+            state: Arc::clone(state),
+        }
     }
+
+    fn of_primitive<B: Backend, const D: usize>(&self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+        let tensor = Tensor::<B, D>::from_primitive(TensorPrimitive::Float(tensor));
+        let tensor = match self.kind {
+            TransferKind::Copies => self.copies(tensor),
+            TransferKind::Gathered => self.copies(self.gathered(tensor)),
+            TransferKind::Sum | TransferKind::Scattered => self.sum(tensor),
+        };
+        tensor.into_primitive().tensor()
+    }
+
+    fn copies<B: Backend, const D: usize>(&self, tensor: Tensor<B, D>) -> Tensor<B, D> {
+        Tensor::cat(vec![tensor; self.ranks], 0)
+    }
+
+    /// The tensor with its parts as they arrive.
+    fn gathered<B: Backend, const D: usize>(&self, tensor: Tensor<B, D>) -> Tensor<B, D> {
+        if self.operation.gathers_unchanged() {
+            return tensor;
+        }
+        let values = numbers(tensor.clone());
+        let shards = values.chunks_exact(values.len() / self.ranks);
+        let shards = shards.map(<[f32]>::to_vec).collect();
+        let mut state = self.lock();
+        let gathered = gather(self.operation, shards, &mut state);
+        let gathered = gathered.unwrap_or_else(|error| panic!("burn-mx: a gather: {error}"));
+        with_numbers(tensor, gathered.concat())
+    }
+
+    /// The sum over ranks. Parts that a `reduce_scatter` leaves on several ranks are joined.
+    fn sum<B: Backend, const D: usize>(&self, tensors: Tensor<B, D>) -> Tensor<B, D> {
+        let length = tensors.dims()[0] / self.ranks;
+        let of_rank = |rank: usize| tensors.clone().narrow(0, rank * length, length);
+        let operands = (0..self.ranks).map(|rank| numbers(of_rank(rank)));
+        let for_all = self.kind == TransferKind::Sum;
+        let mut state = self.lock();
+        let sum = reduce(self.operation, operands.collect(), &mut state, for_all);
+        let sum = sum.unwrap_or_else(|error| panic!("burn-mx: a sum over ranks: {error}"));
+        with_numbers(of_rank(0), sum)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TensorState> {
+        // A thread that panicked left a whole state.
+        self.state.lock().unwrap_or_else(|error| error.into_inner())
+    }
+}
+
+/// A tensor like `like` with these numbers. Not a new one: a tensor of MxBackend carries marks.
+fn with_numbers<B: Backend, const D: usize>(like: Tensor<B, D>, numbers: Vec<f32>) -> Tensor<B, D> {
+    let new = tensor::<B, D>(numbers, like.dims(), (&like.device(), like.dtype()));
+    let all = like.zeros_like().equal_elem(0.0);
+    like.mask_where(all, new)
 }
 
 impl Communication {
@@ -142,23 +220,37 @@ impl Communication {
         self.check_range()?;
         let operation = operation.for_shape(&x.dims(), ranks);
         let padded = operation.padded(x.shape().num_elements());
-        let kept = state.lock().unwrap_or_else(|error| error.into_inner());
-        kept.check(&vec![padded; ranks])?;
-        drop(kept);
+        check_state(state, &vec![padded; ranks])?;
         if ranks == 1 || padded == 0 || count == 0 {
             return Ok(x.matmul(w));
         }
-        let summation = Summation {
-            operation,
-            ranks,
-            state: Arc::clone(state),
-        };
-        let copies = B::copies(x, summation);
-        let length = count / ranks;
-        let part = |rank: usize| {
-            let x = copies.clone().narrow(0, rank * rows, rows);
-            x.matmul(w.clone().narrow(D - 1, rank * length, length))
-        };
-        Ok(Tensor::cat((0..ranks).map(part).collect(), D - 1))
+        let transfer = |kind| Transfer::new(kind, operation, ranks, state);
+        let copies = B::transferred(
+            x,
+            transfer(TransferKind::Copies),
+            transfer(TransferKind::Sum),
+        );
+        let of_rank = |rank: usize| copies.clone().narrow(0, rank * rows, rows);
+        Ok(columns(of_rank, &w, ranks))
     }
+}
+
+/// Checks that a state which a backward pass may share fits operands of these lengths.
+pub(super) fn check_state(
+    state: &Mutex<TensorState>,
+    lengths: &[usize],
+) -> Result<(), CommunicationError> {
+    let kept = state.lock().unwrap_or_else(|error| error.into_inner());
+    kept.check(lengths)
+}
+
+/// The columns of all ranks: each rank's copy times its columns of `w`.
+pub(super) fn columns<B: Backend, const D: usize>(
+    of_rank: impl Fn(usize) -> Tensor<B, D>,
+    w: &Tensor<B, D>,
+    ranks: usize,
+) -> Tensor<B, D> {
+    let length = w.dims()[D - 1] / ranks;
+    let part = |rank: usize| of_rank(rank).matmul(w.clone().narrow(D - 1, rank * length, length));
+    Tensor::cat((0..ranks).map(part).collect(), D - 1)
 }

@@ -86,6 +86,33 @@ impl CommunicationState {
     }
 }
 
+/// States of a parameter on one device, by numbers. Parameters are counted as they come, so that runs repeat whose parameters have random
+/// numbers; a parameter has one count on all devices.
+#[cfg(burn_mx_distributed)]
+impl CommunicationState {
+    /// Takes the state of this parameter on this rank, or a new one.
+    pub(super) fn take(&mut self, parameter: u64, rank: usize) -> TensorState {
+        let path = |rank: usize| format!("{parameter}.{rank}");
+        if let Some(own) = self.tensors.get_mut(&path(rank)) {
+            let tensor = own.tensor;
+            return std::mem::replace(own, TensorState::new(tensor));
+        }
+        let start = format!("{parameter}.");
+        let mut others = self.tensors.range(start.clone()..);
+        let other = others.next().filter(|(path, _)| path.starts_with(&start));
+        let counts = self.tensors.values().map(|state| state.tensor + 1);
+        let next = counts.max().unwrap_or(0);
+        let tensor = other.map_or(next, |(_, state)| state.tensor);
+        // The count is the parameter's from now on, also for another thread.
+        self.put(parameter, rank, TensorState::new(tensor));
+        TensorState::new(tensor)
+    }
+
+    pub(super) fn put(&mut self, parameter: u64, rank: usize, state: TensorState) {
+        self.tensors.insert(format!("{parameter}.{rank}"), state);
+    }
+}
+
 /// Numbers as their bits: JSON has neither NaN nor Inf, nor maps whose keys are pairs.
 mod bits {
     use std::collections::BTreeMap;

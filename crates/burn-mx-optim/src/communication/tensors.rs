@@ -190,37 +190,55 @@ impl Communication {
         let shape = tensor.dims();
         let operation = self.operation(&shape, 1)?;
         check_reduction(&operation)?;
-        if operation.shared_scale.is_some() {
-            let allowed = "false: one tensor does not have the numbers of all ranks";
-            return Err(CommunicationError::new("shared_scale", true, allowed));
-        }
+        check_own_scale(&operation)?;
         if operation.gathers_unchanged() {
             return Ok(tensor);
         }
         let of_result = (&tensor.device(), tensor.dtype());
-        let count = shape.iter().product();
-        let padded = operation.padded(count);
-        state.check(&[padded])?;
-        let key = state.begin(&[padded], operation.seed);
-        let mut messages = [numbers(tensor)];
-        operation.prepare(&mut messages);
-        let [mut message] = messages;
-        let sender = Sender {
-            stage: MessageStage::Operand,
-            rank,
-            part: 0,
-            start: 0,
-            count: padded,
-        };
-        let mut call = CollectiveCall {
-            operation,
-            state,
-            key,
-        };
-        call.send(sender, &mut message);
-        operation.restore(&mut message, count, 1.0);
+        let sender = (MessageStage::Operand, rank);
+        let message = message(operation, numbers(tensor), sender, state)?;
         Ok(self::tensor(message, shape, of_result))
     }
+}
+
+/// A tensor's numbers as they arrive, where the tensor is one message.
+pub(super) fn message(
+    operation: Operation,
+    numbers: Vec<f32>,
+    (stage, rank): (MessageStage, usize),
+    state: &mut TensorState,
+) -> Checked<Vec<f32>> {
+    let count = numbers.len();
+    let padded = operation.padded(count);
+    state.check(&[padded])?;
+    let key = state.begin(&[padded], operation.seed);
+    let mut messages = [numbers];
+    operation.prepare(&mut messages);
+    let [mut message] = messages;
+    let sender = Sender {
+        stage,
+        rank,
+        part: 0,
+        start: 0,
+        count: padded,
+    };
+    let mut call = CollectiveCall {
+        operation,
+        state,
+        key,
+    };
+    call.send(sender, &mut message);
+    operation.restore(&mut message, count, 1.0);
+    Ok(message)
+}
+
+/// Refuses a scale of all ranks.
+pub(super) fn check_own_scale(operation: &Operation) -> Checked<()> {
+    if operation.shared_scale.is_some() {
+        let allowed = "false: one tensor does not have the numbers of all ranks";
+        return Err(CommunicationError::new("shared_scale", true, allowed));
+    }
+    Ok(())
 }
 
 /// Refuses settings that only gathers have.

@@ -7,6 +7,7 @@ mod integers;
 mod loops;
 mod parallel;
 mod refused;
+mod sequence;
 mod strangers;
 mod weights;
 mod written_out;

@@ -7,6 +7,7 @@ mod equal;
 mod errors;
 mod low_rank;
 mod master;
+mod matrices;
 mod oscillation;
 mod resume;
 mod strangers;

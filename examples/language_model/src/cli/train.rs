@@ -27,15 +27,18 @@ pub(super) struct Train {
     /// Formats: fp32, bfloat16, presets such as mxfp8_e4m3, mxfp4, nvfp4, or recipes as JSON, such as `search` writes
     #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["fp32", "mxfp8_e4m3"])]
     formats: Vec<String>,
+    /// The optimizer: adamw, or muon for the matrices of the layers and AdamW for all other parameters
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = OptimizerName::Adamw)]
+    optimizer: OptimizerName,
     /// Formats of the optimizer's states, each with each of --formats: presets such as float32, bitsandbytes, coat, adam4, mxfp8_e4m3, or the
-    /// fields of `OptimizerStates` as JSON [default: float32]
+    /// fields of `OptimizerStates` as JSON. With --optimizer muon the states of Muon: muon8, muon4, muonq [default: float32]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     optimizer_states: Vec<String>,
     /// Ranks that train on equal parts of the batch and sum their gradients, all in this process
     #[arg(long, value_name = "RANKS", default_value_t = 1)]
     ranks: usize,
     /// Sums of the gradients of --ranks, with each of --formats. A sum is float32, a preset such as qgz, a format such as mxfp8_e5m2, or the fields of
-    /// `Communication` as JSON [default: float32]
+    /// `Communication` as JSON. With GRADIENTS+WEIGHTS, as in qgz+qwz, ranks also gather the weights [default: float32]
     #[arg(long, value_name = "NAME", num_args = 1.., requires = "ranks")]
     communication: Vec<String>,
     /// A trained model to go on from, in place of random weights: quantization-aware training. The sizes of the model are the folder's
@@ -88,6 +91,13 @@ pub(super) struct Train {
     /// Steps between validations, after each of which a run can be resumed
     #[arg(long, value_name = "STEPS", default_value_t = 250)]
     interval: usize,
+}
+
+/// The optimizer of the parameters.
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+enum OptimizerName {
+    Adamw,
+    Muon,
 }
 
 /// Resets of weights that oscillate between two quantized values.
@@ -180,6 +190,9 @@ impl Train {
             }
             if let Some(lora) = self.adapters() {
                 format = format.with_adapters(lora);
+            }
+            if self.optimizer == OptimizerName::Muon {
+                format = format.with_muon();
             }
             if self.optimizer_states.is_empty() {
                 formats.push(format.clone());

@@ -5,7 +5,6 @@ use std::{fs, path::Path};
 
 use burn::{
     backend::{Flex, flex::FlexDevice},
-    optim::AdamWConfig,
     prelude::*,
 };
 use burn_mx::{
@@ -17,7 +16,11 @@ use burn_mx::{
     optim::OptimizerStates,
 };
 
-use super::{B, Device, exchange::Exchange};
+use super::{
+    Device,
+    exchange::{self, Exchange},
+    optimizer,
+};
 use crate::{Decoder, Error, Folder};
 
 /// The routers of all mixtures of experts.
@@ -29,6 +32,8 @@ pub struct Format {
     /// Its name: `fp32`, `bfloat16`, a preset of [`MxSpecs`], or the name of a recipe's file.
     pub name: String,
     pub(super) recipe: Recipe,
+    /// Whether Muon steps the layers' matrices. AdamW steps all other parameters.
+    pub(super) is_muon: bool,
     pub(super) states: OptimizerStates,
     pub(super) exchange: Option<Exchange>,
 }
@@ -60,6 +65,7 @@ impl Format {
         Ok(Self {
             name: name.to_owned(),
             recipe,
+            is_muon: false,
             states: OptimizerStates::default(),
             exchange: None,
         })
@@ -77,17 +83,29 @@ impl Format {
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
             recipe,
+            is_muon: false,
             states: OptimizerStates::default(),
             exchange: None,
         })
     }
 
-    /// The same format with these states of the optimizer, by the name of a preset of [`OptimizerStates`] or the path of its fields as JSON.
+    /// The same format with Muon for the matrices of the layers, and AdamW for embeddings, norms and head. The run's name ends with `-muon`. States of
+    /// the optimizer that were set before are AdamW's, so [`with_states`](Self::with_states) comes after.
+    #[must_use]
+    pub fn with_muon(mut self) -> Self {
+        self.is_muon = true;
+        self.states = OptimizerStates::default();
+        self.name.push_str("-muon");
+        self
+    }
+
+    /// The same format with these states of the optimizer, by the name of a preset of [`OptimizerStates`] or the path of its fields as JSON. With Muon
+    /// they are Muon's alone.
     /// The run's name ends with the name of the states, unless that is `float32`.
     ///
     /// # Errors
     ///
-    /// If neither a preset nor a file has this name, or a field has a value that the optimizer refuses.
+    /// If neither a preset nor a file has this name, or a field has a value that AdamW or Muon refuses.
     pub fn with_states(mut self, option: &'static str, name: &str) -> Result<Self, Error> {
         let path = Path::new(name);
         let refused = |allowed: String| Error::Option {
@@ -107,10 +125,8 @@ impl Format {
             OptimizerStates::preset(name)
                 .map_err(|_| refused(format!("{allowed}, or a file whose name ends with .json")))?
         };
-        // AdamW refuses more than the fields themselves do.
-        self.states
-            .adamw::<B, Decoder<B>>(&AdamWConfig::new())
-            .map_err(|error| refused(error.to_string()))?;
+        // An optimizer refuses more than the fields themselves do.
+        optimizer::check(self.is_muon, &self.states).map_err(|error| refused(error.to_string()))?;
         if name != "float32" {
             let stem = path.file_stem().unwrap_or(path.as_os_str());
             self.name = format!("{}-{}", self.name, stem.to_string_lossy());
@@ -120,7 +136,7 @@ impl Format {
 
     /// The same format on several ranks, each of which has a part of the batch. The sums of gradients are as a preset of
     /// [`Communication`](burn_mx::optim::communication::Communication) says, or in a format on the wire, in `float32`, or as the fields in
-    /// a JSON file say. The run's name ends with the name of the communication, unless that is `float32`.
+    /// a JSON file say. A second such name after a `+` says how ranks gather the weights that they own parts of. The run's name ends with the name of the communication, unless that is `float32`.
     ///
     /// # Errors
     ///
@@ -133,13 +149,7 @@ impl Format {
     ) -> Result<Self, Error> {
         self.exchange = Some(Exchange::named(option, name, ranks)?);
         if name != "float32" {
-            let path = Path::new(name);
-            let is_file = path
-                .extension()
-                .is_some_and(|extension| extension == "json");
-            let stem = path.file_stem().filter(|_| is_file);
-            let stem = stem.unwrap_or(path.as_os_str()).to_string_lossy();
-            self.name = format!("{}-{stem}", self.name);
+            self.name = format!("{}-{}", self.name, exchange::run_name(name));
         }
         Ok(self)
     }

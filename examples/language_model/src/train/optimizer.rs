@@ -1,30 +1,140 @@
 //! The optimizer of a run, with or without resets of oscillating weights.
 
-use burn::optim::{AdamW, GradientsParams, Optimizer};
+use std::path::PathBuf;
+
+use burn::{
+    grad_clipping::GradientClippingConfig,
+    optim::{
+        AdamW, AdamWConfig, AdjustLrFn, GradientsParams, MuonConfig, Optimizer,
+        decay::WeightDecayConfig, momentum::MomentumConfig,
+    },
+    record::{Recorder, RecorderError},
+};
 use burn_mx::optim::{
-    OscillationReset, OscillationState, PackedAdaptor, ResettingOptimizer, StateBytes, state_bytes,
+    MatrixOptimizer, Muon, OptimizerStates, OscillationReset, OscillationState, PackedAdaptor,
+    ResettingOptimizer, StateBytes, state_bytes,
 };
 
-use super::{B, Format};
+use super::{B, Device, Format, saved::Files};
 use crate::{Decoder, Error};
 
-type Packed = PackedAdaptor<AdamW, Decoder<B>, B>;
+type Packed<O> = PackedAdaptor<O, Decoder<B>, B>;
+type MuonAndAdamW = MatrixOptimizer<Packed<Muon>, Packed<AdamW>>;
 
-/// AdamW, with resets or without.
+/// AdamW, or Muon for the layers' matrices and AdamW for the rest.
 pub(super) enum AnyOptimizer {
-    Plain(Packed),
-    Resetting(ResettingOptimizer<Packed>),
+    AdamW(Resettable<Packed<AdamW>>),
+    Muon(Resettable<MuonAndAdamW>),
 }
 
-/// The record of AdamW, and of the resets if there are some.
-type Record = (
-    <Packed as Optimizer<Decoder<B>, B>>::Record,
-    Option<OscillationState>,
-);
+/// An optimizer with resets or without.
+pub(super) enum Resettable<O> {
+    Plain(O),
+    Resetting(ResettingOptimizer<O>),
+}
+
+const DECAY: f32 = 0.1;
+
+fn adamw(states: &OptimizerStates) -> Result<Packed<AdamW>, Error> {
+    let config = AdamWConfig::new()
+        .with_beta_2(0.99)
+        .with_epsilon(1e-8)
+        .with_weight_decay(DECAY)
+        .with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)));
+    let optimizer = states.adamw(&config);
+    optimizer.map_err(|error| Error::Other(error.to_string()))
+}
+
+/// Muon as MuonQ's code has it: no Nesterov momentum, and AdamW's learning rates.
+fn muon(states: &OptimizerStates) -> Result<Packed<Muon>, Error> {
+    let momentum = MomentumConfig::new()
+        .with_momentum(0.95)
+        .with_dampening(0.0)
+        .with_nesterov(false);
+    let config = MuonConfig::new()
+        .with_momentum(momentum)
+        .with_weight_decay(Some(WeightDecayConfig::new(DECAY)))
+        .with_adjust_lr_fn(AdjustLrFn::MatchRmsAdamW);
+    let optimizer = states.muon(&config);
+    optimizer.map_err(|error| Error::Other(error.to_string()))
+}
+
+/// Refuses states that the optimizer of a run cannot have.
+pub(super) fn check(is_muon: bool, states: &OptimizerStates) -> Result<(), Error> {
+    match is_muon {
+        true => muon(states).map(|_| ()),
+        false => adamw(states).map(|_| ()),
+    }
+}
 
 impl AnyOptimizer {
     pub(super) fn new(
-        optimizer: Packed,
+        reset: Option<OscillationReset>,
+        format: &Format,
+        model: &Decoder<B>,
+    ) -> Result<Self, Error> {
+        if !format.is_muon {
+            let optimizer = adamw(&format.states)?;
+            return Ok(Self::AdamW(Resettable::new(
+                optimizer, reset, format, model,
+            )?));
+        }
+        let rest = adamw(&OptimizerStates::default())?;
+        let optimizer =
+            MatrixOptimizer::new(muon(&format.states)?, rest, &["model.layers.*"], model);
+        let optimizer = optimizer.map_err(|error| Error::Other(error.to_string()))?;
+        let optimizer = Resettable::new(optimizer, reset, format, model)?;
+        Ok(Self::Muon(optimizer))
+    }
+
+    pub(super) fn step(
+        &mut self,
+        rate: f64,
+        model: Decoder<B>,
+        gradients: GradientsParams,
+    ) -> Decoder<B> {
+        match self {
+            Self::AdamW(optimizer) => optimizer.step(rate, model, gradients),
+            Self::Muon(optimizer) => optimizer.step(rate, model, gradients),
+        }
+    }
+
+    pub(super) fn state_bytes(&self) -> StateBytes {
+        match self {
+            Self::AdamW(optimizer) => state_bytes(optimizer.plain()),
+            Self::Muon(optimizer) => {
+                let (of_matrices, of_rest) = optimizer.plain().optimizers();
+                state_bytes(of_matrices) + state_bytes(of_rest)
+            }
+        }
+    }
+
+    /// Weights that were reset so far.
+    pub(super) fn resets(&self) -> Option<u64> {
+        match self {
+            Self::AdamW(optimizer) => optimizer.resets(),
+            Self::Muon(optimizer) => optimizer.resets(),
+        }
+    }
+
+    pub(super) fn save(&self, path: PathBuf) -> Result<(), RecorderError> {
+        match self {
+            Self::AdamW(optimizer) => optimizer.save(path),
+            Self::Muon(optimizer) => optimizer.save(path),
+        }
+    }
+
+    pub(super) fn load(self, path: PathBuf, device: &Device) -> Result<Self, RecorderError> {
+        Ok(match self {
+            Self::AdamW(optimizer) => Self::AdamW(optimizer.load(path, device)?),
+            Self::Muon(optimizer) => Self::Muon(optimizer.load(path, device)?),
+        })
+    }
+}
+
+impl<O: Optimizer<Decoder<B>, B>> Resettable<O> {
+    fn new(
+        optimizer: O,
         reset: Option<OscillationReset>,
         format: &Format,
         model: &Decoder<B>,
@@ -37,49 +147,48 @@ impl AnyOptimizer {
         Ok(Self::Resetting(optimizer.map_err(failed)?))
     }
 
-    pub(super) fn step(
-        &mut self,
-        rate: f64,
-        model: Decoder<B>,
-        gradients: GradientsParams,
-    ) -> Decoder<B> {
+    fn step(&mut self, rate: f64, model: Decoder<B>, gradients: GradientsParams) -> Decoder<B> {
         match self {
             Self::Plain(optimizer) => optimizer.step(rate, model, gradients),
             Self::Resetting(optimizer) => optimizer.step(rate, model, gradients),
         }
     }
 
-    pub(super) fn state_bytes(&self) -> StateBytes {
-        state_bytes(match self {
+    fn plain(&self) -> &O {
+        match self {
             Self::Plain(optimizer) => optimizer,
             Self::Resetting(optimizer) => optimizer.optimizer(),
-        })
+        }
     }
 
-    /// Weights that were reset so far.
-    pub(super) fn resets(&self) -> Option<u64> {
+    fn resets(&self) -> Option<u64> {
         match self {
             Self::Plain(_) => None,
             Self::Resetting(optimizer) => Some(optimizer.state().resets),
         }
     }
 
-    pub(super) fn to_record(&self) -> Record {
-        match self {
+    /// Writes the optimizer's record, and the resets' if there are some.
+    fn save(&self, path: PathBuf) -> Result<(), RecorderError> {
+        let record: (O::Record, Option<OscillationState>) = match self {
             Self::Plain(optimizer) => (optimizer.to_record(), None),
             Self::Resetting(optimizer) => {
-                let (record, state) = optimizer.to_record();
+                let (record, state) = Optimizer::<Decoder<B>, B>::to_record(optimizer);
                 (record, Some(state))
             }
-        }
+        };
+        Recorder::<B>::record(&Files::new(), record, path)
     }
 
-    pub(super) fn load_record(self, (record, state): Record) -> Self {
-        match self {
+    fn load(self, path: PathBuf, device: &Device) -> Result<Self, RecorderError> {
+        let (record, state): (O::Record, Option<OscillationState>) =
+            Recorder::<B>::load(&Files::new(), path, device)?;
+        Ok(match self {
             Self::Plain(optimizer) => Self::Plain(optimizer.load_record(record)),
             Self::Resetting(optimizer) => {
-                Self::Resetting(optimizer.load_record((record, state.unwrap_or_default())))
+                let record = (record, state.unwrap_or_default());
+                Self::Resetting(Optimizer::<Decoder<B>, B>::load_record(optimizer, record))
             }
-        }
+        })
     }
 }

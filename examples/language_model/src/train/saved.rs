@@ -7,12 +7,11 @@ use std::{
 
 use burn::{
     prelude::*,
-    record::{BinFileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError},
+    record::{BinFileRecorder, FullPrecisionSettings, Recorder, RecorderError},
 };
-use burn_mx::optim::communication::CommunicationState;
 use serde_json::Value;
 
-use super::{B, Curve};
+use super::{B, Curve, exchange::ExchangeState, optimizer::AnyOptimizer};
 use crate::{Decoder, Error, folder};
 
 pub(super) type Files = BinFileRecorder<FullPrecisionSettings>;
@@ -77,27 +76,28 @@ impl Saved {
     }
 
     /// The memory of ranks between their exchanges.
-    pub(super) fn exchange(&self, step: usize) -> Result<CommunicationState, Error> {
+    pub(super) fn exchange(&self, step: usize) -> Result<ExchangeState, Error> {
         let file = self.exchange_file(step);
         let text = fs::read(&file).map_err(Error::io(&file))?;
         serde_json::from_slice(&text).map_err(|error| Error::io(&file)(error.into()))
     }
 
     /// `progress.json` comes last and at once, so that it names files that are whole.
-    pub(super) fn save<R: Record<B>>(
+    pub(super) fn save(
         &self,
         step: usize,
         curve: &Curve,
         model: &Decoder<B>,
-        optimizer: R,
-        exchange: Option<&CommunicationState>,
+        optimizer: &AnyOptimizer,
+        exchange: Option<&ExchangeState>,
     ) -> Result<(), Error> {
         let failed = |error: RecorderError| Error::Other(error.to_string());
         let before = self.progress()?;
         let recorder = Files::new();
         let record = model.clone().into_record();
         Recorder::<B>::record(&recorder, record, self.part("model", step)).map_err(failed)?;
-        Recorder::<B>::record(&recorder, optimizer, self.part("optimizer", step))
+        optimizer
+            .save(self.part("optimizer", step))
             .map_err(failed)?;
         if let Some(exchange) = exchange {
             let file = self.exchange_file(step);

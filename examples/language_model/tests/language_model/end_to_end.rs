@@ -100,13 +100,18 @@ impl Corpus {
         let (format, settings) = match states {
             "reset" => (format, RESETTING),
             "ranks" => {
-                let ranks = format.with_ranks("--communication", "sdp4bit_gradients", 4);
+                let ranks =
+                    format.with_ranks("--communication", "sdp4bit_gradients+sdp4bit_weights", 4);
                 (ranks.unwrap(), TRAINING)
             }
-            _ => (
-                format.with_states("--optimizer-states", states).unwrap(),
-                TRAINING,
-            ),
+            _ => {
+                let format = match states.starts_with("muon") {
+                    true => format.with_muon(),
+                    false => format,
+                };
+                let states = format.with_states("--optimizer-states", states);
+                (states.unwrap(), TRAINING)
+            }
         };
         let (_, curve) = settings
             .run(&config(), &format, data, path, report)
@@ -129,6 +134,12 @@ fn a_resumed_run_is_the_same() {
 #[test]
 fn a_resumed_run_with_packed_states_is_the_same() {
     assert_eq!(resume("fp32+bfloat16_stochastic"), None);
+}
+
+/// Also one whose matrices have Muon with a momentum of 4 bits, split by a power iteration.
+#[test]
+fn a_resumed_run_with_muon_is_the_same() {
+    assert_eq!(resume("mxfp8_e4m3+muonq"), None);
 }
 
 /// Also one that resets oscillating weights.

@@ -92,6 +92,61 @@ fn states_in_formats_take_less_memory_and_are_settings_of_the_run() {
     assert!(refused.unwrap_err().contains("the same settings"));
 }
 
+/// Muon's states are of the matrices of the layers. AdamW keeps two float32 numbers for each other parameter.
+#[test]
+fn muon_trains_the_layers_matrices() {
+    let folder = folder();
+    let folder = folder.path();
+    let printed = train(
+        folder,
+        "--optimizer muon --optimizer-states float32 muon8 muon4 muonq --steps 6 --interval 3 --out muon",
+    )
+    .unwrap();
+    // Queries and outputs 64×64, keys and values as many, gate, up and down of SwiGLU.
+    let config: Value =
+        serde_json::from_slice(&fs::read(folder.join("muon/fp32-muon/config.json")).unwrap())
+            .unwrap();
+    let [width, hidden] =
+        ["hidden_size", "intermediate_size"].map(|key| config[key].as_u64().unwrap());
+    let matrices = 4 * width * width + 3 * width * hidden;
+    let others = 256 * width + 3 * width;
+    let [float, of_float] = bytes(&printed, "fp32-muon");
+    assert_eq!(
+        [float, of_float],
+        [4 * matrices + 8 * others; 2],
+        "{printed}"
+    );
+    for (states, most) in [("muon8", 1.01), ("muon4", 0.51), ("muonq", 0.6)] {
+        let [kept, of_float] = bytes(&printed, &format!("fp32-muon-{states}"));
+        let of_matrices = kept - 8 * others;
+        assert_eq!(of_float, float, "{printed}");
+        let is_small = of_matrices as f64 <= most * matrices as f64;
+        assert!(is_small && of_matrices > 0, "{printed}");
+    }
+    let run = folder.join("muon/fp32-muon-muonq/run.json");
+    let run: Value = serde_json::from_slice(&fs::read(run).unwrap()).unwrap();
+    assert_eq!(run["optimizer"], "muon");
+    let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
+    assert!(weights("muon/fp32-muon") != weights("muon/fp32-muon-muonq"));
+    // AdamW's second moment, and a state that is AdamW's alone.
+    for states in ["bitsandbytes", "adam4"] {
+        let error = train(
+            folder,
+            &format!("--optimizer muon --optimizer-states {states} --steps 2 --out out"),
+        );
+        let error = error.unwrap_err();
+        assert!(
+            error.contains("`second_moment` is ") && error.contains("Muon"),
+            "{error}"
+        );
+        assert!(!folder.join("out").exists());
+    }
+    let error = train(folder, "--optimizer-states muonq --steps 2 --out out").unwrap_err();
+    assert!(error.contains("AdamW"), "{error}");
+    let error = train(folder, "--optimizer sgd --steps 2 --out out").unwrap_err();
+    assert!(error.contains("adamw, muon"), "{error}");
+}
+
 #[test]
 fn states_that_cannot_be_used_are_refused_before_training() {
     let folder = folder();

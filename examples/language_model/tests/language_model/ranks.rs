@@ -51,7 +51,24 @@ fn gradients_of_ranks_travel_in_formats() {
             "{losses}"
         );
     }
+    // Ranks that also own parts of the weights.
+    for ranks in [1, 4] {
+        train(
+            folder,
+            &format!("--ranks {ranks} --communication own.json+qwz --steps 6 --interval 3 --out weights-{ranks}"),
+        )
+        .unwrap();
+    }
+    let path = |folder: &str| format!("{folder}/fp32-own+qwz/model.safetensors");
+    assert!(read(&path("weights-1")) == read("one/fp32/model.safetensors"));
+    assert!(read(&path("weights-4")) != read("four/fp32-own/model.safetensors"));
+    let losses = loss("weights-4/loss.json");
+    let gathered = losses["fp32-own+qwz"]["validation"][1][1].as_f64().unwrap();
+    assert!((gathered / one - 1.0).abs() < 0.05, "{losses}");
+    let run: Value = serde_json::from_slice(&read("weights-4/fp32-own+qwz/run.json")).unwrap();
+    assert_eq!(run["exchange"]["weights"]["format"], "int8_clipped");
     let run: Value = serde_json::from_slice(&read("four/fp32-own/run.json")).unwrap();
+    assert!(run["exchange"].get("weights").is_none());
     assert_eq!(run["exchange"]["ranks"], 4);
     assert_eq!(run["exchange"]["communication"]["mean"], true);
     let files: Vec<_> = fs::read_dir(folder.join("four/fp32-own"))
@@ -88,6 +105,14 @@ fn ranks_that_cannot_work_are_refused_before_training() {
         (
             "--ranks 2 --communication pattern.json",
             ["`tensors` is model.layer.0.*", "allowed: a pattern"],
+        ),
+        (
+            "--ranks 2 --communication qgz+mxfp9",
+            ["--communication 'mxfp9'", "qgz"],
+        ),
+        (
+            "--ranks 2 --communication sdp4bit_weights",
+            ["`difference` is true", "allowed: false"],
         ),
         (
             "--ranks 2 --communication missing.json",
