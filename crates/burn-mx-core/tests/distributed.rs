@@ -157,7 +157,19 @@ fn on_two_devices<T: Send>(
     op: ReduceOperation,
     worker: impl Fn(usize, MxDevice<FlexDevice>) -> T + Sync,
 ) -> [T; 2] {
+    with_exchange(None, specs, op, worker)
+}
+
+/// The same with gradients in a format.
+fn with_exchange<T: Send>(
+    exchange: Option<&Arc<DeviceExchange>>,
+    specs: &ResolvedSpecs,
+    op: ReduceOperation,
+    worker: impl Fn(usize, MxDevice<FlexDevice>) -> T + Sync,
+) -> [T; 2] {
     let _one_test = ONE_TEST.lock().unwrap_or_else(|poison| poison.into_inner());
+    let by_thread = |exchange: &Arc<_>| install_exchange(Arc::new(ByThread(Arc::clone(exchange))));
+    let _installed = exchange.map(by_thread);
     let device = MxDevice::new(FlexDevice, specs).expect("resolved specs");
     let config = DistributedConfig { all_reduce_op: op };
     Mx::start_communication_server(&[device.clone(), device.clone()], config);
@@ -365,33 +377,40 @@ fn gradient(rank: usize, step: usize) -> Vec<f32> {
 }
 
 /// The gradients of a matrix `[2, 35]` and of a vector `[70]` in some steps of a program that knows no format: one for each step and device.
-fn trained(steps: core::ops::Range<usize>) -> [Vec<[Vec<f32>; 2]>; 2] {
-    on_two_devices(&bfloat16(), ReduceOperation::Mean, |rank, device| {
-        RANK.set(rank);
-        let mark = |weight: FloatTensor<Mx>, id: u64| Mx::set_distributed_params(weight, id.into());
-        let matrix = Tensor::<Mx, 2>::zeros([2, 35], &device).require_grad();
-        let vector = Tensor::<Mx, 1>::zeros([70], &device).require_grad();
-        let matrix = tensor::<Mx, 2>(mark(primitive(matrix), 1 << 60));
-        let vector = tensor::<Mx, 1>(mark(primitive(vector), 7));
-        let of_step = |step| {
-            let x = Tensor::<Mx, 1>::from_floats(gradient(rank, step).as_slice(), &device);
-            // The device's specs round the products; the sums' gradients are these numbers.
-            let x = x.set_require_grad(false);
-            let loss = (matrix.clone() * x.clone().reshape([2, 35])).sum();
-            let mut grads = (loss + (vector.clone() * x).sum()).backward();
-            let of_matrix = matrix.grad_remove(&mut grads).expect("it has one");
-            let of_vector = vector.grad_remove(&mut grads).expect("it has one");
-            [values(of_matrix), values(of_vector)]
-        };
-        steps.clone().map(of_step).collect::<Vec<_>>()
-    })
+fn trained(
+    exchange: Option<&Arc<DeviceExchange>>,
+    steps: core::ops::Range<usize>,
+) -> [Vec<[Vec<f32>; 2]>; 2] {
+    with_exchange(
+        exchange,
+        &bfloat16(),
+        ReduceOperation::Mean,
+        |rank, device| {
+            RANK.set(rank);
+            let of_step = |step| {
+                // New leaves in each step, as an optimizer makes them.
+                let mark = |leaf, id: u64| Mx::set_distributed_params(leaf, id.into());
+                let matrix = Tensor::<Mx, 2>::zeros([2, 35], &device).require_grad();
+                let vector = Tensor::<Mx, 1>::zeros([70], &device).require_grad();
+                let matrix = tensor::<Mx, 2>(mark(primitive(matrix), 1 << 60));
+                let vector = tensor::<Mx, 1>(mark(primitive(vector), 7));
+                let x = Tensor::<Mx, 1>::from_floats(gradient(rank, step).as_slice(), &device);
+                let loss = (matrix.clone() * x.clone().reshape([2, 35])).sum();
+                let mut grads = (loss + (vector.clone() * x).sum()).backward();
+                let of_matrix = matrix.grad_remove(&mut grads).expect("it has one");
+                let of_vector = vector.grad_remove(&mut grads).expect("it has one");
+                [values(of_matrix), values(of_vector)]
+            };
+            steps.clone().map(of_step).collect::<Vec<_>>()
+        },
+    )
 }
 
 /// The same program three times: without an exchange, with one, and with one whose state was saved between two steps. The second and third are
 /// written out from the definitions.
 #[test]
 fn a_program_that_knows_no_format_has_its_gradients_in_one() {
-    let plain = trained(0..3);
+    let plain = trained(None, 0..3);
     for (rounding, feedback) in [
         (Rounding::NearestEven, true),
         (Rounding::Stochastic, true),
@@ -406,16 +425,12 @@ fn a_program_that_knows_no_format_has_its_gradients_in_one() {
             ..Communication::default()
         };
         let exchange = wire.of_devices(CommunicationState::default()).unwrap();
-        let installed = install_exchange(Arc::new(ByThread(exchange.clone())));
-        let mut got = trained(0..2);
-        drop(installed);
+        let mut got = trained(Some(&exchange), 0..2);
         let text = serde_json::to_string(&exchange.state()).unwrap();
-        let exchange = wire.of_devices(serde_json::from_str(&text).unwrap());
-        let installed = install_exchange(Arc::new(ByThread(exchange.unwrap())));
-        for (all, more) in got.iter_mut().zip(trained(2..3)) {
+        let resumed = wire.of_devices(serde_json::from_str(&text).unwrap());
+        for (all, more) in got.iter_mut().zip(trained(Some(&resumed.unwrap()), 2..3)) {
             all.extend(more);
         }
-        drop(installed);
         let expected = written_out(&wire, &plain);
         for (rank, got) in got.iter().enumerate() {
             for (step, [matrix, vector]) in got.iter().enumerate() {
@@ -425,7 +440,7 @@ fn a_program_that_knows_no_format_has_its_gradients_in_one() {
             }
         }
     }
-    assert_eq!(trained(0..3), plain, "the exchange is over");
+    assert_eq!(trained(None, 0..3), plain, "the exchange is over");
 }
 
 /// The means of three steps: each message with the error of the last one.
@@ -468,7 +483,7 @@ fn written_out(wire: &Communication, plain: &[Vec<[Vec<f32>; 2]>; 2]) -> Vec<Vec
                 .map(bfloat16)
                 .collect::<Vec<_>>()
         };
-        let mean = own(0).iter().zip(own(1)).map(|(a, b)| (a + b) / 2.0);
+        let mean = own(0).into_iter().zip(own(1)).map(|(a, b)| (a + b) / 2.0);
         assert_eq!(
             mean.collect::<Vec<_>>(),
             plain[0][step][0],
@@ -483,11 +498,8 @@ fn written_out(wire: &Communication, plain: &[Vec<[Vec<f32>; 2]>; 2]) -> Vec<Vec
 
 #[test]
 fn an_exchange_without_a_format_changes_no_bit_and_one_that_cannot_work_is_an_error() {
-    let plain = trained(0..2);
     let exchange = Communication::default().of_devices(CommunicationState::default());
-    let installed = exchange.unwrap().install();
-    assert_eq!(trained(0..2), plain);
-    drop(installed);
+    assert_eq!(trained(Some(&exchange.unwrap()), 0..2), trained(None, 0..2));
     let with = |format: &str| Communication {
         format: Some(format.into()),
         ..Communication::default()
@@ -542,15 +554,17 @@ fn a_pass_after_one_that_did_not_end_is_whole() {
         ..Communication::default()
     };
     let exchange = wire.of_devices(CommunicationState::default()).unwrap();
-    let installed = install_exchange(Arc::new(ByThread(exchange)));
-    let params = || DistributedParams { param_id: 5.into() };
-    let workers = on_two_devices(&bfloat16(), ReduceOperation::Sum, |rank, device| {
+    let params = |step| DistributedParams {
+        param_id: (step as u64).into(),
+    };
+    let op = ReduceOperation::Sum;
+    let workers = with_exchange(Some(&exchange), &bfloat16(), op, |rank, device| {
         RANK.set(rank);
         let begun = |step| {
-            B::register_sync_parameters(&device, vec![params()]);
+            B::register_sync_parameters(&device, vec![params(step)]);
             let own = Tensor::<B, 1>::from_floats(gradient(rank, step).as_slice(), &device);
             let mut own = Box::new(primitive(own));
-            B::submit_gradient_sync(TensorRef(&raw mut *own), params());
+            B::submit_gradient_sync(TensorRef(&raw mut *own), params(step));
             own
         };
         let first = begun(0);
@@ -558,7 +572,6 @@ fn a_pass_after_one_that_did_not_end_is_whole() {
         B::submit_sync_collective(&device);
         [first, second].map(|own| values(tensor::<B, 1>(*own)))
     });
-    drop(installed);
     let format: BlockFormat = "mxfp4".parse().expect("a format");
     let rounded = |mut x: Vec<f32>| {
         let done = format.quantize(&mut x, &[70], 0, Rounder::NearestEven);

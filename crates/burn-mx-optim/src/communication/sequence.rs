@@ -113,10 +113,10 @@ impl SequenceParallel {
         check_division("rows of the product", rows, ranks)?;
         check_division("numbers of the summed axis", count, ranks)?;
         let mut shape = x.dims();
-        for axis in 0..D - 2 {
+        for (own, other) in shape[..D - 2].iter_mut().zip(w.dims()) {
             // As matmul broadcasts.
-            if shape[axis] == 1 {
-                shape[axis] = w.dims()[axis];
+            if *own == 1 {
+                *own = other;
             }
         }
         shape[D - 1] = w.dims()[D - 1];

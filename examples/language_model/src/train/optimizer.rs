@@ -23,8 +23,8 @@ type MuonAndAdamW = MatrixOptimizer<Packed<Muon>, Packed<AdamW>>;
 
 /// AdamW, or Muon for the layers' matrices and AdamW for the rest.
 pub(super) enum AnyOptimizer {
-    AdamW(Resettable<Packed<AdamW>>),
-    Muon(Resettable<MuonAndAdamW>),
+    AdamW(Box<Resettable<Packed<AdamW>>>),
+    Muon(Box<Resettable<MuonAndAdamW>>),
 }
 
 /// An optimizer with resets or without.
@@ -75,16 +75,15 @@ impl AnyOptimizer {
     ) -> Result<Self, Error> {
         if !format.is_muon {
             let optimizer = adamw(&format.states)?;
-            return Ok(Self::AdamW(Resettable::new(
-                optimizer, reset, format, model,
-            )?));
+            let optimizer = Resettable::new(optimizer, reset, format, model)?;
+            return Ok(Self::AdamW(Box::new(optimizer)));
         }
         let rest = adamw(&OptimizerStates::default())?;
         let optimizer =
             MatrixOptimizer::new(muon(&format.states)?, rest, &["model.layers.*"], model);
         let optimizer = optimizer.map_err(|error| Error::Other(error.to_string()))?;
         let optimizer = Resettable::new(optimizer, reset, format, model)?;
-        Ok(Self::Muon(optimizer))
+        Ok(Self::Muon(Box::new(optimizer)))
     }
 
     pub(super) fn step(
@@ -126,8 +125,8 @@ impl AnyOptimizer {
 
     pub(super) fn load(self, path: PathBuf, device: &Device) -> Result<Self, RecorderError> {
         Ok(match self {
-            Self::AdamW(optimizer) => Self::AdamW(optimizer.load(path, device)?),
-            Self::Muon(optimizer) => Self::Muon(optimizer.load(path, device)?),
+            Self::AdamW(optimizer) => Self::AdamW(Box::new(optimizer.load(path, device)?)),
+            Self::Muon(optimizer) => Self::Muon(Box::new(optimizer.load(path, device)?)),
         })
     }
 }
