@@ -9,12 +9,43 @@ use burn_mx_lab::drawing::{COLOURS, legend, svg};
 /// A name and its losses, by the number of steps.
 pub(super) type Named<'a> = (&'a str, &'a [(usize, f32)]);
 
-/// Draws the curves. The axis ends a little above the largest loss after the first quarter of the steps, to separate formats.
+/// Draws how much higher the losses of all runs are than the losses of the first one. `None` without a second run, or if no difference is finite.
 ///
 /// # Errors
 ///
-/// If there is no finite loss to draw.
-pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn Error>> {
+/// If the drawing fails.
+pub(super) fn gaps(runs: &[Named<'_>]) -> Result<Option<String>, Box<dyn Error>> {
+    let Some(((first, of_first), others)) = runs.split_first() else {
+        return Ok(None);
+    };
+    let gap = |(step, loss): &(usize, f32)| {
+        let of_first = of_first.iter().find(|(at, _)| at == step);
+        (*step, of_first.map_or(f32::NAN, |(_, first)| loss - first))
+    };
+    let gaps = others.iter().map(|(name, losses)| {
+        let gaps: Vec<_> = losses.iter().map(gap).collect();
+        (*name, gaps)
+    });
+    let gaps: Vec<_> = gaps.collect();
+    let named: Vec<Named<'_>> = gaps.iter().map(|(name, gaps)| (*name, &gaps[..])).collect();
+    let mut all = named.iter().flat_map(|(_, gaps)| gaps.iter());
+    if !all.any(|(_, gap)| gap.is_finite()) {
+        return Ok(None);
+    }
+    let title = format!("Validation loss above that of {first}");
+    curves(&title, "gap (nats a token)", &named).map(Some)
+}
+
+/// Draws the curves. The axis ends a little above the largest number after the first quarter of the steps, to separate formats.
+///
+/// # Errors
+///
+/// If there is no finite number to draw.
+pub(super) fn curves(
+    title: &str,
+    axis: &str,
+    runs: &[Named<'_>],
+) -> Result<String, Box<dyn Error>> {
     let losses = || runs.iter().flat_map(|(_, losses)| losses.iter());
     let finite = || losses().filter(|(_, loss)| loss.is_finite());
     let steps = losses().map(|(step, _)| *step).max().unwrap_or(0);
@@ -39,7 +70,7 @@ pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn 
         chart
             .configure_mesh()
             .x_desc("step")
-            .y_desc("validation loss (nats a token)")
+            .y_desc(axis)
             .axis_desc_style(("sans-serif", 16))
             .label_style(("sans-serif", 14))
             .bold_line_style(BLACK.mix(0.15))

@@ -258,8 +258,9 @@ impl Train {
         }
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("--out '{}': {error}", self.out.display()))?;
-        let [chart, losses] = ["loss.svg", "loss.json"].map(|name| self.out.join(name));
-        for file in [&chart, &losses] {
+        let [chart, gaps, losses] =
+            ["loss.svg", "gap.svg", "loss.json"].map(|name| self.out.join(name));
+        for file in [&chart, &gaps, &losses] {
             own_files::check(file).map_err(|error| format!("--out: {error}"))?;
         }
         let mut runs = Vec::new();
@@ -281,8 +282,12 @@ impl Train {
             .iter()
             .map(|(name, losses)| (*name, &losses[..]))
             .collect();
-        let svg = plot::curves("Validation loss while training", &named)?;
+        let axis = "validation loss (nats a token)";
+        let svg = plot::curves("Validation loss while training", axis, &named)?;
         own_files::write(&chart, svg)?;
+        if let Some(svg) = plot::gaps(&named)? {
+            own_files::write(&gaps, svg)?;
+        }
         let curves: BTreeMap<_, _> = runs.iter().map(|run| (run.name(), &run.curve)).collect();
         own_files::write(&losses, serde_json::to_vec_pretty(&curves)?)?;
         println!(

@@ -51,6 +51,10 @@ fn gradients_of_ranks_travel_in_formats() {
             "{losses}"
         );
     }
+    let gaps = fs::read_to_string(folder.join("four/gap.svg")).unwrap();
+    let gap = losses["fp32-own"]["validation"][1][1].as_f64().unwrap() - of("fp32");
+    assert!(gaps.contains(&format!("fp32-own: {gap:.4}")), "{gap}");
+    assert!(!folder.join("one/gap.svg").exists(), "one run has no gap");
     // Ranks that also own parts of the weights.
     for ranks in [1, 4] {
         train(
