@@ -33,7 +33,8 @@ pub(super) fn gaps(runs: &[Named<'_>]) -> Result<Option<String>, Box<dyn Error>>
         return Ok(None);
     }
     let title = format!("Validation loss above that of {first}");
-    curves(&title, "gap (nats a token)", &named).map(Some)
+    // Gaps do not fall, so the legend needs a place above.
+    drawn(&title, "gap (nats a token)", 0.45, &named).map(Some)
 }
 
 /// Draws the curves. The axis ends a little above the largest number after the first quarter of the steps, to separate formats.
@@ -41,9 +42,18 @@ pub(super) fn gaps(runs: &[Named<'_>]) -> Result<Option<String>, Box<dyn Error>>
 /// # Errors
 ///
 /// If there is no finite number to draw.
-pub(super) fn curves(
+pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn Error>> {
+    drawn(title, "validation loss (nats a token)", MARGIN, runs)
+}
+
+/// The share of the range of numbers that stays free below, and above at least.
+const MARGIN: f32 = 0.08;
+
+/// The curves, with a share of their range free `above`.
+fn drawn(
     title: &str,
     axis: &str,
+    above: f32,
     runs: &[Named<'_>],
 ) -> Result<String, Box<dyn Error>> {
     let losses = || runs.iter().flat_map(|(_, losses)| losses.iter());
@@ -59,14 +69,15 @@ pub(super) fn curves(
     if lowest > highest {
         return Err("there is no loss to draw".into());
     }
-    let margin = (highest - lowest).max(0.01) * 0.08;
+    let range = (highest - lowest).max(0.01);
+    let (bottom, top) = (lowest - MARGIN * range, highest + above * range);
     svg((960, 600), |root| {
         let mut chart = ChartBuilder::on(root)
             .caption(title, ("sans-serif", 22))
             .margin(16)
             .x_label_area_size(48)
             .y_label_area_size(72)
-            .build_cartesian_2d(0..steps, lowest - margin..highest + margin)?;
+            .build_cartesian_2d(0..steps, bottom..top)?;
         chart
             .configure_mesh()
             .x_desc("step")
@@ -86,7 +97,7 @@ pub(super) fn curves(
             let points = losses
                 .iter()
                 .copied()
-                .filter(|(_, loss)| loss.is_finite() && *loss <= highest + margin);
+                .filter(|(_, loss)| loss.is_finite() && *loss <= top);
             let points: Vec<(usize, f32)> = points.collect();
             let last = losses.last().map_or(f32::NAN, |(_, loss)| *loss);
             chart

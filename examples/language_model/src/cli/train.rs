@@ -282,8 +282,7 @@ impl Train {
             .iter()
             .map(|(name, losses)| (*name, &losses[..]))
             .collect();
-        let axis = "validation loss (nats a token)";
-        let svg = plot::curves("Validation loss while training", axis, &named)?;
+        let svg = plot::curves("Validation loss while training", &named)?;
         own_files::write(&chart, svg)?;
         if let Some(svg) = plot::gaps(&named)? {
             own_files::write(&gaps, svg)?;
