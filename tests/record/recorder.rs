@@ -19,6 +19,8 @@ mod error_parts;
 #[cfg(test_backend = "flex")]
 mod files;
 #[cfg(test_backend = "flex")]
+mod hot_columns;
+#[cfg(test_backend = "flex")]
 mod metrics;
 #[cfg(test_backend = "flex")]
 mod names;

@@ -232,6 +232,7 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
     let scale = 0.4;
     let operand_scale = specs.probability_scale as f32;
     let float = [&q, &k, &v].map(Tensor::clone);
+    let v_whole = v.clone();
 
     // Operands.
     let k_mean = k.clone().mean_dim(2);
@@ -296,10 +297,13 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
     // Scores.
     let mut scores = match specs.qk_accumulator {
         None => q_hat.clone().matmul(k_hat.clone().transpose()),
-        unit => product(unit, specs.q, [q_rest, k_smooth.clone().transpose()]),
+        unit => {
+            let pair = [q_rest.clone(), k_smooth.clone().transpose()];
+            product(unit, specs.q, pair)
+        }
     };
     if specs.smooth_q > 0 {
-        scores = scores + q_means.clone().matmul(k_smooth.transpose());
+        scores = scores + q_means.clone().matmul(k_smooth.clone().transpose());
     }
     if needs_mean {
         scores = scores + q_whole.matmul(k_mean.clone().transpose());
@@ -405,17 +409,23 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
     let quantized = specs.backward == AttentionBackward::Quantized;
     let (scores, slope, statistics, [q, k, v]) = match quantized {
         true => {
-            let q = if specs.smooth_q > 0 {
-                q_hat + q_means
-            } else {
-                q_hat
+            let own = |format: Option<PointFormat>, before: &Four, forward: Four| match format {
+                None => forward,
+                format => at(format, before.clone(), 2),
             };
-            let k = if needs_mean { k_hat + k_mean } else { k_hat };
+            let v = match specs.v_bp {
+                None => times_scales(v_hat),
+                format => at(format, v_whole.clone(), 3),
+            };
             (
                 scores,
                 slope,
                 logarithm(maximum, sum),
-                [q, k, times_scales(v_hat)],
+                [
+                    own(specs.q_bp, &q_rest, q_hat),
+                    own(specs.k_bp, &k_smooth, k_hat),
+                    v,
+                ],
             )
         }
         false => {
@@ -432,12 +442,39 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
         0 => specs.probabilities,
         _ => specs.exponentials,
     };
-    let p_hat = match quantized {
-        true => at(format, p.clone() * operand_scale, 3) / operand_scale,
-        false => p.clone(),
+    // As the product reads the probabilities, and their factor.
+    let (p_hat, p_scale) = match (quantized, specs.probabilities_bp) {
+        (false, _) => (p.clone(), 1.0),
+        (true, None) => (at(format, p.clone() * operand_scale, 3), operand_scale),
+        (true, own) => (at(own, p.clone(), 2), 1.0),
     };
-    let dv = p_hat.transpose().matmul(at(specs.d_output, g.clone(), 2));
-    let dp = at(specs.d_output, g.clone(), 3).matmul(v.transpose());
+    let is_block = |format| matches!(format, Some(PointFormat::Block(_)));
+    // A unit rounds blocks itself. Its other operands are rounded already.
+    let by_unit = |unit, own, [lhs, rhs]: [Four; 2], before: [Four; 2]| match is_block(own) {
+        true => product(unit, own, before),
+        false => in_sums_of_16([lhs, rhs]),
+    };
+    let of_dv = at(specs.d_output, g.clone(), 2);
+    let dv = match specs.dv_accumulator {
+        None => (p_hat / p_scale).transpose().matmul(of_dv),
+        unit => {
+            let before = [p.clone().transpose(), g.clone()];
+            by_unit(
+                unit,
+                specs.probabilities_bp,
+                [p_hat.transpose(), of_dv],
+                before,
+            ) / p_scale
+        }
+    };
+    let of_dp = at(specs.d_output_dp.or(specs.d_output), g.clone(), 3);
+    let dp = match specs.dp_accumulator {
+        None => of_dp.matmul(v.transpose()),
+        unit => {
+            let before = [g.clone(), v_whole.transpose()];
+            by_unit(unit, specs.v_bp, [of_dp, v.transpose()], before)
+        }
+    };
     let dp = at(specs.d_probabilities, dp, 3);
     let delta = match specs.delta {
         Delta::Output => (out.clone() * g).sum_dim(3),
@@ -454,8 +491,27 @@ fn model(case: &Case, specs: &AttentionSpecs) -> Vec<Vec<f32>> {
     } else {
         ds
     } * scale;
-    let dq = at(specs.d_scores, ds.clone(), 3).matmul(k);
-    let dk = at(specs.d_scores, ds, 2).transpose().matmul(q);
+    // The means of smoothed operands are not rounded.
+    let of_scores =
+        |unit, own, [ds_hat, saved]: [Four; 2], before: [Four; 2], mean: Option<Four>| match (
+            unit, mean,
+        ) {
+            (None, None) => ds_hat.matmul(saved),
+            (None, Some(mean)) => ds_hat.matmul(saved + mean),
+            (unit, None) => by_unit(unit, own, [ds_hat, saved], before),
+            (unit, Some(mean)) => {
+                let part = ds_hat.clone().matmul(mean.expand(saved.dims()));
+                by_unit(unit, own, [ds_hat, saved], before) + part
+            }
+        };
+    let mean = (needs_mean && quantized).then_some(k_mean);
+    let pair = [at(specs.d_scores, ds.clone(), 3), k];
+    let before = [ds.clone(), k_smooth];
+    let dq = of_scores(specs.dq_accumulator, specs.k_bp, pair, before, mean);
+    let means = (specs.smooth_q > 0 && quantized).then_some(q_means);
+    let pair = [at(specs.d_scores, ds.clone(), 2).transpose(), q];
+    let before = [ds.transpose(), q_rest];
+    let dk = of_scores(specs.dk_accumulator, specs.q_bp, pair, before, means);
     let mut results = vec![out, dq, dk, dv];
     if case.bias {
         results.push(dbias);
@@ -559,6 +615,17 @@ pub(super) fn random(seed: u64) -> (Case, AttentionSpecs) {
         (specs.q, specs.q_rows) = (point(one_scale), choose(n, &[2, 8]));
         (specs.k, specs.k_rows) = (point(one_scale), choose(n, &[3, 64]));
     }
+    if specs.backward == AttentionBackward::Quantized {
+        for own in [
+            &mut specs.q_bp,
+            &mut specs.k_bp,
+            &mut specs.v_bp,
+            &mut specs.probabilities_bp,
+        ] {
+            *own = point(choose(n, &any));
+        }
+    }
+    specs.d_output_dp = point(choose(n, &any));
     (case, specs)
 }
 
@@ -615,6 +682,16 @@ fn each_field_alone_has_its_effect() {
         ("d_probabilities=bfloat12", ""),
         ("d_probabilities=mxfp4", ""),
         ("d_scores=nvfp4", ""),
+        ("q_bp=nvfp4", ""),
+        ("k_bp=fp8_e4m3", ""),
+        ("v_bp=nvfp4", ""),
+        ("probabilities_bp=nvfp4", ""),
+        (
+            "probabilities=nvfp4,probability_scale=448,probabilities_bp=bfloat32",
+            "probabilities=nvfp4,probability_scale=448",
+        ),
+        ("d_output_dp=mxfp4", ""),
+        ("d_output=mxfp4,d_output_dp=bfloat32", "d_output=mxfp4"),
         ("d_scores=mx(element=int8,block_size=2,square=true)", ""),
     ];
     let results = |fields: &str| {
@@ -660,6 +737,58 @@ fn products_have_accumulators() {
         };
         assert_ne!(got, SMALL.by_op(&SMALL.specs(float32)), "tile {tile}");
     }
+}
+
+const FP16_SUMS: &str = "accumulator(order=exact,terms=16,output=f16_rne)";
+
+/// Units of gradient products, with elements and with blocks of both operands, beside sums that are written out.
+#[test]
+fn gradient_products_have_accumulators() {
+    let units = [
+        "dv_accumulator",
+        "dp_accumulator",
+        "dq_accumulator",
+        "dk_accumulator",
+    ];
+    let elements = "q=fp8_e4m3,k=fp8_e4m3,v=fp8_e4m3,probabilities=fp8_e4m3,probability_scale=448,d_output=fp8_e5m2,d_scores=fp8_e5m2";
+    let format = "mx(element=fp8_e4m3,block_size=4)";
+    let blocks = format!(
+        "q=nvfp4,k=nvfp4,v=nvfp4,q_bp={format},k_bp={format},v_bp={format},probabilities_bp={format},d_output={format},d_scores={format}"
+    );
+    let with_smoothing = format!("{blocks},smooth_q=2,smooth_k=true");
+    let unit_of_blocks = "accumulator(order=joint,terms=4,fraction_bits=8,output=e8m7_rz)";
+    let case = Case {
+        queries: 20,
+        keys: 37,
+        softcap: Some(1.5),
+        masked: true,
+        ..SMALL
+    };
+    for (formats, unit) in [
+        (elements, FP16_SUMS),
+        (&blocks, unit_of_blocks),
+        (&with_smoothing, unit_of_blocks),
+    ] {
+        let results = |more: &str| {
+            let text = format!("attention({formats}{more})");
+            let specs: AttentionSpecs = text.parse().expect(&text);
+            (case.by_op(&case.specs(specs)), specs)
+        };
+        let (float32, _) = results("");
+        for field in units {
+            let (got, specs) = results(&format!(",{field}={unit}"));
+            assert_all_same_bits(&got, &model(&case, &specs), field);
+            assert_same_bits(&got[0], &float32[0], field);
+            assert_ne!(got, float32, "{field} has no effect");
+        }
+        let (got, specs) = results(&units.map(|field| format!(",{field}={unit}")).concat());
+        assert_all_same_bits(&got, &model(&case, &specs), "all four");
+    }
+    let empty = Case { batch: 0, ..SMALL };
+    let text =
+        format!("attention({elements},dq_accumulator={FP16_SUMS},dv_accumulator={FP16_SUMS})");
+    let got = empty.by_op(&empty.specs(text.parse().expect(&text)));
+    assert!(got.iter().all(Vec::is_empty));
 }
 
 /// Each scheme, on more keys than a tile has.
@@ -941,7 +1070,10 @@ fn text_forms_read_back() {
         "sageattention2pp",
         "attention(v=fp8_e4m3,v_range=2.25)",
         "sageattention3",
+        "sagebwd",
         "attn_qat",
+        "attention(q_bp=mxfp8_e4m3,k_bp=bfloat16,v_bp=fp16,probabilities_bp=fp8_e4m3,d_output_dp=fp16)",
+        "attention(q=bfloat16,k=bfloat16,d_scores=bfloat16,dq_accumulator=hopper,dk_accumulator=hopper)",
         "attention(d_output=mxfp8_e4m3,d_probabilities=bfloat16,d_scores=fp8_e5m2)",
     ];
     for text in texts {
@@ -1017,7 +1149,36 @@ fn what_does_not_fit_is_refused_by_name() {
         ("attention(v_axis=heads)", "allowed: keys, features"),
         (
             "sageattention4",
-            "allowed: sageattention2, sageattention2pp, sageattention3, attn_qat, or attention(field=value,…)",
+            "allowed: sageattention2, sageattention2pp, sageattention3, sagebwd, attn_qat, or attention(field=value,…)",
+        ),
+        (
+            "attention(q_bp=nvfp4,backward=float)",
+            "`attention.q_bp` is nvfp4, but `attention.backward` is float, so gradient products read unrounded operands; allowed: none",
+        ),
+        (
+            "attention(k=mxfp8_e4m3,d_scores=mxfp8_e4m3,dq_accumulator=blackwell)",
+            "`attention.dq_accumulator` is blackwell, but the blocks of the key lie along the features, and the product sums over the keys; \
+             allowed: none, or a format of its own for the gradient product: `q_bp`, `k_bp`, `v_bp` or `probabilities_bp`",
+        ),
+        (
+            "attention(q=mxfp8_e4m3,d_scores=mxfp8_e4m3,dk_accumulator=blackwell)",
+            "the blocks of the query lie along the features",
+        ),
+        (
+            "attention(probabilities=mxfp8_e4m3,d_output=mxfp8_e4m3,dv_accumulator=blackwell)",
+            "the blocks of the probabilities lie along the keys",
+        ),
+        (
+            "attention(v=mxfp8_e4m3,d_output=mxfp8_e4m3,dp_accumulator=blackwell)",
+            "the blocks of the value lie along the keys",
+        ),
+        (
+            "attention(v=fp8_e4m3,v_range=2.25,d_output=fp8_e4m3,dp_accumulator=hopper)",
+            "`attention.dp_accumulator` is hopper, but `attention.v_range`",
+        ),
+        (
+            "attention(dv_accumulator=hopper)",
+            "`attention.dv_accumulator` is hopper",
         ),
     ];
     for (text, expected) in cases {
@@ -1031,16 +1192,35 @@ fn what_does_not_fit_is_refused_by_name() {
 
 #[test]
 fn formats_of_gradients_need_an_emulated_backward_pass() {
-    for field in ["d_output", "d_probabilities", "d_scores"] {
-        let text = format!("attention({field}=mxfp8_e5m2)");
+    let formats = [
+        "d_output",
+        "d_output_dp",
+        "d_probabilities",
+        "d_scores",
+        "q_bp",
+        "k_bp",
+        "v_bp",
+        "probabilities_bp",
+    ];
+    let fields = formats.map(|field| (field, "mxfp8_e5m2"));
+    let unit =
+        ["dv", "dp", "dq", "dk"].map(|of| (of, "accumulator(order=exact,terms=16,output=f16_rne)"));
+    let units = unit.map(|(of, unit)| (format!("{of}_accumulator"), unit));
+    let fields = fields.map(|(field, value)| (field.to_owned(), value));
+    for (field, value) in fields.into_iter().chain(units) {
+        let elements = match field.ends_with("accumulator") {
+            true => ",q=bfloat16,k=bfloat16,v=bfloat16,probabilities=bfloat16",
+            false => "",
+        };
+        let text = format!("attention({field}={value}{elements})");
         let specs = MxSpecs {
             attention: Some(text.parse().expect("it is one")),
             quantize_backprop: false,
             ..MxSpecs::none()
         };
-        let error = specs.resolve().expect_err(field).to_string();
+        let error = specs.resolve().expect_err(&field).to_string();
         let expected = format!(
-            "`attention.{field}` is mxfp8_e5m2, but quantize_backprop is false, so gradients are float32; allowed: none"
+            "`attention.{field}` is {value}, but quantize_backprop is false, so gradients are float32; allowed: none"
         );
         assert!(error.contains(&expected), "{error}");
     }

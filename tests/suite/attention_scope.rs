@@ -63,6 +63,15 @@ fn random_apart(seed: u64) -> (Case, AttentionSpecs) {
         &mut number,
         &[AttentionBackward::Quantized, AttentionBackward::Float],
     );
+    if specs.backward == AttentionBackward::Float {
+        specs = AttentionSpecs {
+            q_bp: None,
+            k_bp: None,
+            v_bp: None,
+            probabilities_bp: None,
+            ..specs
+        };
+    }
     // As softmax sees it, a causal mask is a mask.
     let case = Case {
         causal: false,
@@ -113,11 +122,11 @@ fn model(case: &Case, specs: &AttentionSpecs, kv_heads: usize) -> Vec<Vec<f32>> 
     } else {
         q.clone()
     };
-    let q_hat = in_lines(specs.q, q_rest, specs.q_rows);
+    let q_hat = in_lines(specs.q, q_rest.clone(), specs.q_rows);
     let k_hat = in_lines(specs.k, k_rest.clone(), specs.k_rows);
     let mut scores = q_hat.clone().matmul(k_hat.clone().transpose());
     if specs.smooth_q > 0 {
-        scores = scores + q_means.clone().matmul(k_rest.transpose());
+        scores = scores + q_means.clone().matmul(k_rest.clone().transpose());
     }
     if specs.smooth_k {
         scores = scores + q.matmul(k_mean.clone().transpose());
@@ -168,6 +177,10 @@ fn model(case: &Case, specs: &AttentionSpecs, kv_heads: usize) -> Vec<Vec<f32>> 
     } else {
         3
     };
+    let own = |format, before: Four, forward: Four, axis| match format {
+        None => forward,
+        format => at(format, before, axis),
+    };
     let v_hat = at(specs.v, v_rest, v_axis);
     let times_scales = |x: Four| match &v_scales {
         Some(scales) => x * scales.clone(),
@@ -188,20 +201,24 @@ fn model(case: &Case, specs: &AttentionSpecs, kv_heads: usize) -> Vec<Vec<f32>> 
     let quantized = specs.backward == AttentionBackward::Quantized;
     let [q_float, k_float, v_float] = float;
     let [q, k, v, p_hat] = match quantized {
-        true => [
-            if specs.smooth_q > 0 {
-                q_hat + q_means
-            } else {
-                q_hat
-            },
-            if specs.smooth_k {
-                k_hat + k_mean
-            } else {
-                k_hat
-            },
-            times_scales(v_hat),
-            p_hat / operand_scale,
-        ],
+        true => {
+            let q_hat = own(specs.q_bp, q_rest, q_hat, 2);
+            let k_hat = own(specs.k_bp, k_rest, k_hat, 2);
+            [
+                if specs.smooth_q > 0 {
+                    q_hat + q_means
+                } else {
+                    q_hat
+                },
+                if specs.smooth_k {
+                    k_hat + k_mean
+                } else {
+                    k_hat
+                },
+                own(specs.v_bp, v_float.clone(), times_scales(v_hat), 3),
+                own(specs.probabilities_bp, p.clone(), p_hat / operand_scale, 2),
+            ]
+        }
         false => [q_float, k_float, v_float, p],
     };
     let dv = bf(of_heads(p_hat.transpose().matmul(at(
@@ -209,7 +226,7 @@ fn model(case: &Case, specs: &AttentionSpecs, kv_heads: usize) -> Vec<Vec<f32>> 
         g.clone(),
         2,
     ))));
-    let dp = at(specs.d_output, g, 3).matmul(v.transpose());
+    let dp = at(specs.d_output_dp.or(specs.d_output), g, 3).matmul(v.transpose());
     let dp = bf(at(specs.d_probabilities, dp, 3));
     let p = (shown - statistics).exp();
     let delta = (p.clone() * dp.clone()).sum_dim(3);
@@ -336,6 +353,52 @@ fn keys_and_values_may_broadcast() {
         let got: Vec<_> = [values(out)].into_iter().chain(gradients).collect();
         let expected = model(&case, &specs, 1);
         assert_all_same_bits(&got, &expected, &format!("seed {seed}, {specs}, {case:?}"));
+    }
+}
+
+/// Matrix units of gradient products, where the heads of queries share a key and a value.
+#[test]
+fn units_of_gradients_take_operands_that_broadcast() {
+    let format = "mx(element=fp8_e4m3,block_size=4)";
+    let formats = [
+        "q_bp",
+        "k_bp",
+        "v_bp",
+        "probabilities_bp",
+        "d_output",
+        "d_scores",
+    ];
+    let formats = formats.map(|field| format!("{field}={format}")).join(",");
+    let unit = "accumulator(order=joint,terms=4,fraction_bits=8,output=e8m7_rz)";
+    let units = ["dv", "dp", "dq", "dk"].map(|of| format!("{of}_accumulator={unit}"));
+    let text = format!(
+        "attention(q=nvfp4,smooth_q=2,{formats},{})",
+        units.join(",")
+    );
+    let device = mx_device(&SMALL.specs(text.parse().expect(&text)));
+    let run = |copies: usize| {
+        let noise = |shape: [usize; 4], seed| Array::noise(&shape, seed).tensor::<Mx, 4>(&device);
+        let q = noise([1, 3, 5, 16], 1).require_grad();
+        let [k, v] = [2, 3].map(|seed| noise([1, 1, 7, 16], seed).require_grad());
+        let out = attention_scope(|| {
+            let [k, v] = [&k, &v].map(|x| x.clone().repeat_dim(1, copies));
+            written_out(&SMALL, [q.clone(), k, v], None, None)
+        });
+        let grads = Mx::loss_with_gradient(out.clone(), noise([1, 3, 5, 16], 4)).backward();
+        let gradients = [q, k, v].map(|leaf| values(leaf.grad(&grads).expect("it is a leaf")));
+        (values(out), gradients)
+    };
+    let (out, [dq, dk, dv]) = run(1);
+    let (out_of_copies, [dq_of_copies, dk_of_copies, dv_of_copies]) = run(3);
+    assert_same_bits(&out, &out_of_copies, "out");
+    assert_same_bits(&dq, &dq_of_copies, "dq");
+    // The sums over heads may have another order.
+    for (got, expected) in [(dk, dk_of_copies), (dv, dv_of_copies)] {
+        let pairs = got.iter().zip(&expected);
+        assert!(
+            pairs.clone().all(|(a, b)| (a - b).abs() < 1e-5),
+            "{got:?}, {expected:?}"
+        );
     }
 }
 

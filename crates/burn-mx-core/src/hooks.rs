@@ -49,6 +49,7 @@ mod installed;
 mod layer;
 mod layer_op;
 mod product;
+mod rounded_operand;
 mod rounding;
 mod statistics;
 mod thread;
@@ -68,13 +69,14 @@ pub use dialect::DialectDifference;
 pub use gradients::{GradientExchange, GradientMessage, InstalledExchange, install_exchange};
 pub use installed::{Installed, install, install_on_this_thread};
 pub(crate) use installed::{
-    columns, end_of_backward_pass, name_elementwise, name_product, specs_of_op, specs_of_product,
-    weight_used,
+    columns, end_of_backward_pass, name_attention, name_elementwise, name_product, specs_of_op,
+    specs_of_product, weight_used,
 };
 pub use layer::LayerCall;
 pub(crate) use layer::layer;
 pub use layer_op::LayerOp;
 pub(crate) use product::{Original, ProductObservers};
+pub(crate) use rounded_operand::RoundedOperand;
 pub(crate) use rounding::{RoundingObservers, elementwise};
 pub use statistics::ObservedStatistics;
 pub(crate) use thread::{Thread, again, tracked};
@@ -111,7 +113,7 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// A product of attention whose points have formats is about to be computed: one for each tile, and none in the backward pass. `None` if
+    /// A product of attention whose points have formats is about to be computed, one of the forward pass for each tile, or one for a gradient. `None` if
     /// neither its operands nor its result are to be seen.
     fn attention_product(&self, call: &AttentionProduct) -> Option<Box<dyn ProductObserver>> {
         let _ = call;
@@ -130,7 +132,8 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// The name for an elementwise op of the forward pass whose operands have none. Its gradient gets the same one.
+    /// The name for an elementwise op of the forward pass whose operands have none, or for an attention whose points have formats. Its gradient gets
+    /// the same one.
     fn name_elementwise(&self) -> Option<&'static str> {
         None
     }
@@ -198,8 +201,12 @@ pub struct ProductCall {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AttentionProduct {
-    /// Which one it is.
+    /// Which product of the forward pass it is, or belongs to.
     pub which: AttentionMatmul,
+    /// The operand of `which` whose gradient the product computes; `None` in the forward pass.
+    pub gradient_of: Option<Side>,
+    /// The name that [`Observer::name_elementwise`] gave the attention in the forward pass.
+    pub label: Option<&'static str>,
     /// The specs that it is computed by.
     pub specs: &'static SharedSpecs,
     /// The formats of both operands; `None` is float32.
@@ -210,6 +217,19 @@ pub struct AttentionProduct {
     pub elements: [u64; 2],
     /// The size of the product.
     pub size: ProductSize,
+}
+
+impl AttentionProduct {
+    /// `qk` and `pv`, and the gradients `dq`, `dk`, `dp` and `dv`.
+    pub fn name(&self) -> &'static str {
+        match (self.which, self.gradient_of) {
+            (which, None) => which.name(),
+            (AttentionMatmul::Scores, Some(Side::Lhs)) => "dq",
+            (AttentionMatmul::Scores, Some(Side::Rhs)) => "dk",
+            (AttentionMatmul::Value, Some(Side::Lhs)) => "dp",
+            (AttentionMatmul::Value, Some(Side::Rhs)) => "dv",
+        }
+    }
 }
 
 /// The size of a product.
@@ -309,9 +329,15 @@ pub trait OperandView: View {
     /// Its block format.
     fn format(&self) -> Option<BlockFormat>;
 
-    /// The format of its point, for an operand of attention whose points have formats.
+    /// The format of its point, for an operand of attention whose points have formats, or for [hot](Self::is_hot) columns.
     fn point(&self) -> Option<PointFormat> {
         None
+    }
+
+    /// Whether these are the [hot columns](crate::HotColumns) of an operand, which form a product of their own. The other columns are
+    /// an operand, too. Both products have one result.
+    fn is_hot(&self) -> bool {
+        false
     }
 
     /// The statistics of the operand under these specs. Each `number` draws other random numbers, and training draws

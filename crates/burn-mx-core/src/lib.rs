@@ -67,11 +67,11 @@ pub use specs::args::MxArgs;
 pub use specs::{
     AsResolvedSpecs, AttentionBackward, AttentionSpecs, ColumnChoice, ColumnRanking, ColumnScore,
     Delta, ElementwiseScope, Exemptions, GradientOperands, Hadamard, HadamardSigns, HotColumns,
-    HotTreatment, MxSpecs, ParseAttentionError, ParseColumnRankingError,
-    ParseElementwiseScopeError, ParseGradientOperandsError, ParseHadamardError,
-    ParseHotColumnsError, ParsePointFormatError, ParseQatBackwardError, ParseValueRangeError,
-    PointFormat, QatBackward, QatConfig, Recipe, ResolvedSpecs, RowSums, Slot, SlotFormat,
-    SpecsError, SpecsField, StaticInput, ToResolvedSpecs, ValueAxis, ValueRange,
+    HotTreatment, MxSpecs, ParseColumnRankingError, ParseElementwiseScopeError,
+    ParseGradientOperandsError, ParseGroupError, ParseHadamardError, ParsePointFormatError,
+    ParseQatBackwardError, ParseValueRangeError, PointFormat, QatBackward, QatConfig, Recipe,
+    ResolvedSpecs, RowSums, Slot, SlotFormat, SpecsError, SpecsField, StaticInput, ToResolvedSpecs,
+    ValueAxis, ValueRange,
 };
 pub use tensor::MxTensor;
 pub use tensor::device::MxDevice;

@@ -6,15 +6,15 @@
 pub use self::error::SpecsError;
 pub use self::fields::MxSpecs;
 pub use self::fields::attention::{
-    AttentionBackward, AttentionSpecs, Delta, ParseAttentionError, ParsePointFormatError,
-    ParseValueRangeError, PointFormat, RowSums, ValueAxis, ValueRange,
+    AttentionBackward, AttentionSpecs, Delta, ParsePointFormatError, ParseValueRangeError,
+    PointFormat, RowSums, ValueAxis, ValueRange,
 };
 pub use self::fields::elementwise_scope::{ElementwiseScope, ParseElementwiseScopeError};
 pub use self::fields::gradient_operands::{GradientOperands, ParseGradientOperandsError};
+pub use self::fields::grouped::ParseGroupError;
 pub use self::fields::hadamard::{Hadamard, HadamardSigns, ParseHadamardError};
 pub use self::fields::hot_columns::{
     ColumnChoice, ColumnRanking, ColumnScore, HotColumns, HotTreatment, ParseColumnRankingError,
-    ParseHotColumnsError,
 };
 pub use self::fields::slot::Slot;
 pub use self::fields::slot_format::SlotFormat;

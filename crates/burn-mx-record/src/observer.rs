@@ -69,14 +69,19 @@ impl Observer for Eye {
         if !running.is_in_pass() {
             return None;
         }
-        let (op, kind) = (ProductOp::Matmul, ProductKind::Forward);
+        let op = ProductOp::Matmul;
+        let kind = match call.gradient_of {
+            None => ProductKind::Forward,
+            Some(_) => ProductKind::InputGradient,
+        };
         let layer = running.with_stream(|stream| {
             stream.begun = true;
             if !stream.recorded {
                 return None;
             }
-            let place = running::with_scope(|scope| stream.place(scope));
-            let layer = hooks::label(&format!("{place} {}", call.which.name()));
+            let unnamed = || running::with_scope(|scope| stream.place(scope));
+            let place = call.label.unwrap_or_else(unnamed);
+            let layer = hooks::label(&format!("{place} {}", call.name()));
             let wanted = running.selection.has_product(kind, layer);
             wanted.then(|| {
                 stream.used((layer, kind), op, call.specs);
@@ -184,6 +189,15 @@ impl OfProduct {
             (Slot::A | Slot::ABp, None) => "input",
         }
     }
+
+    /// The role of the hot columns of a linear layer's operand.
+    fn name_of_hot(slot: Slot) -> &'static str {
+        match slot {
+            Slot::W | Slot::WBp => "hot weight",
+            Slot::A | Slot::ABp => "hot input",
+            Slot::ABpEx | Slot::ABpOs => "hot output gradient",
+        }
+    }
 }
 
 impl ProductObserver for OfProduct {
@@ -198,7 +212,10 @@ impl ProductObserver for OfProduct {
     /// Records an operand: its statistics in its own format and in each of the further formats.
     fn operand(&self, operand: &dyn OperandView) {
         let slot = operand.slot();
-        let name = self.name_of(slot, operand.side());
+        let name = match operand.is_hot() {
+            true => Self::name_of_hot(slot),
+            false => self.name_of(slot, operand.side()),
+        };
         let selection = &self.running.selection;
         let own = operand.statistics();
         let difference = operand.dialect_difference();
@@ -225,6 +242,7 @@ impl ProductObserver for OfProduct {
                 slot,
                 name,
                 point: operand.point(),
+                is_hot: operand.is_hot(),
                 statistics,
                 error_parts,
                 difference,

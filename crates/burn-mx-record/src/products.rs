@@ -109,19 +109,44 @@ fn of_attention(call: &AttentionProduct, pass: Pass) -> Vec<Product> {
         )
     };
     let mut all = vec![product(call.formats, [lhs, rhs, result], call.accumulator)];
-    if pass == Pass::Training {
-        let specs = call.specs.resolved();
-        let points = specs.attention();
-        let is_quantized = specs.quantize_backprop()
-            && points.is_some_and(|points| points.backward == AttentionBackward::Quantized);
-        let saved = call.formats.map(|format| format.filter(|_| is_quantized));
-        let gradient = points.and_then(|points| match call.which {
-            AttentionMatmul::Scores => points.d_scores,
-            AttentionMatmul::Value => points.d_output,
-        });
-        all.push(product([gradient, saved[1]], [result, rhs, lhs], None));
-        all.push(product([saved[0], gradient], [lhs, result, rhs], None));
+    if pass == Pass::Inference {
+        return all;
     }
+    let specs = call.specs.resolved();
+    let points = specs.attention().copied().unwrap_or_default();
+    let is_quantized = specs.quantize_backprop() && points.backward == AttentionBackward::Quantized;
+    // As the gradient of the other operand reads this one: in another format, or as the forward product.
+    let saved =
+        |own: Option<PointFormat>, side: usize| own.or(call.formats[side]).filter(|_| is_quantized);
+    let [of_lhs, of_rhs] = match call.which {
+        AttentionMatmul::Scores => [
+            (
+                points.d_scores,
+                saved(points.k_bp, 1),
+                points.dq_accumulator,
+            ),
+            (
+                points.d_scores,
+                saved(points.q_bp, 0),
+                points.dk_accumulator,
+            ),
+        ],
+        AttentionMatmul::Value => {
+            let of_dp = points.d_output_dp.or(points.d_output);
+            let of_dv = saved(points.probabilities_bp, 0);
+            [
+                (of_dp, saved(points.v_bp, 1), points.dp_accumulator),
+                (points.d_output, of_dv, points.dv_accumulator),
+            ]
+        }
+    };
+    let (gradient, saved, unit) = of_lhs;
+    all.push(product([gradient, saved], [result, rhs, lhs], unit));
+    let (gradient, saved, unit) = of_rhs;
+    all.push(match call.which {
+        AttentionMatmul::Scores => product([gradient, saved], [result, lhs, rhs], unit),
+        AttentionMatmul::Value => product([saved, gradient], [lhs, result, rhs], unit),
+    });
     all
 }
 
@@ -202,8 +227,10 @@ impl Observer for Eye {
     }
 
     fn attention_product(&self, call: &AttentionProduct) -> Option<Box<dyn ProductObserver>> {
-        let seen = Seen::Attention(Box::new(*call));
-        lock(&self.0).products.push(seen);
+        if call.gradient_of.is_none() {
+            let seen = Seen::Attention(Box::new(*call));
+            lock(&self.0).products.push(seen);
+        }
         None
     }
 

@@ -152,6 +152,13 @@ pub(crate) fn name_elementwise(label: Option<&'static str>) -> Option<&'static s
     })
 }
 
+/// The name of an attention of the forward pass, for its gradients.
+pub(crate) fn name_attention() -> Option<&'static str> {
+    let mut observers = observers(Events::PRODUCTS).into_iter();
+    let of_products = || observers.find_map(|observer| observer.name_elementwise());
+    name_elementwise(None).or_else(of_products)
+}
+
 /// Tells that a backward pass is over on this thread.
 pub(crate) fn end_of_backward_pass() {
     for observer in observers(Events::PRODUCTS) {

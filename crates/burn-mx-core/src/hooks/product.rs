@@ -8,6 +8,7 @@ use burn_backend::tensor::FloatTensor;
 use microscaling_product::{Accumulation, Side, SumStatistics};
 
 use super::installed::observers;
+use super::rounded_operand::RoundedOperand;
 use super::{
     AttentionProduct, Events, ObservedStatistics, Observer, OperandView, ProductCall,
     ProductObserver, ProductSize,
@@ -69,6 +70,13 @@ impl<B: MxKernels> ProductObservers<B> {
             if observer.wants_operand(view.slot()) {
                 observer.operand(view);
             }
+        }
+    }
+
+    /// Shows an operand that is rounded already to its observers.
+    pub(crate) fn rounded_operand(&self, view: &RoundedOperand<'_, B>) {
+        if self.want_operand(view.slot) {
+            self.operand(view);
         }
     }
 

@@ -77,6 +77,8 @@ pub(crate) struct Product<B: MxKernels> {
     observers: Option<ProductObservers<B>>,
     /// How many products are in each sum of a matrix product that is observed.
     summed: Cell<usize>,
+    /// Whether operands and results are parts of others, which observers see as a whole.
+    in_parts: Cell<bool>,
     /// The observers of the result's rounding to the elementwise format.
     rounding_observers: Option<RoundingObservers>,
 }
@@ -160,6 +162,7 @@ impl<B: MxKernels> Product<B> {
             draws,
             observers: None,
             summed: Cell::new(0),
+            in_parts: Cell::new(false),
             rounding_observers: None,
         };
         if operands.have_blocks(&specs.specs) {
@@ -208,15 +211,22 @@ impl<B: MxKernels> Product<B> {
             None => B::kernels().product(lhs, rhs),
         };
         let result = self.without_margins(result);
+        if !self.in_parts.get() {
+            self.observe_matrix(&result);
+        }
+        result
+    }
+
+    /// Shows observers the result of a matrix product.
+    fn observe_matrix(&self, result: &FloatTensor<B>) {
         if let Some(observers) = &self.observers {
             let result_elements = result.shape().num_elements();
             observers.size(ProductSize {
                 macs: (result_elements * self.summed.get()) as u64,
                 result_elements: result_elements as u64,
             });
-            observers.result(&result);
+            observers.result(result);
         }
-        result
     }
 
     /// `lhs · rhs`, rounded, plus a bias that is rounded already, rounded again.

@@ -13,7 +13,7 @@
 pub(super) mod attention;
 pub(super) mod elementwise_scope;
 pub(super) mod gradient_operands;
-mod grouped;
+pub(super) mod grouped;
 pub(super) mod hadamard;
 pub(super) mod hot_columns;
 pub(super) mod slot;
@@ -239,7 +239,7 @@ specs_table! {
     /// attention they replace the slots, transforms and accumulators of the other fields. Default: none, attention is two
     /// products of activations and a softmax.
     attention: Option<AttentionSpecs> = None,
-        value("ATTENTION", "Formats of attention's points: attention(q=nvfp4,…), sageattention2, sageattention2pp, sageattention3, attn_qat, or none"), beyond("{}");
+        value("ATTENTION", "Formats of attention's points: attention(q=nvfp4,…), sageattention2, sageattention2pp, sageattention3, sagebwd, attn_qat, or none"), beyond("{}");
     /// Whether a matrix product of an activation with a constant is quantized in blocks, in both passes. A constant is a
     /// tensor that neither an input nor a parameter has taken part in, such as a table of positions or a matrix of signs. If
     /// false, both operands have the elementwise format alone. Default: false.

@@ -12,7 +12,7 @@ use microscaling::{
 };
 use microscaling_product::Accumulation;
 
-use crate::specs::ProductKind;
+use crate::specs::{ProductKind, ProductOp};
 
 use super::{
     AttentionSpecs, ColumnChoice, ElementwiseScope, GradientOperands, Hadamard, HotColumns,
@@ -396,6 +396,19 @@ impl ResolvedSpecs {
     /// Rounding of elementwise operations, see [`MxSpecs::round`].
     pub fn round(&self) -> Rounding {
         self.specs.round
+    }
+
+    /// The rounding of blocks of an operand in this slot.
+    pub(crate) fn rounding_of_blocks(&self, op: ProductOp, slot: Slot) -> Rounding {
+        match (op, slot) {
+            (_, Slot::W | Slot::A) => self.round_mx_output(),
+            // Either gradient of a matmul is an input's.
+            (ProductOp::Matmul, Slot::WBp | Slot::ABp) => self.round_mx_input_grad_input(),
+            (_, Slot::WBp) => self.round_mx_weight_grad_input(),
+            (_, Slot::ABp) => self.round_mx_input_grad_weight(),
+            (_, Slot::ABpOs) => self.round_mx_grad_output_grad_input(),
+            (_, Slot::ABpEx) => self.round_mx_grad_output_grad_weight(),
+        }
     }
 
     rounding_accessors! {

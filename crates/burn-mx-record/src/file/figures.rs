@@ -154,7 +154,7 @@ pub struct OperandRecord {
     /// The slot of the specs that names the operand's format.
     pub slot: Slot,
     /// The operand's role: `input`, `weight`, `output gradient`. Operands of a product of two activations are `lhs` and `rhs`,
-    /// of two weights `weight` and `other weight`.
+    /// of two weights `weight` and `other weight`. Hot columns have `hot` before.
     pub operand: String,
     /// The operand's block format, if any. Operands of attention whose points have formats also have elements without a scale, or floats.
     pub format: Option<String>,
@@ -164,6 +164,13 @@ pub struct OperandRecord {
     /// The loss in other formats, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub what_if: BTreeMap<String, Figures>,
+}
+
+impl OperandRecord {
+    /// Whether these are hot columns, which form a product of their own.
+    pub(crate) fn is_hot(&self) -> bool {
+        self.operand.starts_with("hot ")
+    }
 }
 
 /// The result of a product, compared with the same product of the unquantized operands.

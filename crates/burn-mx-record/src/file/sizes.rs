@@ -3,6 +3,8 @@
 use burn_mx_cost::Product;
 use microscaling::FloatFormat;
 
+use burn_mx_core::hooks::ProductKind;
+
 use super::figures::{OperandRecord, ProductRecord, StepRecord};
 use crate::products::Formats;
 
@@ -25,30 +27,46 @@ impl ProductRecord {
         if self.macs == 0 {
             return Vec::new();
         }
-        // Both gradients of two activations have as many multiplications.
-        let share = 1.0 / pairs.len().max(1) as f64;
-        let products = pairs.into_iter().filter_map(|pair| {
+        let products = pairs.into_iter().filter_map(|(pair, share)| {
             let [lhs, rhs] = pair.map(|operand| operand.figures.elements as f64);
-            let elements = [lhs, rhs, share * self.result_elements as f64];
+            let elements = [lhs, rhs, share.of_result * self.result_elements as f64];
             let formats = self.formats(pair)?;
-            Some(formats.product(&self.layer, share * self.macs as f64, elements))
+            Some(formats.product(&self.layer, share.of_macs * self.macs as f64, elements))
         });
         products.collect()
     }
 
     /// The operands that are multiplied with each other. The gradients of two activations are two products of one record: each has
-    /// an output gradient and the other activation.
-    fn pairs(&self) -> Vec<[&OperandRecord; 2]> {
+    /// an output gradient and the other activation, and as many multiplications. Hot columns of a linear layer are another product.
+    fn pairs(&self) -> Vec<([&OperandRecord; 2], Share)> {
         let named = |name: &str| self.operands.iter().find(|operand| operand.operand == name);
         let gradients = [
             ("output gradient", "rhs"),
             ("lhs", "output gradient for rhs"),
         ];
-        match &self.operands[..] {
-            [lhs, rhs] => vec![[lhs, rhs]],
-            [_, _, _, _] => gradients
+        let (hot, usual): (Vec<_>, Vec<_>) =
+            self.operands.iter().partition(|operand| operand.is_hot());
+        match (&usual[..], &hot[..]) {
+            ([lhs, rhs], []) => vec![([lhs, rhs], Share::ALL)],
+            ([lhs, rhs], [hot_lhs, hot_rhs]) => {
+                let elements = |operand: &OperandRecord| operand.figures.elements as f64;
+                // Columns of x are terms of the forward product, and rows of a weight's gradient.
+                let of_hot = elements(hot_lhs) / (elements(lhs) + elements(hot_lhs)).max(1.0);
+                let share = |of_macs: f64| Share {
+                    of_macs,
+                    of_result: match self.product {
+                        ProductKind::WeightGradient => of_macs,
+                        _ => 1.0,
+                    },
+                };
+                vec![
+                    ([lhs, rhs], share(1.0 - of_hot)),
+                    ([hot_lhs, hot_rhs], share(of_hot)),
+                ]
+            }
+            ([_, _, _, _], []) => gradients
                 .iter()
-                .filter_map(|(lhs, rhs)| Some([named(lhs)?, named(rhs)?]))
+                .filter_map(|(lhs, rhs)| Some(([named(lhs)?, named(rhs)?], Share::HALF)))
                 .collect(),
             _ => Vec::new(),
         }
@@ -67,6 +85,23 @@ impl ProductRecord {
             accumulation: accumulation.ok()?,
         })
     }
+}
+
+/// The part of a record that one of its products is.
+struct Share {
+    of_macs: f64,
+    of_result: f64,
+}
+
+impl Share {
+    const ALL: Self = Self {
+        of_macs: 1.0,
+        of_result: 1.0,
+    };
+    const HALF: Self = Self {
+        of_macs: 0.5,
+        of_result: 0.5,
+    };
 }
 
 /// The format of this name, such as `bfloat16`.

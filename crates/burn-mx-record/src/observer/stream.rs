@@ -67,8 +67,9 @@ struct ProductStream {
 pub(super) struct OperandStream {
     pub(super) slot: Slot,
     pub(super) name: &'static str,
-    /// The format of its point, of an operand of attention.
+    /// The format of its point, of an operand of attention, or of hot columns.
     pub(super) point: Option<PointFormat>,
+    pub(super) is_hot: bool,
     /// Statistics in the operand's own format, then in each of the further formats.
     pub(super) statistics: Vec<Deferred>,
     /// The parts of the errors of each of them; empty if the parts are not recorded.
@@ -335,12 +336,12 @@ impl ProductStream {
                 dialect: operand.difference.as_ref().map(DialectFigures::of),
                 ..used
             });
-            let format = match attention {
-                Some(_) => operand.point,
-                None => {
+            let format = match attention.is_none() && !operand.is_hot {
+                true => {
                     let format = specs.resolved().block_format(operand.slot);
                     format.map(PointFormat::Block)
                 }
+                false => operand.point,
             };
             let names = selection.what_if.iter().map(|(name, _)| name.clone());
             OperandRecord {

@@ -347,6 +347,9 @@ impl ProductObserver for Gradient {
     }
 
     fn operand(&self, operand: &dyn OperandView) {
+        if operand.is_hot() {
+            return;
+        }
         let [values, _] = operand.values();
         let mut operands = self.operands.borrow_mut();
         operands[usize::from(operand.slot() == Slot::ABpEx)] = Some(values);

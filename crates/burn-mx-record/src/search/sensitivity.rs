@@ -137,7 +137,9 @@ fn of_step(step: &StepRecord, score: Score) -> Result<Vec<Sensitivity>, SearchEr
             Score::Noise => 1.0,
             Score::Fisher => weight(&products, at)?,
         };
-        let of_operand = product.operands.iter().map(|operand| Sensitivity {
+        // No slot has the format of hot columns.
+        let of_slots = product.operands.iter().filter(|operand| !operand.is_hot());
+        let of_operand = of_slots.map(|operand| Sensitivity {
             layer: product.layer.clone(),
             product: product.product,
             slot: operand.slot,

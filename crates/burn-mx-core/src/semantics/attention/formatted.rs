@@ -8,8 +8,7 @@ use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{FloatDType, Shape, TensorMetadata, get_device_settings};
 
 use super::causal_mask;
-use super::points::{LAST, POSITIONS, PointOperand, Points, float32, part};
-use super::scope::AttentionMatmul;
+use super::points::{LAST, POSITIONS, PointOperand, PointProduct, Points, float32, part};
 use crate::hooks;
 use crate::semantics::stored;
 use crate::specs::{AttentionBackward, AttentionSpecs, Delta, RowSums, ValueAxis};
@@ -88,17 +87,47 @@ struct RunningSoftmax<B: MxKernels> {
 }
 
 impl<B: MxKernels> ScoreOperands<B> {
-    /// Query and key of the gradient products, with the parts that were not quantized.
-    fn of_gradients(self) -> [FloatTensor<B>; 2] {
-        let q = match self.apart {
-            Some([means, _]) => B::float_add(self.q.values, means),
-            None => self.q.values,
+    /// Query and key of the gradient products.
+    fn of_gradients(self, own: &Points, specs: &AttentionSpecs) -> [SavedOperand<B>; 2] {
+        let of = |name, format: Option<_>, operand: PointOperand<B>, apart| {
+            let operand = match format {
+                Some(format) => own.operand_bp::<B>(name, format, operand.before, POSITIONS),
+                None => operand,
+            };
+            SavedOperand {
+                apart,
+                ..SavedOperand::of(operand)
+            }
         };
-        let k = match self.k_mean {
-            Some([_, mean]) => B::float_add(self.k.values, mean),
-            None => self.k.values,
-        };
-        [q, k]
+        let q_means = self.apart.map(|[means, _]| means);
+        let k_mean = self.k_mean.map(|[_, mean]| mean);
+        [
+            of("attention q", specs.q_bp, self.q, q_means),
+            of("attention k", specs.k_bp, self.k, k_mean),
+        ]
+    }
+}
+
+/// The operand of a gradient product beside the gradient.
+struct SavedOperand<B: MxKernels> {
+    operand: PointOperand<B>,
+    /// A part of the operand that is not rounded.
+    apart: Option<FloatTensor<B>>,
+    /// Whether the operand is `probability_scale` times as large.
+    is_scaled: bool,
+}
+
+impl<B: MxKernels> SavedOperand<B> {
+    fn of(operand: PointOperand<B>) -> Self {
+        Self {
+            operand,
+            apart: None,
+            is_scaled: false,
+        }
+    }
+
+    fn unrounded(tensor: FloatTensor<B>) -> Self {
+        Self::of(PointOperand::unrounded(tensor))
     }
 }
 
@@ -122,7 +151,7 @@ impl<B: MxKernels> Attention<B> {
             options,
             mask,
             bias,
-            layer: hooks::name_elementwise(None),
+            layer: hooks::name_attention(),
         }
     }
 
@@ -253,12 +282,8 @@ impl<B: MxKernels> Attention<B> {
     fn product_of_scores(&self, points: &Points, operands: &ScoreOperands<B>) -> FloatTensor<B> {
         let specs = self.specs;
         let k = operands.k.clone().map(B::float_transpose);
-        let mut scores = points.product::<B>(
-            AttentionMatmul::Scores,
-            specs.qk_accumulator,
-            operands.q.clone(),
-            k,
-        );
+        let pair = [operands.q.clone(), k];
+        let mut scores = points.product::<B>(PointProduct::QK, specs.qk_accumulator, pair);
         for [q, k] in [&operands.apart, &operands.k_mean].into_iter().flatten() {
             let product = float32::<B>(q.clone(), B::float_transpose(k.clone()));
             scores = B::float_add(scores, product);
@@ -383,8 +408,8 @@ impl<B: MxKernels> Attention<B> {
             self.scaled_up(probabilities),
             LAST,
         );
-        let (which, unit) = (AttentionMatmul::Value, specs.pv_accumulator);
-        self.scaled_down(points.product::<B>(which, unit, probabilities, v))
+        let (which, unit) = (PointProduct::PV, specs.pv_accumulator);
+        self.scaled_down(points.product::<B>(which, unit, [probabilities, v]))
     }
 
     /// The softmax times the value, tile by tile with running maxima and sums.
@@ -429,8 +454,8 @@ impl<B: MxKernels> Attention<B> {
             );
             let row_sums = self.row_sums(exact, exponentials.values.clone());
             let sum = B::float_add(B::float_mul(running.sum, shrink.clone()), row_sums);
-            let (which, unit) = (AttentionMatmul::Value, specs.pv_accumulator);
-            let product = points.product::<B>(which, unit, exponentials, v);
+            let (which, unit) = (PointProduct::PV, specs.pv_accumulator);
+            let product = points.product::<B>(which, unit, [exponentials, v]);
             running = RunningSoftmax::<B> {
                 output: B::float_add(B::float_mul(running.output, shrink), product),
                 maximum,

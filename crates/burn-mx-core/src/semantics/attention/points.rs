@@ -4,23 +4,22 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, Slice, TensorData, TensorMetadata, get_device_settings};
-use microscaling::{BlockFormat, ElementFormat, ErrorParts, RandomStream, Rounding};
+use microscaling::{BlockFormat, ElementFormat, RandomStream, Rounding};
 use microscaling_product::{Accumulation, Side};
 
 use super::scope::AttentionMatmul;
 use crate::hooks::{
-    self, AttentionProduct, DialectDifference, ObservedStatistics, OperandView, Original,
-    ProductObservers, ProductSize, View,
+    self, AttentionProduct, Original, ProductObservers, ProductSize, RoundedOperand,
 };
 use crate::semantics::elementwise::Rounder;
-use crate::specs::{PointFormat, Slot, kind_of_point};
+use crate::specs::{PointFormat, ProductOp, Slot, kind_of_point};
 use crate::tensor::Float;
 use crate::tensor::random_streams::{Draws, OpNumber};
 use crate::tensor::shared_specs::SharedSpecs;
 use burn_mx_kernels::internal::accumulated::{
     AccumulatedForm, AccumulatedProduct, SumLooks, Sums, multiply,
 };
-use burn_mx_kernels::internal::{Operand, OperandLayout, in_float32, read_values};
+use burn_mx_kernels::internal::{Operand, OperandLayout, in_float32};
 use burn_mx_kernels::{MxKernels, to_f32};
 
 /// The last axis of tensors of attention: features, or keys.
@@ -36,18 +35,85 @@ pub(crate) struct Points {
     seen_in: Option<Option<&'static str>>,
 }
 
+/// A product of attention: one of the forward pass, or the gradient of one of its operands.
+#[derive(Clone, Copy)]
+pub(super) struct PointProduct {
+    which: AttentionMatmul,
+    gradient_of: Option<Side>,
+}
+
+impl PointProduct {
+    /// q·kᵀ, whose right operand comes transposed.
+    pub(super) const QK: Self = Self::new(AttentionMatmul::Scores, None);
+    /// p·v.
+    pub(super) const PV: Self = Self::new(AttentionMatmul::Value, None);
+    /// dS·k.
+    pub(super) const DQ: Self = Self::new(AttentionMatmul::Scores, Some(Side::Lhs));
+    /// dSᵀ·q.
+    pub(super) const DK: Self = Self::new(AttentionMatmul::Scores, Some(Side::Rhs));
+    /// dO·vᵀ.
+    pub(super) const DP: Self = Self::new(AttentionMatmul::Value, Some(Side::Lhs));
+    /// pᵀ·dO.
+    pub(super) const DV: Self = Self::new(AttentionMatmul::Value, Some(Side::Rhs));
+
+    const fn new(which: AttentionMatmul, gradient_of: Option<Side>) -> Self {
+        Self { which, gradient_of }
+    }
+
+    /// The axes of both operands that are summed over.
+    fn summed(self) -> [usize; 2] {
+        match (self.which, self.gradient_of) {
+            (_, None) | (AttentionMatmul::Scores, Some(Side::Lhs)) => [LAST, POSITIONS],
+            (AttentionMatmul::Value, Some(Side::Lhs)) => [LAST, LAST],
+            (_, Some(Side::Rhs)) => [POSITIONS, POSITIONS],
+        }
+    }
+
+    /// The slots that observers see for the operands.
+    fn slots(self) -> [Slot; 2] {
+        match (self.which, self.gradient_of) {
+            (_, None) => [Slot::A, Slot::A],
+            (AttentionMatmul::Value, Some(Side::Rhs)) => [Slot::ABp, Slot::ABpOs],
+            (_, Some(_)) => [Slot::ABpOs, Slot::ABp],
+        }
+    }
+
+    /// Both operands as a matrix product takes them, which sums over the last axis of the left one.
+    pub(super) fn laid<B: MxKernels>(self, [lhs, rhs]: [FloatTensor<B>; 2]) -> [FloatTensor<B>; 2] {
+        let [of_lhs, of_rhs] = self.summed();
+        let turned = |tensor, summed, place| match summed == place {
+            true => tensor,
+            false => B::float_transpose(tensor),
+        };
+        [turned(lhs, of_lhs, LAST), turned(rhs, of_rhs, POSITIONS)]
+    }
+}
+
 /// A tensor as a product takes it.
 #[derive(Clone)]
 pub(super) struct PointOperand<B: MxKernels> {
     /// Rounded.
     pub(super) values: FloatTensor<B>,
     /// Before it was rounded to blocks.
-    before: FloatTensor<B>,
+    pub(super) before: FloatTensor<B>,
     format: Option<PointFormat>,
+    /// The rounding of blocks.
+    rounding: Rounding,
     stream: RandomStream,
 }
 
 impl<B: MxKernels> PointOperand<B> {
+    /// A tensor that no point rounds.
+    pub(super) fn unrounded(tensor: FloatTensor<B>) -> Self {
+        Self {
+            values: tensor.clone(),
+            before: tensor,
+            format: None,
+            rounding: Rounding::NearestEven,
+            stream: RandomStream::new(0, 0),
+        }
+    }
+
     /// With another view of the tensors.
     pub(super) fn map(self, view: impl Fn(FloatTensor<B>) -> FloatTensor<B>) -> Self {
         Self {
@@ -159,12 +225,24 @@ impl Points {
         format: Option<PointFormat>,
         gradient: FloatTensor<B>,
         axis: usize,
-    ) -> FloatTensor<B> {
+    ) -> PointOperand<B> {
         let specs = &self.shared.specs;
         let of_blocks = specs.round_mx_grad_output_grad_input();
         let roundings = [specs.round_grad_input(), of_blocks];
-        let rounded = self.rounded_by::<B>(roundings, name, format, gradient, axis);
-        rounded.values
+        self.rounded_by::<B>(roundings, name, format, gradient, axis)
+    }
+
+    /// As [`operand`](Self::operand), for a gradient product that reads the operand in another format.
+    pub(super) fn operand_bp<B: MxKernels>(
+        &self,
+        name: &'static str,
+        format: PointFormat,
+        tensor: FloatTensor<B>,
+        axis: usize,
+    ) -> PointOperand<B> {
+        let specs = &self.shared.specs;
+        let roundings = [specs.round_output(), specs.round_mx_input_grad_input()];
+        self.rounded_by::<B>(roundings, name, Some(format), tensor, axis)
     }
 
     /// A gradient as two products take it, which sum over these axes. A format without blocks along an axis rounds once.
@@ -174,7 +252,7 @@ impl Points {
         format: Option<PointFormat>,
         gradient: FloatTensor<B>,
         summed: [usize; 2],
-    ) -> [FloatTensor<B>; 2] {
+    ) -> [PointOperand<B>; 2] {
         match format {
             Some(PointFormat::Block(blocks)) if !blocks.square => {
                 summed.map(|axis| self.gradient::<B>(name, format, gradient.clone(), axis))
@@ -223,6 +301,7 @@ impl Points {
             values,
             before,
             format,
+            rounding: of_blocks,
             stream,
         }
     }
@@ -258,21 +337,27 @@ impl Points {
         })
     }
 
-    /// `lhs · rhs` over the last axis of `lhs` and the axis before of `rhs`.
+    /// The product of two operands, in float32 or as the unit sums up.
     pub(super) fn product<B: MxKernels>(
         &self,
-        which: AttentionMatmul,
+        which: PointProduct,
         accumulation: Option<Accumulation>,
-        lhs: PointOperand<B>,
-        rhs: PointOperand<B>,
+        operands: [PointOperand<B>; 2],
     ) -> FloatTensor<B> {
-        let Some(observers) = self.observers::<B>(which, accumulation, [&lhs, &rhs]) else {
-            return self.multiply::<B>(accumulation, [lhs, rhs], &mut None);
+        let Some(observers) = self.observers::<B>(which, accumulation, &operands) else {
+            return self.multiply::<B>(which, accumulation, operands, &mut None);
         };
-        for (side, operand) in [(Side::Lhs, &lhs), (Side::Rhs, &rhs)] {
-            if observers.want_operand(Slot::A) {
-                observers.operand(&PointView::<B> { side, operand });
-            }
+        for (at, side) in [Side::Lhs, Side::Rhs].into_iter().enumerate() {
+            let operand = &operands[at];
+            observers.rounded_operand(&RoundedOperand::<B> {
+                op: ProductOp::Matmul,
+                slot: which.slots()[at],
+                side,
+                before_and_after: [&operand.before, &operand.values],
+                point: operand.format,
+                axis: which.summed()[at],
+                is_hot: false,
+            });
             if observers.compare_results() {
                 observers.keep(Original {
                     side: Some(side),
@@ -282,8 +367,11 @@ impl Points {
             }
         }
         let mut looks = accumulation.and_then(|unit| observers.looks_at_sums(unit));
-        let product = self.multiply::<B>(accumulation, [lhs, rhs], &mut looks);
-        observers.result_of(&product, |lhs, rhs, _| float32::<B>(lhs, rhs));
+        let product = self.multiply::<B>(which, accumulation, operands, &mut looks);
+        observers.result_of(&product, |lhs, rhs, _| {
+            let [lhs, rhs] = which.laid::<B>([lhs, rhs]);
+            float32::<B>(lhs, rhs)
+        });
         if let Some(looks) = looks {
             observers.sums(&looks.into_statistics());
         }
@@ -293,26 +381,30 @@ impl Points {
     /// The observers of a product, if there are any.
     fn observers<B: MxKernels>(
         &self,
-        which: AttentionMatmul,
+        product: PointProduct,
         accumulator: Option<Accumulation>,
-        operands: [&PointOperand<B>; 2],
+        operands: &[PointOperand<B>; 2],
     ) -> Option<ProductObservers<B>> {
-        self.seen_in?;
-        let shapes = operands.map(|operand| operand.values.shape());
+        let layer = self.seen_in?;
+        let shapes = operands.each_ref().map(|operand| operand.values.shape());
         let [lhs, rhs] = &shapes;
         let batch = [0, 1].map(|axis| match lhs[axis] {
             1 => rhs[axis],
             length => length,
         });
-        let result = batch[0] * batch[1] * lhs[POSITIONS] * rhs[LAST];
+        let [summed, of_rhs] = product.summed();
+        let free = |shape: &Shape, summed: usize| shape[LAST + POSITIONS - summed];
+        let result = batch[0] * batch[1] * free(lhs, summed) * free(rhs, of_rhs);
         ProductObservers::of_attention(&AttentionProduct {
-            which,
+            which: product.which,
+            gradient_of: product.gradient_of,
+            label: layer,
             specs: self.shared,
-            formats: operands.map(|operand| operand.format),
+            formats: operands.each_ref().map(|operand| operand.format),
             accumulator,
             elements: shapes.each_ref().map(|shape| shape.num_elements() as u64),
             size: ProductSize {
-                macs: (result * lhs[LAST]) as u64,
+                macs: (result * lhs[summed]) as u64,
                 result_elements: result as u64,
             },
         })
@@ -321,15 +413,20 @@ impl Points {
     /// The product, with looks at its sums if somebody wants them.
     fn multiply<B: MxKernels>(
         &self,
+        which: PointProduct,
         accumulation: Option<Accumulation>,
-        [lhs, rhs]: [PointOperand<B>; 2],
+        operands: [PointOperand<B>; 2],
         looks: &mut Option<SumLooks>,
     ) -> FloatTensor<B> {
-        let Some(accumulation) = accumulation else {
-            return float32::<B>(lhs.values, rhs.values);
+        let is_empty = |operand: &PointOperand<B>| operand.values.shape().num_elements() == 0;
+        let Some(accumulation) = accumulation.filter(|_| !operands.iter().any(is_empty)) else {
+            let [lhs, rhs] = which.laid::<B>(operands.map(|operand| operand.values));
+            return float32::<B>(lhs, rhs);
         };
+        let [lhs, rhs] = operands;
         let device = B::float_device(&lhs.values);
-        let [lhs, rhs] = [(lhs, LAST), (rhs, POSITIONS)]
+        let [of_lhs, of_rhs] = which.summed();
+        let [lhs, rhs] = [(lhs, of_lhs), (rhs, of_rhs)]
             .map(|(operand, summed)| self.accumulated(operand, summed));
         let shapes = [&lhs.0, &rhs.0].map(|tensor| tensor.shape().to_vec());
         let product = AccumulatedProduct::new(accumulation, [lhs.1, rhs.1], shapes, None);
@@ -352,7 +449,7 @@ impl Points {
         summed: usize,
     ) -> (FloatTensor<B>, AccumulatedForm) {
         let blocks = match operand.format {
-            Some(PointFormat::Block(format)) => Some((format, self.shared.specs.round_mx_output())),
+            Some(PointFormat::Block(format)) => Some((format, operand.rounding)),
             _ => None,
         };
         let form = AccumulatedForm {
@@ -369,81 +466,6 @@ impl Points {
             Some(_) => (operand.before, form),
             None => (operand.values, form),
         }
-    }
-}
-
-/// An operand as observers see it.
-struct PointView<'a, B: MxKernels> {
-    side: Side,
-    operand: &'a PointOperand<B>,
-}
-
-impl<B: MxKernels> PointView<'_, B> {
-    fn figures(before_and_after: [&FloatTensor<B>; 2]) -> ObservedStatistics {
-        ObservedStatistics::of(B::kernels().quantization_statistics(before_and_after, 0, None))
-    }
-}
-
-impl<B: MxKernels> View for PointView<'_, B> {
-    fn shape(&self) -> Shape {
-        self.operand.values.shape()
-    }
-
-    fn statistics(&self) -> ObservedStatistics {
-        Self::figures([&self.operand.before, &self.operand.values])
-    }
-
-    fn values(&self) -> [Vec<f32>; 2] {
-        [&self.operand.before, &self.operand.values].map(|x| read_values::<B>(x.clone()))
-    }
-}
-
-impl<B: MxKernels> OperandView for PointView<'_, B> {
-    fn slot(&self) -> Slot {
-        Slot::A
-    }
-
-    fn side(&self) -> Option<Side> {
-        Some(self.side)
-    }
-
-    fn format(&self) -> Option<BlockFormat> {
-        match self.operand.format {
-            Some(PointFormat::Block(format)) => Some(format),
-            _ => None,
-        }
-    }
-
-    fn point(&self) -> Option<PointFormat> {
-        self.operand.format
-    }
-
-    /// In the format of activations of these specs, with blocks along the summed axis.
-    fn statistics_by(&self, specs: &'static SharedSpecs, number: u64) -> ObservedStatistics {
-        let before = &self.operand.before;
-        let Some(format) = specs.specs.block_format(Slot::A) else {
-            return Self::figures([before, before]);
-        };
-        let axis = match self.side {
-            Side::Rhs if !format.square => POSITIONS,
-            _ => LAST,
-        };
-        let rounding = specs.specs.round_mx_output();
-        let stream = specs.draws_beside(number).next(rounding);
-        let values = B::mx_quantize(before.clone(), axis, format, rounding, stream);
-        Self::figures([before, &values])
-    }
-
-    fn error_parts(&self) -> Option<ErrorParts> {
-        None
-    }
-
-    fn dialect_difference(&self) -> Option<DialectDifference> {
-        None
-    }
-
-    fn error_parts_by(&self, _: &'static SharedSpecs, _: u64) -> Option<ErrorParts> {
-        None
     }
 }
 

@@ -98,23 +98,28 @@ impl LayerColumns {
         let axes = [x.rank() - 1, 0];
         let x = product.elementwise_operand(Slot::A, x);
         let weight = product.elementwise_operand(Slot::W, weight);
-        let result = match product.has_parts() {
+        let whole = [
+            (Slot::A, rounded(product, x.clone(), metas[0]), LHS),
+            (Slot::W, rounded(product, weight.clone(), metas[1]), RHS),
+        ];
+        let of_others = |x, weight| {
+            let x = product.operand(Slot::A, rounded(product, x, metas[0]), LHS);
+            let weight = product.operand(Slot::W, rounded(product, weight, metas[1]), RHS);
+            product.multiply(x, weight)
+        };
+        let result = product.in_parts(whole, || match product.has_parts() {
             true => {
                 let [hot_x, x] = self.split::<B>(x, axes[0]);
                 let [hot_weight, weight] = self.split::<B>(weight, axes[1]);
-                let x = product.operand(Slot::A, rounded(product, x, metas[0]), LHS);
-                let weight = product.operand(Slot::W, rounded(product, weight, metas[1]), RHS);
-                let others = product.multiply(x, weight);
-                let hot = product.multiply_hot([(hot_x, LHS), (hot_weight, RHS)]);
-                B::float_add(others, hot)
+                let others = of_others(x, weight);
+                let hot = [(Slot::A, hot_x, LHS), (Slot::W, hot_weight, RHS)];
+                B::float_add(others, product.multiply_hot(hot))
             }
             false => {
                 let patch = self.patch(product, [x.clone(), weight.clone()], metas);
-                let x = product.operand(Slot::A, rounded(product, x, metas[0]), LHS);
-                let weight = product.operand(Slot::W, rounded(product, weight, metas[1]), RHS);
-                B::float_sub(product.multiply(x, weight), patch)
+                B::float_sub(of_others(x, weight), patch)
             }
-        };
+        });
         product.round_with_bias(result, bias)
     }
 
@@ -175,16 +180,23 @@ impl LayerColumns {
         let axis = x.rank() - 1;
         let x = product.elementwise_operand(Slot::ABp, x);
         let grad = product.elementwise_operand(Slot::ABpEx, grad);
-        let [hot_x, x] = self.split::<B>(x, axis);
         let [lhs, rhs] = [
             OperandLayout::LHS.transposed().flat(),
             OperandLayout::RHS.flat(),
         ];
-        let hot = product.multiply_hot([(hot_x, lhs), (grad.clone(), rhs)]);
-        let x = product.operand(Slot::ABp, rounded(product, x, x_meta), lhs);
-        let grad = product.operand(Slot::ABpEx, rounded(product, grad, grad_meta), rhs);
-        let others = product.multiply(x, grad);
-        self.merged::<B>([hot, others], 0)
+        let whole = [
+            (Slot::ABp, rounded(product, x.clone(), x_meta), lhs),
+            (Slot::ABpEx, rounded(product, grad.clone(), grad_meta), rhs),
+        ];
+        product.in_parts(whole, || {
+            let [hot_x, x] = self.split::<B>(x, axis);
+            let hot = [(Slot::ABp, hot_x, lhs), (Slot::ABpEx, grad.clone(), rhs)];
+            let hot = product.multiply_hot(hot);
+            let x = product.operand(Slot::ABp, rounded(product, x, x_meta), lhs);
+            let grad = product.operand(Slot::ABpEx, rounded(product, grad, grad_meta), rhs);
+            let others = product.multiply(x, grad);
+            self.merged::<B>([hot, others], 0)
+        })
     }
 }
 

@@ -1,10 +1,13 @@
 //! The parts of a linear layer's product that hot columns have for themselves.
 
+use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{FloatFormat, OperandQuantization, RandomStream};
 
 use super::Product;
-use crate::specs::{GradientOperands, HotColumns, HotTreatment};
+use crate::hooks::RoundedOperand;
+use crate::specs::{GradientOperands, HotColumns, HotTreatment, PointFormat, Slot};
+use crate::tensor::Float;
 use burn_mx_kernels::MxKernels;
 use burn_mx_kernels::internal::{OperandForm, OperandLayout};
 
@@ -57,11 +60,63 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
+    /// The product of these operands, which `compute` computes in parts. Observers see the size and the result of the whole.
+    pub(crate) fn in_parts(
+        &self,
+        operands: [(Slot, Float<B>, OperandLayout); 2],
+        compute: impl FnOnce() -> FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let Some(observers) = &self.observers else {
+            return compute();
+        };
+        let (_, lhs, place) = &operands[0];
+        let terms = place.shape_of(lhs.shape());
+        let terms = terms[place.summed_axis(terms.num_dims())];
+        if observers.compare_results() {
+            for (slot, tensor, place) in operands {
+                observers.keep(self.original(slot, tensor, Some(place)));
+            }
+        }
+        self.in_parts.set(true);
+        let result = compute();
+        self.in_parts.set(false);
+        self.summed.set(terms);
+        self.observe_matrix(&result);
+        result
+    }
+
+    /// Shows observers hot columns in their format.
+    fn observe_hot(&self, slot: Slot, values: &FloatTensor<B>, place: OperandLayout) {
+        let observers = self.observers.as_ref();
+        let Some(observers) = observers.filter(|observers| observers.want_operand(slot)) else {
+            return;
+        };
+        let rank = values.shape().num_dims();
+        let format = self.specs.specs.hot_format();
+        let quantized = match format {
+            Some(format) => self.in_hot_format(values.clone(), place.block_axis(rank, &format)),
+            None => values.clone(),
+        };
+        observers.rounded_operand(&RoundedOperand::<B> {
+            op: self.op,
+            slot,
+            side: place.side,
+            before_and_after: [values, &quantized],
+            point: format.map(PointFormat::Block),
+            axis: place.summed_axis(rank),
+            is_hot: true,
+        });
+    }
+
     /// The product of rounded operands in the format of hot columns, in `f32`.
     pub(crate) fn multiply_hot(
         &self,
-        operands: [(FloatTensor<B>, OperandLayout); 2],
+        operands: [(Slot, FloatTensor<B>, OperandLayout); 2],
     ) -> FloatTensor<B> {
+        for (slot, values, place) in &operands {
+            self.observe_hot(*slot, values, *place);
+        }
+        let operands = operands.map(|(_, values, place)| (values, place));
         let format = self.specs.specs.hot_format();
         let rounding = self.hot_columns().map(|hot| hot.rounding);
         let blocks = format.zip(rounding);

@@ -28,15 +28,7 @@ impl<B: MxKernels> Product<B> {
             Slot::A | Slot::ABp => specs.round_output(),
             Slot::ABpEx | Slot::ABpOs => specs.round_grad_input(),
         };
-        let mx = match (self.op, slot) {
-            (_, Slot::W | Slot::A) => specs.round_mx_output(),
-            // Either gradient of a matmul is an input's.
-            (ProductOp::Matmul, Slot::WBp | Slot::ABp) => specs.round_mx_input_grad_input(),
-            (_, Slot::WBp) => specs.round_mx_weight_grad_input(),
-            (_, Slot::ABp) => specs.round_mx_input_grad_weight(),
-            (_, Slot::ABpOs) => specs.round_mx_grad_output_grad_input(),
-            (_, Slot::ABpEx) => specs.round_mx_grad_output_grad_weight(),
-        };
+        let mx = specs.rounding_of_blocks(self.op, slot);
         Roundings { elementwise, mx }
     }
 

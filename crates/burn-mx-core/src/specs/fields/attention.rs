@@ -3,14 +3,12 @@
 mod named;
 mod point;
 mod range;
-mod text;
 
 use microscaling_product::Accumulation;
 
 use super::grouped::{fields_table, named};
 pub use point::{ParsePointFormatError, PointFormat};
 pub use range::{ParseValueRangeError, ValueRange};
-pub use text::ParseAttentionError;
 
 fields_table! {
     /// The number formats of Burn's `attention`, point by point. Each [`PointFormat`] is a format or none; with none, the point
@@ -25,7 +23,8 @@ fields_table! {
     /// Blocks and elements are rounded by `round_mx_output`, `bfloat…` and `fp…` by `round_output`; gradients have roundings of their own.
     ///
     /// The text form (`FromStr`, `Display`, serde) is `attention(field=value,…)` with the fields that are not at their
-    /// default, or the name of a scheme: `sageattention2`, `sageattention2pp`, `sageattention3`, `attn_qat`.
+    /// default, or the name of a scheme: `sageattention2`, `sageattention2pp`, `sageattention3`, `sagebwd`,
+    /// `attn_qat`.
     ///
     /// ```
     /// # extern crate burn_mx_core as burn_mx;
@@ -96,15 +95,35 @@ fields_table! {
     /// The number that the backward pass subtracts from the gradient of a row's probabilities: the sum of the unrounded `probabilities`
     /// times their gradient (default), or of the rounded `output` times its gradient. Without formats both are equal.
     delta: Delta = Delta::Probabilities;
+    /// Format of the query where dk = dSᵀ·q, in place of [`q`](Self::q)'s. The unrounded query is rounded, with blocks along the queries, the
+    /// summed axis. Default: none, the product reads the query as the forward pass rounded it; `bfloat32` reads it unrounded. Blocks and elements are
+    /// rounded by `round_mx_input_grad_input`, `bfloat…` and `fp…` by `round_output`. The three fields below have the same roundings.
+    q_bp: Option<PointFormat> = None;
+    /// Format of the key where dq = dS·k, as `q_bp`, with blocks along the keys.
+    k_bp: Option<PointFormat> = None;
+    /// Format of the value where dP = dO·vᵀ, as `q_bp`, with blocks along E and without `v_range`.
+    v_bp: Option<PointFormat> = None;
+    /// Format of the probabilities where dv = pᵀ·dO, as `q_bp`, with blocks along the queries and without `probability_scale`.
+    probabilities_bp: Option<PointFormat> = None;
     /// Format of the output's gradient, dO, in both products that read the gradient. Blocks lie along the summed axis of each product: along E
     /// where dP = dO·vᵀ, along the queries where dv = pᵀ·dO. Blocks and elements are rounded by
-    /// `round_mx_grad_output_grad_input`, `bfloat…` and `fp…` by `round_grad_input`. The two fields below have the same roundings.
+    /// `round_mx_grad_output_grad_input`, `bfloat…` and `fp…` by `round_grad_input`. The three fields below have the same roundings.
     d_output: Option<PointFormat> = None;
+    /// Format of dO where dP = dO·vᵀ, in place of `d_output`. Default: none, `d_output` counts; `bfloat32` is unrounded.
+    d_output_dp: Option<PointFormat> = None;
     /// Format of the gradient of the probabilities, dP. Blocks lie along the keys.
     d_probabilities: Option<PointFormat> = None;
     /// Format of the gradient of the scores before they are scaled, dS, in both products that read the gradient. Blocks lie along the summed
     /// axis of each product: along the keys where dq = dS·k, along the queries where dk = dSᵀ·q.
     d_scores: Option<PointFormat> = None;
+    /// The matrix unit of dv = pᵀ·dO. Default: float32.
+    dv_accumulator: Option<Accumulation> = None;
+    /// The matrix unit of dP = dO·vᵀ. Default: float32.
+    dp_accumulator: Option<Accumulation> = None;
+    /// The matrix unit of dq = dS·k. The mean of a smoothed key is multiplied in float32 and added. Default: float32.
+    dq_accumulator: Option<Accumulation> = None;
+    /// The matrix unit of dk = dSᵀ·q. The means of a smoothed query are multiplied in float32 and added. Default: float32.
+    dk_accumulator: Option<Accumulation> = None;
 }
 
 named! {

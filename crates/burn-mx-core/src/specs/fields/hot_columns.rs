@@ -1,14 +1,12 @@
 //! The columns of a linear layer's operands that are not like the others, as a field of the specs.
 
 mod ranking;
-mod text;
 
 use microscaling::Rounding;
 
-use super::grouped::{fields_table, named};
+use super::grouped::{FieldGroup, fields_table, named};
 use crate::specs::SlotFormat;
 pub use ranking::{ColumnRanking, ParseColumnRankingError};
-pub use text::ParseHotColumnsError;
 
 fields_table! {
     /// The hot columns of linear layers: a share of the input channels, which a product treats apart from the others. A column is
@@ -32,8 +30,8 @@ fields_table! {
     /// last two products sum over the hot columns alone. Of the error of hot columns, −Δx·Δw remains. Δx and Δw have `format`, and x̃ and w̃ stay as they are. Both gradients
     /// are the usual products. That gradients are not patched is our choice, because the sources do not say.
     ///
-    /// Products of convolutions and of two activations have no hot columns. Observers of products see the usual product alone; in `format` this is
-    /// the product of the other columns.
+    /// Products of convolutions and of two activations have no hot columns. Observers see the result of the whole product. Its operands are the
+    /// other columns and, in `format`, the [hot](crate::hooks::OperandView::is_hot) ones.
     ///
     /// The text form (`FromStr`, `Display`, serde) is `hot_columns(field=value,…)` with the fields that are not at their default.
     ///
@@ -44,7 +42,7 @@ fields_table! {
     /// let hot: HotColumns = "hot_columns(percent=10,multiple=128,format=mxfp8_e4m3)".parse()?;
     /// assert_eq!(hot.count(1280), 128);
     /// assert_eq!(hot.count(128), 0);
-    /// # Ok::<(), burn_mx::ParseHotColumnsError>(())
+    /// # Ok::<(), burn_mx::ParseGroupError>(())
     /// ```
     pub struct HotColumns;
 
@@ -107,7 +105,9 @@ impl HotColumns {
         let most = columns.saturating_sub(1) / multiple * multiple;
         share.min(most)
     }
+}
 
-    /// The text of this group of fields.
+impl FieldGroup for HotColumns {
     const NAME: &'static str = "hot_columns";
+    const WORDS: &'static str = "hot columns";
 }

@@ -6,7 +6,7 @@ use burn_backend::{Shape, TensorMetadata};
 
 use super::super::points::{LAST, Points};
 use super::super::scope::{AttentionMatmul, OfOp};
-use super::{Attention, times};
+use super::{Attention, SavedOperand, times};
 use crate::semantics::elementwise::{broadcast_dims, sum_dims};
 use crate::semantics::stored;
 use crate::tensor::{AttentionPart, Float, Meta, OpContext};
@@ -69,11 +69,15 @@ impl<B: MxKernels> Attention<B> {
             false => operands.map(|operand| to_f32::<B>(operand.inner)),
         };
         let [lhs, rhs] = shapes.four::<B>(which, operands);
+        let unrounded = |pair: [FloatTensor<B>; 2]| pair.map(SavedOperand::unrounded);
         let gradients = match which {
             AttentionMatmul::Scores => {
                 let operands = match quantized {
-                    true => self.of_scores(&points, [lhs, rhs], true).of_gradients(),
-                    false => [lhs, rhs],
+                    true => {
+                        let operands = self.of_scores(&points, [lhs, rhs], true);
+                        operands.of_gradients(&own, self.specs)
+                    }
+                    false => unrounded([lhs, rhs]),
                 };
                 let [dq, dk] = self.gradients_of_scores(&own, operands, grad);
                 [dq, B::float_transpose(dk)]
@@ -81,11 +85,14 @@ impl<B: MxKernels> Attention<B> {
             AttentionMatmul::Value => {
                 let operands = match quantized {
                     true => {
-                        let value = self.of_value(&points, rhs);
-                        let v = times::<B>(value.v.values, value.scales);
-                        [self.rounded_probabilities(&points, lhs), v]
+                        let value = self.of_value(&points, rhs.clone());
+                        let format = self.specs.probabilities;
+                        [
+                            self.saved_probabilities(&own, &points, format, lhs),
+                            self.saved_value(&own, rhs, value),
+                        ]
                     }
-                    false => [lhs, rhs],
+                    false => unrounded([lhs, rhs]),
                 };
                 self.gradients_of_value(&own, operands, grad)
             }
@@ -141,12 +148,6 @@ impl<B: MxKernels> Attention<B> {
         let delta = B::float_sum_dim(B::float_mul(probabilities.clone(), dp.clone()), LAST);
         let ds = B::float_mul(probabilities, B::float_sub(dp, delta));
         self.gradient(&own, "input gradient", B::float_reshape(ds, shape), input)
-    }
-
-    /// The probabilities as the forward product takes them, at their own size.
-    fn rounded_probabilities(&self, points: &Points, p: FloatTensor<B>) -> FloatTensor<B> {
-        let (name, format) = ("attention probabilities", self.specs.probabilities);
-        self.scaled_down(points.round::<B>(name, format, self.scaled_up(p), LAST))
     }
 
     /// The result of an op, rounded to the elementwise format.

@@ -3,22 +3,24 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 
-use super::super::points::{LAST, POSITIONS, Points, float32};
-use super::{Attention, Kept, not_zero, times};
+use super::super::points::{LAST, POSITIONS, PointOperand, PointProduct, Points, float32};
+use super::{Attention, Kept, SavedOperand, ValueOperand, not_zero, times};
 use crate::semantics::elementwise::{broadcast_dims, sum_dims};
 use crate::semantics::stored;
+use crate::specs::PointFormat;
 use crate::tensor::{Float, Meta};
 use burn_mx_kernels::{MxKernels, to_f32};
+use microscaling_product::Accumulation;
 
 /// The forward pass, computed again.
 struct Again<B: MxKernels> {
     /// Not rounded.
     probabilities: FloatTensor<B>,
-    /// The probabilities as the product with the value takes them.
-    of_value: FloatTensor<B>,
     tanh: Option<FloatTensor<B>>,
-    /// Query, key and value of the gradient products.
-    operands: [FloatTensor<B>; 3],
+    /// Query and key of the gradient products.
+    of_scores: [SavedOperand<B>; 2],
+    /// Probabilities and value of the gradient products.
+    of_value: [SavedOperand<B>; 2],
 }
 
 impl<B: MxKernels> Attention<B> {
@@ -35,9 +37,8 @@ impl<B: MxKernels> Attention<B> {
         let own = self.points_of_gradients();
         let grad = self.output_gradient(&own, grad);
         let again = self.again(&own, kept.statistics, operands, features);
-        let [q, k, v] = again.operands;
         let probabilities = again.probabilities;
-        let [dp, dv] = self.gradients_of_value(&own, [again.of_value, v], grad.clone());
+        let [dp, dv] = self.gradients_of_value(&own, again.of_value, grad.clone());
         let delta = match kept.output {
             Some(output) => B::float_mul(output, grad),
             None => B::float_mul(probabilities.clone(), dp.clone()),
@@ -59,7 +60,7 @@ impl<B: MxKernels> Attention<B> {
             None => ds,
         };
         let ds = B::float_mul_scalar(ds, self.scale(features).into());
-        let [dq, dk] = self.gradients_of_scores(&own, [q, k], ds);
+        let [dq, dk] = self.gradients_of_scores(&own, again.of_scores, ds);
         let mut gradients = vec![
             self.gradient(&own, "query gradient", dq, of_q),
             self.gradient(&own, "key gradient", dk, of_k),
@@ -89,30 +90,67 @@ impl<B: MxKernels> Attention<B> {
     pub(super) fn gradients_of_value(
         &self,
         own: &Points,
-        [p, v]: [FloatTensor<B>; 2],
+        [p, v]: [SavedOperand<B>; 2],
         grad: FloatTensor<B>,
     ) -> [FloatTensor<B>; 2] {
         let specs = self.specs;
-        let (name, axes) = ("attention d_output", [POSITIONS, LAST]);
-        let [of_dv, of_dp] = own.gradient_of_products::<B>(name, specs.d_output, grad, axes);
-        let dv = float32::<B>(B::float_transpose(p), of_dv);
-        let dp = float32::<B>(of_dp, B::float_transpose(v));
+        let name = "attention d_output";
+        let [of_dv, of_dp] = match specs.d_output_dp {
+            Some(_) => [(specs.d_output, POSITIONS), (specs.d_output_dp, LAST)]
+                .map(|(format, axis)| own.gradient::<B>(name, format, grad.clone(), axis)),
+            None => {
+                let axes = [POSITIONS, LAST];
+                own.gradient_of_products::<B>(name, specs.d_output, grad, axes)
+            }
+        };
+        let dv = own.product::<B>(PointProduct::DV, specs.dv_accumulator, [p.operand, of_dv]);
+        let dv = match p.is_scaled {
+            true => self.scaled_down(dv),
+            false => dv,
+        };
+        let dp = own.product::<B>(PointProduct::DP, specs.dp_accumulator, [of_dp, v.operand]);
         let (name, format) = ("attention d_probabilities", specs.d_probabilities);
-        [own.gradient::<B>(name, format, dp, LAST), dv]
+        [own.gradient::<B>(name, format, dp, LAST).values, dv]
     }
 
     /// The gradients of the query and the key, from both of them and the gradient of the scores before they are scaled.
     pub(super) fn gradients_of_scores(
         &self,
         own: &Points,
-        [q, k]: [FloatTensor<B>; 2],
+        [q, k]: [SavedOperand<B>; 2],
         ds: FloatTensor<B>,
     ) -> [FloatTensor<B>; 2] {
+        let specs = self.specs;
         let (name, axes) = ("attention d_scores", [LAST, POSITIONS]);
-        let format = self.specs.d_scores;
-        let [of_dq, of_dk] = own.gradient_of_products::<B>(name, format, ds, axes);
-        let dq = float32::<B>(of_dq, k);
-        [dq, float32::<B>(B::float_transpose(of_dk), q)]
+        let [of_dq, of_dk] = own.gradient_of_products::<B>(name, specs.d_scores, ds, axes);
+        [
+            self.gradient_of_scores(own, PointProduct::DQ, specs.dq_accumulator, of_dq, k),
+            self.gradient_of_scores(own, PointProduct::DK, specs.dk_accumulator, of_dk, q),
+        ]
+    }
+
+    /// The product of the gradient of the scores and an operand that may have a part apart. A matrix unit takes this part in float32.
+    fn gradient_of_scores(
+        &self,
+        own: &Points,
+        which: PointProduct,
+        unit: Option<Accumulation>,
+        ds: PointOperand<B>,
+        SavedOperand { operand, apart, .. }: SavedOperand<B>,
+    ) -> FloatTensor<B> {
+        match (apart, unit) {
+            (None, _) => own.product::<B>(which, unit, [ds, operand]),
+            (Some(apart), None) => {
+                let whole = operand.map(|tensor| B::float_add(tensor, apart.clone()));
+                own.product::<B>(which, None, [ds, whole])
+            }
+            (Some(apart), Some(_)) => {
+                let apart = B::float_expand(apart, operand.values.shape());
+                let [lhs, rhs] = which.laid::<B>([ds.values.clone(), apart]);
+                let product = own.product::<B>(which, unit, [ds, operand]);
+                B::float_add(product, float32::<B>(lhs, rhs))
+            }
+        }
     }
 
     /// The forward pass again, as the backward pass reads it.
@@ -136,27 +174,70 @@ impl<B: MxKernels> Attention<B> {
             let masked = self.masked(scaled);
             let statistics = self.statistics_of_float(own, &masked, quantizes);
             let probabilities = B::float_exp(B::float_sub(masked, statistics));
+            let of_value = SavedOperand::unrounded(probabilities.clone());
+            let [q, k, v] = inputs.map(SavedOperand::unrounded);
             return Again {
-                of_value: probabilities.clone(),
                 probabilities,
                 tanh,
-                operands: inputs,
+                of_scores: [q, k],
+                of_value: [of_value, v],
             };
         }
+        let v = inputs[2].clone();
         let (operands, value) = self.operands(&points, inputs);
         let scores = self.scores(&points, &operands, features);
         let probabilities = B::float_exp(B::float_sub(scores.masked, statistics));
-        let scaled = self.scaled_up(probabilities.clone());
-        let format = self.specs.left_of_value();
-        let rounded = own.round::<B>("attention probabilities", format, scaled, LAST);
-        let [q, k] = operands.of_gradients();
-        let v = times::<B>(value.v.values, value.scales);
+        let of_value = [
+            self.saved_probabilities(own, own, self.specs.left_of_value(), probabilities.clone()),
+            self.saved_value(own, v, value),
+        ];
         Again {
             probabilities,
-            of_value: self.scaled_down(rounded),
             tanh: scores.tanh,
-            operands: [q, k, v],
+            of_scores: operands.of_gradients(own, self.specs),
+            of_value,
         }
+    }
+
+    /// The probabilities of the gradient product: in the format that they have there, or by `points` in the format of the forward product.
+    pub(super) fn saved_probabilities(
+        &self,
+        own: &Points,
+        points: &Points,
+        format: Option<PointFormat>,
+        probabilities: FloatTensor<B>,
+    ) -> SavedOperand<B> {
+        let name = "attention probabilities";
+        if let Some(format) = self.specs.probabilities_bp {
+            let operand = own.operand_bp::<B>(name, format, probabilities, POSITIONS);
+            return SavedOperand::of(operand);
+        }
+        let scaled = self.scaled_up(probabilities);
+        let operand = points.operand::<B>(name, format, scaled, LAST);
+        match self.specs.dv_accumulator {
+            // A matrix unit takes elements of the format.
+            Some(_) => SavedOperand {
+                is_scaled: true,
+                ..SavedOperand::of(operand)
+            },
+            None => SavedOperand::of(operand.map(|tensor| self.scaled_down(tensor))),
+        }
+    }
+
+    /// The value of the gradient product: in the format that it has there, or as the forward product takes it.
+    pub(super) fn saved_value(
+        &self,
+        own: &Points,
+        v: FloatTensor<B>,
+        value: ValueOperand<B>,
+    ) -> SavedOperand<B> {
+        SavedOperand::of(match self.specs.v_bp {
+            Some(format) => own.operand_bp::<B>("attention v", format, v, LAST),
+            None => {
+                let ValueOperand { v, scales } = value;
+                v.map(|tensor| times::<B>(tensor, scales.clone()))
+            }
+        })
     }
 
     /// The logarithm of each row's sum of exponentials of unrounded scores, in its format where the pass is quantized.

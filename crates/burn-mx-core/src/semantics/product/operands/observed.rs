@@ -33,7 +33,7 @@ impl<B: MxKernels> Product<B> {
             let (_, rounding) = rounder.format_and_rounding();
             rounding == Rounding::Stochastic && !rounder.has_rounded(&tensor.meta)
         });
-        let compares = observers.compare_results();
+        let compares = observers.compare_results() && !self.in_parts.get();
         if compares && drawn.is_none() {
             observers.keep(self.original(slot, tensor.clone(), along.place));
         }
@@ -61,7 +61,7 @@ impl<B: MxKernels> Product<B> {
 
     /// The operand before transform and quantization in blocks, rounded to the elementwise format without random
     /// numbers. Also the largest number of significant bits of its elements.
-    pub(super) fn original(
+    pub(in crate::semantics::product) fn original(
         &self,
         slot: Slot,
         tensor: Float<B>,

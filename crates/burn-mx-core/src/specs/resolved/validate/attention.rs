@@ -4,7 +4,10 @@ use burn_mx_kernels::internal::accumulated::kind_of;
 use microscaling_product::{Accumulation, OperandKind, OperandType};
 
 use super::recipe::contradiction;
-use crate::specs::{AttentionSpecs, MxSpecs, PointFormat, RowSums, SpecsError, ValueAxis};
+use crate::specs::{
+    AttentionBackward, AttentionSpecs, MxSpecs, PointFormat, ProductKind, RowSums, SpecsError,
+    ValueAxis,
+};
 
 /// The formats of one number for each row.
 const OF_A_ROW: &str = "an element such as fp8_e4m3, bfloat10 to bfloat32, fp10 to fp29, or none";
@@ -18,10 +21,18 @@ impl MxSpecs {
             return Ok(());
         };
         attention.check()?;
-        for (field, point) in attention.gradients() {
-            if let (Some(format), false) = (point, self.quantize_backprop) {
-                let reason = "quantize_backprop is false, so gradients are float32";
+        if self.quantize_backprop {
+            return Ok(());
+        }
+        let reason = "quantize_backprop is false, so gradients are float32";
+        for (field, point) in attention.saved().into_iter().chain(attention.gradients()) {
+            if let Some(format) = point {
                 return contradiction(field, &format, reason, "none");
+            }
+        }
+        for (field, unit) in attention.gradient_accumulators() {
+            if let Some(unit) = unit {
+                return contradiction(field, &unit, reason, "none");
             }
         }
         Ok(())
@@ -38,12 +49,38 @@ impl AttentionSpecs {
     }
 
     /// The formats of gradients inside of attention, by their fields.
-    fn gradients(&self) -> [(&'static str, Option<PointFormat>); 3] {
+    fn gradients(&self) -> [(&'static str, Option<PointFormat>); 4] {
         [
             ("attention.d_output", self.d_output),
+            ("attention.d_output_dp", self.d_output_dp),
             ("attention.d_probabilities", self.d_probabilities),
             ("attention.d_scores", self.d_scores),
         ]
+    }
+
+    /// The formats of the other operands of gradient products, by their fields.
+    fn saved(&self) -> [(&'static str, Option<PointFormat>); 4] {
+        [
+            ("attention.q_bp", self.q_bp),
+            ("attention.k_bp", self.k_bp),
+            ("attention.v_bp", self.v_bp),
+            ("attention.probabilities_bp", self.probabilities_bp),
+        ]
+    }
+
+    /// The matrix units of gradient products, by their fields.
+    fn gradient_accumulators(&self) -> [(&'static str, Option<Accumulation>); 4] {
+        [
+            ("attention.dv_accumulator", self.dv_accumulator),
+            ("attention.dp_accumulator", self.dp_accumulator),
+            ("attention.dq_accumulator", self.dq_accumulator),
+            ("attention.dk_accumulator", self.dk_accumulator),
+        ]
+    }
+
+    /// The format of the output's gradient where dP = dO·vᵀ.
+    pub(crate) fn d_output_of_dp(&self) -> Option<PointFormat> {
+        self.d_output_dp.or(self.d_output)
     }
 
     fn check(&self) -> Result<(), SpecsError> {
@@ -75,8 +112,16 @@ impl AttentionSpecs {
             let reason = "`attention.exponentials` has no format, so they are exact";
             return contradiction("attention.row_sums", &"exact", reason, "rounded");
         }
+        for (field, point) in self.saved() {
+            if let (Some(format), AttentionBackward::Float) = (point, self.backward) {
+                let reason =
+                    "`attention.backward` is float, so gradient products read unrounded operands";
+                return contradiction(field, &format, reason, "none");
+            }
+        }
         self.check_lines()?;
-        self.check_accumulators()
+        self.check_accumulators()?;
+        self.check_gradient_accumulators()
     }
 
     /// Checks the formats themselves, and that numbers of rows have no blocks.
@@ -92,7 +137,8 @@ impl AttentionSpecs {
             ("attention.probabilities", self.probabilities),
             ("attention.output", self.output),
         ];
-        for (field, point) in points.into_iter().chain(self.gradients()) {
+        let points = points.into_iter().chain(self.saved());
+        for (field, point) in points.chain(self.gradients()) {
             if let Some(PointFormat::Block(format)) = point {
                 format.validate().map_err(|error| SpecsError::Format {
                     field,
@@ -152,13 +198,12 @@ impl AttentionSpecs {
     }
 
     fn check_accumulators(&self) -> Result<(), SpecsError> {
-        check_accumulator(
-            "attention.qk_accumulator",
-            self.qk_accumulator,
-            [self.q, self.k],
-        )?;
+        let forward = ProductKind::Forward;
+        let qk = ("attention.qk_accumulator", self.qk_accumulator);
+        check_accumulator(qk, forward, [self.q, self.k])?;
         let operands = [self.left_of_value(), self.v];
-        check_accumulator("attention.pv_accumulator", self.pv_accumulator, operands)?;
+        let pv = ("attention.pv_accumulator", self.pv_accumulator);
+        check_accumulator(pv, forward, operands)?;
         let (Some(accumulator), Some(PointFormat::Block(format))) = (self.pv_accumulator, self.v)
         else {
             return Ok(());
@@ -177,7 +222,54 @@ impl AttentionSpecs {
         }
         Ok(())
     }
+
+    /// The units of gradient products take blocks along the summed axis, too, and the forward pass has few of them there.
+    fn check_gradient_accumulators(&self) -> Result<(), SpecsError> {
+        let [dv, dp, dq, dk] = self.gradient_accumulators();
+        let of_value = self.v.filter(|_| self.v_axis == ValueAxis::Keys);
+        let products = [
+            (
+                dv,
+                self.d_output,
+                self.probabilities_bp,
+                self.left_of_value(),
+                P_ALONG_KEYS,
+            ),
+            (dp, self.d_output_of_dp(), self.v_bp, of_value, V_ALONG_KEYS),
+            (dq, self.d_scores, self.k_bp, self.k, K_ALONG_FEATURES),
+            (dk, self.d_scores, self.q_bp, self.q, Q_ALONG_FEATURES),
+        ];
+        for ((field, unit), gradient, own, forward, reason) in products {
+            let Some(accumulator) = unit else { continue };
+            let reads_forward = self.backward == AttentionBackward::Quantized && own.is_none();
+            let forward = forward.filter(|_| reads_forward);
+            if matches!(forward, Some(PointFormat::Block(format)) if !format.square) {
+                let allowed = "none, or a format of its own for the gradient product: `q_bp`, `k_bp`, `v_bp` or `probabilities_bp`";
+                return contradiction(field, &accumulator, reason, allowed);
+            }
+            if field == dp.0 && reads_forward && self.v_range.is_some() {
+                let reason = "`attention.v_range` gives channels of the value scales that do not factor out of the sum";
+                return contradiction(field, &accumulator, reason, "none, or a format as `v_bp`");
+            }
+            let saved = match (own, field == dp.0) {
+                (Some(own), _) => Some(own),
+                (None, true) => self.v.filter(|_| reads_forward),
+                (None, false) => forward,
+            };
+            check_accumulator((field, unit), ProductKind::InputGradient, [gradient, saved])?;
+        }
+        Ok(())
+    }
 }
+
+const P_ALONG_KEYS: &str =
+    "the blocks of the probabilities lie along the keys, and the product sums over the queries";
+const V_ALONG_KEYS: &str =
+    "the blocks of the value lie along the keys, and the product sums over the features";
+const K_ALONG_FEATURES: &str =
+    "the blocks of the key lie along the features, and the product sums over the keys";
+const Q_ALONG_FEATURES: &str =
+    "the blocks of the query lie along the features, and the product sums over the queries";
 
 /// The kind of an operand with this format, as an accumulator sees it.
 pub(crate) fn kind_of_point(point: Option<PointFormat>) -> Option<OperandKind> {
@@ -190,8 +282,8 @@ pub(crate) fn kind_of_point(point: Option<PointFormat>) -> Option<OperandKind> {
 }
 
 fn check_accumulator(
-    field: &'static str,
-    accumulator: Option<Accumulation>,
+    (field, accumulator): (&'static str, Option<Accumulation>),
+    product: ProductKind,
     operands: [Option<PointFormat>; 2],
 ) -> Result<(), SpecsError> {
     let Some(accumulator) = accumulator else {
@@ -207,7 +299,7 @@ fn check_accumulator(
         Err(error) => Err(SpecsError::Accumulator {
             field,
             accumulator: accumulator.to_string(),
-            product: crate::specs::ProductKind::Forward,
+            product,
             error: error.to_string(),
         }),
     }
