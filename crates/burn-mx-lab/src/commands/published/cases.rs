@@ -1,5 +1,6 @@
 //! The published figures, and ours.
 
+mod attention;
 mod columns;
 mod recipes;
 
@@ -112,7 +113,7 @@ const NUMPY: &str = "our NumPy, float64";
 type Computation = (&'static str, fn() -> PublishedFigures);
 
 /// All of them.
-pub(crate) const ALL: [Computation; 11] = [
+pub(crate) const ALL: [Computation; 12] = [
     (QUARTET_2, nvfp4),
     (QUARTET_2, nvfp4_stochastic),
     (QUARTET_2, nvfp4_products),
@@ -124,6 +125,7 @@ pub(crate) const ALL: [Computation; 11] = [
     (NUMPY, anchors),
     ("recipes of 2026", recipes::recipes),
     ("products of recipes of 2026", columns::columns),
+    ("attention of recipes of 2026", attention::sagebwd),
 ];
 
 fn nvfp4() -> PublishedFigures {

@@ -15,6 +15,7 @@ pub(super) fn columns() -> PublishedFigures {
     let mut figures = outer_scales()?;
     figures.extend(hot_channels()?);
     figures.extend(means()?);
+    figures.extend(residuals()?);
     figures.extend(chain()?);
     Ok(figures)
 }
@@ -132,22 +133,43 @@ fn hot_channels() -> PublishedFigures {
     ])
 }
 
+/// The shape of the products below: rows, channels, outputs.
+const SHAPE: [usize; 3] = [1024, 512, 512];
+
+/// Normal numbers that `python/published.py` makes, too.
+pub(super) fn reproducible(seed: u64, count: usize) -> Vec<f32> {
+    let uniform = |at: usize| {
+        let bits = splitmix(seed, at as u64);
+        ((bits >> 11) as f64 + 0.5) / 2.0_f64.powi(53)
+    };
+    let normal = |at: usize| {
+        let radius = (-2.0 * uniform(2 * at).ln()).sqrt();
+        radius * (std::f64::consts::TAU * uniform(2 * at + 1)).cos()
+    };
+    (0..count).map(|at| normal(at) as f32).collect()
+}
+
+/// SplitMix64 of a counter.
+fn splitmix(seed: u64, at: u64) -> u64 {
+    let z = seed.wrapping_add((at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
 /// Averis: a product whose input channels have large means.
 fn means() -> PublishedFigures {
-    const ROWS: usize = 1024;
-    const COLUMNS: usize = 512;
-    let mut numbers = RandomNumbers::new(14);
-    let means = numbers.many(Distribution::Gauss, COLUMNS);
-    let mut x = numbers.many(Distribution::Gauss, ROWS * COLUMNS);
-    let w = numbers.many(Distribution::Gauss, COLUMNS * 512);
-    for row in x.chunks_mut(COLUMNS) {
-        row.iter_mut()
-            .zip(&means)
-            .for_each(|(x, mean)| *x += 4.0 * mean);
+    let [rows, channels, outputs] = SHAPE;
+    let means = reproducible(1, channels);
+    let mut x = reproducible(2, rows * channels);
+    for row in x.chunks_mut(channels) {
+        let pairs = row.iter_mut().zip(&means);
+        pairs.for_each(|(x, mean)| *x = (f64::from(*x) + 4.0 * f64::from(*mean)) as f32);
     }
+    let w = reproducible(3, channels * outputs);
     /// Less the mean of all rows.
     fn centred(y: &[f32]) -> Vec<f32> {
-        let outputs = y.len() / ROWS;
+        let [rows, _, outputs] = SHAPE;
         let mut sums = vec![0.0; outputs];
         for row in y.chunks(outputs) {
             sums.iter_mut()
@@ -155,24 +177,21 @@ fn means() -> PublishedFigures {
                 .for_each(|(sum, y)| *sum += f64::from(*y));
         }
         let less =
-            |(at, y): (usize, &f32)| (f64::from(*y) - sums[at % outputs] / ROWS as f64) as f32;
+            |(at, y): (usize, &f32)| (f64::from(*y) - sums[at % outputs] / rows as f64) as f32;
         y.iter().enumerate().map(less).collect()
     }
-    let exact = product(&MxSpecs::none(), [&x, &w], COLUMNS)?;
+    let exact = product(&MxSpecs::none(), [&x, &w], channels)?;
     let mut figures = Vec::new();
-    // The draw of 512 means moves all figures but the one whose errors the means have left.
-    for (mean_apart, case, [published, total], share) in [
+    for (mean_apart, case, [published, total]) in [
         (
             false,
             "NVFP4, product of inputs with means",
-            [0.150, 1.75e-2],
-            0.2,
+            [0.16428, 1.7854e-2],
         ),
         (
             true,
             "`averis` to nearest, the same product",
-            [1.81e-2, 1.66e-2],
-            0.01,
+            [1.8139e-2, 1.7277e-2],
         ),
     ] {
         let specs = MxSpecs {
@@ -180,12 +199,49 @@ fn means() -> PublishedFigures {
             round_mx_output: Some(Rounding::NearestEven),
             ..MxSpecs::averis()
         };
-        let y = product(&specs, [&x, &w], COLUMNS)?;
+        let y = product(&specs, [&x, &w], channels)?;
         let ours = error(&centred(&exact), &centred(&y));
         let case = format!("{case}, less the mean");
-        figures.push(figure(case, published, Relative(share), ours));
+        figures.push(figure(case, published, Relative(0.01), ours));
         let ours = error(&exact, &y);
-        figures.push(figure("… in total", total, Relative(0.25), ours));
+        figures.push(figure("… in total", total, Relative(0.01), ours));
+    }
+    Ok(figures)
+}
+
+/// CHON: a product with 16 hot channels, and the residuals of some channels.
+fn residuals() -> PublishedFigures {
+    let [rows, channels, outputs] = SHAPE;
+    let mut x = reproducible(4, rows * channels);
+    for row in x.chunks_mut(channels) {
+        (0..16).for_each(|i| row[(29 * i + 7) % channels] *= 30.0);
+    }
+    let w = reproducible(5, channels * outputs);
+    let exact = product(&MxSpecs::none(), [&x, &w], channels)?;
+    // Percent of 512, which is rounded up to a multiple of 16.
+    let cases = [
+        (0, None, 1.8614e-2),
+        (16, Some(1), 5.9558e-3),
+        (32, Some(4), 5.5460e-3),
+        (64, Some(12), 4.7704e-3),
+    ];
+    let mut figures = Vec::new();
+    for (count, percent, published) in cases {
+        let hot_columns = MxSpecs::chon().hot_columns.zip(percent);
+        let specs = MxSpecs {
+            hot_columns: hot_columns.map(|(hot, percent)| HotColumns {
+                percent,
+                multiple: 16,
+                ..hot
+            }),
+            ..MxSpecs::chon()
+        };
+        let case = match count {
+            0 => "`chon`, product with 16 hot channels, no residuals".into(),
+            _ => format!("… with residuals of {count} channels"),
+        };
+        let ours = error(&exact, &product(&specs, [&x, &w], channels)?);
+        figures.push(figure(case, published, Relative(0.01), ours));
     }
     Ok(figures)
 }
