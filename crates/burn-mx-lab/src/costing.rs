@@ -24,6 +24,11 @@ pub struct Costing {
 }
 
 impl CostArgs {
+    /// Reads the tables.
+    ///
+    /// # Errors
+    ///
+    /// If the tables cannot be read, or have no chip of this name. The text names the option.
     pub fn plan(&self) -> Result<Costing, String> {
         let tables = match &self.cost_tables {
             None => Tables::default(),
@@ -71,6 +76,7 @@ impl Costing {
 /// The cost of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct StepCost {
+    /// Bits, area and energy.
     pub cost: Cost,
     /// Seconds of the chip; `None` if it has no unit for such numbers.
     pub seconds: Option<f64>,
