@@ -1,5 +1,5 @@
 //! Parts that the program `burn-mx-lab` shares with the examples and benches of its repository: names of backends, output files,
-//! charts, costs of products, and the quantization of a trained network by named configurations. The program itself is documented by
+//! charts, costs of products, and named configurations of quantization. The program itself is documented by
 //! `burn-mx-lab --help`.
 
 pub mod backends;

@@ -40,7 +40,7 @@ impl<R: ElementRule, const B: usize> Kernel for ContiguousTables<'_, R, B> {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline(never)]
     unsafe fn run_avx512(self) {
-        // Of one table, the other loop is faster in memory.
+        // The other loop is faster in memory for one table.
         let Some(job) = avx512::TableJob::of(self.job).filter(avx512::TableJob::has_choice) else {
             return;
         };
