@@ -6,8 +6,12 @@
 //! Peer and self alternate in one process, so that what slows the machine down slows both down; the figure is the
 //! median of the pairs' ratios. A step ends when the device has computed it. Inference uses one model again and again, as an evaluation does: its weights are
 //! quantized once and kept.
+//!
+//! `cargo bench --bench train_step -- --lora NAME…` measures a step of LoRA on packed weights of the preset, over the same step on the
+//! unpacked weights.
 
 mod support {
+    pub(crate) mod lora;
     pub(crate) mod pairs;
     pub(crate) mod seconds;
     pub(crate) mod training;
@@ -21,6 +25,7 @@ use burn_mx::process::host_round_trips;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
+use support::lora;
 use support::pairs::{Time, Times};
 use support::training::{Bench, Common, Trainer, Workload};
 
@@ -30,6 +35,9 @@ struct Args {
     common: Common,
     #[command(flatten)]
     steps: Steps,
+    /// Preset of a step of LoRA on Flex, in place of the models; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["presets", "variants", "models", "size", "backends", "json", "peer"])]
+    lora: Vec<String>,
 }
 
 /// The options for the measurement and its duration.
@@ -114,6 +122,19 @@ impl Bench for Steps {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Args { common, steps } = Args::parse();
-    common.run(&steps)
+    let Args {
+        common,
+        steps,
+        lora,
+    } = Args::parse();
+    if lora.is_empty() {
+        return common.run(&steps);
+    }
+    for preset in lora {
+        let own = lora::trainer(lora::packed, &preset)?;
+        let peer = lora::trainer(lora::float, &preset)?;
+        let time = steps.times.pairs(own, Some(peer));
+        println!("{preset:12} {} {time}", lora::name());
+    }
+    Ok(())
 }

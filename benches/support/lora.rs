@@ -54,10 +54,11 @@ impl Layer for FloatLayer<B> {
 
 /// A device with a preset's specs, and the format of its weights.
 pub(crate) fn device(preset: &str) -> Result<(MxDevice<FlexDevice>, BlockFormat), Failure> {
-    let specs = MxSpecs::preset(preset)?.straight_through().resolve()?;
-    let format = specs.block_format(Slot::W);
+    let specs = MxSpecs::preset(preset)?;
+    let format = specs.resolve()?.block_format(Slot::W);
     let format = format
         .ok_or_else(|| format!("--lora {preset}: allowed: presets with a format for weights"))?;
+    let specs = specs.straight_through().resolve()?;
     Ok((MxDevice::new(FlexDevice, &specs)?, format))
 }
 
