@@ -16,7 +16,7 @@ use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 use burn_backend::ops::FloatTensorOps;
 use burn_mx::process::host_round_trips;
-use burn_mx::{BlockFormat, ElementFormat, RandomStream, Rounding, ScaleMode};
+use burn_mx::{BlockFormat, Dialect, ElementFormat, RandomStream, Rounding, ScaleMode};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
 use backend::{TestBackend, TestDevice};
@@ -73,6 +73,19 @@ fn a_training_step_stays_on_its_device() {
         assert_eq!(round_trips(&specs), 0, "{name}");
     }
 
+    // No device has kernels for the rules of other tools.
+    let is_native = cfg!(any(
+        test_backend = "flex",
+        test_backend = "ndarray",
+        test_backend = "tch"
+    ));
+    let of_a_tool = MxSpecs {
+        dialect_w: Some(Dialect::ModelOpt),
+        dialect_a: Some(Dialect::ModelOpt),
+        ..MxSpecs::mxfp4()
+    };
+    assert_eq!(round_trips(&of_a_tool) == 0, is_native);
+
     // The ops that have no kernel on a device of CubeCL, and go through the host's memory there, as the documentation says.
     let format = BlockFormat {
         scale_mode: ScaleMode::Rms,
@@ -90,11 +103,6 @@ fn a_training_step_stays_on_its_device() {
             .iter::<f32>()
             .all(|x| x == 0.0)
     );
-    let is_native = cfg!(any(
-        test_backend = "flex",
-        test_backend = "ndarray",
-        test_backend = "tch"
-    ));
     assert_eq!(host_round_trips() - before, u64::from(!is_native));
     for (name, accumulator, expected) in [
         ("mxfp8_e4m3", "hopper", 0),
