@@ -447,4 +447,5 @@ def main():
     sys.exit(0 if is_equal and bounded > 0 else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,8 +4,8 @@
 #     benches/engines/run.sh [FOLDER]
 #
 # Needs the packages of language_model.py, by the `python` of the path. A run that was stopped goes on when the command is given again.
-# STEPS and QAT_STEPS are the steps of the float model and of each format, WINDOWS the windows of 64 tokens that are compared. TRAIN has more options
-# of `train`, TEXT is another text.
+# STEPS and QAT_STEPS are the steps of the float model and of each format, WINDOWS the windows of 64 tokens that are compared. MODEL has more options of
+# the float model, TRAIN of `train`, TEXT is another text.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-out/engines}
@@ -13,7 +13,7 @@ lm=${LM:-cargo run --release --quiet -p burn-mx-language-model --}
 text=(${TEXT:+--text "$TEXT"})
 
 # NVFP4 of llama.cpp needs inputs of layers in multiples of 64.
-$lm train --formats fp32 --width 192 --layers 2 --steps "${STEPS:-600}" --interval "${STEPS:-600}" --out "$out/float" >&2
+$lm train --formats fp32 ${MODEL:---width 192 --layers 2} --steps "${STEPS:-600}" --interval "${STEPS:-600}" --out "$out/float" "${text[@]}" >&2
 echo "| engine | format | largest difference | largest share of the bound, at positions | next tokens that agree; of those beyond the bound | loss of valid() | loss of the engine |"
 echo "| --- | --- | --- | --- | --- | --- | --- |"
 failed=0

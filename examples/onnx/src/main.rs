@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! cargo run --release -p burn-mx-onnx-example -- --config all
+//! cargo run --release -p burn-mx-onnx-example -- train --config MXFP4E2M1
 //! ```
 //!
 //! The float model has to compute ONNX Runtime's logits on the same digits. Scores come from the loaded checkpoints.
 //! Folding and tuning change parameters. The changed ones go into `digits_cnn-CONFIG-tuned.safetensors`, by their names in the ONNX
-//! file; `quantize_onnx --tuned` reads them.
+//! file; `quantize_onnx --tuned` reads them. So it does with the parameters of `train`, which goes on training in a format.
 
+mod train;
 mod tuned;
 
 #[allow(
@@ -26,7 +28,7 @@ use std::{error::Error, path::Path, process::ExitCode};
 
 use burn::{backend::flex::FlexDevice, prelude::*, tensor::TensorData};
 use burn_mx::MxDevice;
-use clap::{CommandFactory, Parser, error::ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use safetensors::SafeTensors;
 
 use burn_mx_lab::quantization::{B, Options, QuantizationPlan, Score, Subject, among_first, sqnr};
@@ -42,19 +44,35 @@ const ONNX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/digits_cnn.onnx");
 
 /// Quantize a network from an ONNX file by named configurations, and measure its accuracy
 #[derive(Debug, Parser)]
-#[command(name = "onnx")]
+#[command(name = "onnx", args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(flatten)]
     options: Options,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Go on training the network with a quantized forward pass, for `quantize_onnx --tuned`
+    Train(train::Train),
+}
+
+/// The value, or the end of the program as clap ends it where an option cannot be.
+fn checked<T>(value: Result<T, String>) -> T {
+    value.unwrap_or_else(|message| {
+        let error = Cli::command().error(ErrorKind::ValueValidation, message);
+        error.exit()
+    })
 }
 
 fn main() -> ExitCode {
-    let plan = Cli::parse().options.plan("digits_cnn", 1e-5);
-    let plan = plan.unwrap_or_else(|message| {
-        let error = Cli::command().error(ErrorKind::ValueValidation, message);
-        error.exit()
-    });
-    match run(plan) {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Some(Command::Train(options)) => checked(options.plan()).run(),
+        None => run(checked(cli.options.plan("digits_cnn", 1e-5))),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -63,3 +63,61 @@ fn it_is_quantized_and_tuned() -> Result<(), Box<dyn Error>> {
     assert!(number(&rows[1], "sqnr") > 30.0, "{rows:?}");
     Ok(())
 }
+
+/// Training in a format improves the loss, and its parameters go back into the file of the network.
+#[test]
+fn it_is_trained_for_an_engine() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let run = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_burn-mx-onnx-example"));
+        command.args(["train", "--epochs", "1", "--out", "cnn"]);
+        let output = command.args(options).current_dir(&folder).output()?;
+        let [stdout, stderr] = [output.stdout, output.stderr].map(String::from_utf8);
+        Ok::<_, Box<dyn Error>>((output.status.success(), stdout?, stderr?))
+    };
+    let (is_well, stdout, stderr) = run(&["--config", "MXFP4E2M1"])?;
+    assert!(is_well, "{stderr}");
+    let loss = |name: &str| {
+        let row = stdout.lines().find(|line| line.contains(name));
+        let cell = row.and_then(|row| row.split('|').nth(2)).unwrap_or("");
+        let loss: Result<f64, _> = cell.trim().parse();
+        loss.unwrap_or_else(|error| panic!("{name}: {error} in {stdout}"))
+    };
+    assert!(loss("float32") < loss("to nearest"), "{stdout}");
+    assert!(loss("trained") < loss("to nearest"), "{stdout}");
+
+    let tuned = folder.path().join("cnn/tuned.safetensors");
+    let options = QuantizeOptions {
+        tuned: Some(tuned.clone()),
+        ..QuantizeOptions::new("mxfp4".parse()?)
+    };
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("digits_cnn.onnx");
+    let quantized = folder.path().join("quantized.onnx");
+    assert_eq!(quantize(&model, &quantized, &options)?.layers.len(), 5);
+    // Statistics of batch norms are among the parameters.
+    let of = |file: &Path, name: &str| {
+        let mut found = initializers(file)?.into_iter();
+        let found = found.find(|found| found.name == name);
+        Ok::<_, Box<dyn Error>>(found.ok_or_else(|| name.to_owned())?.values)
+    };
+    for name in ["head.bias", "stem.1.running_var", "wide.1.bias"] {
+        assert_ne!(of(&model, name)?, of(&quantized, name)?, "{name}");
+    }
+
+    for (options, message) in [
+        (
+            ["--config", "MXFP4E2M1_ADAQUANT"],
+            "allowed: the name without `_ADAQUANT`",
+        ),
+        (["--config", "mxfp5"], "--config 'mxfp5'"),
+        (["--learning-rate", "0"], "allowed: a number above 0"),
+    ] {
+        let (is_well, _, stderr) = run(&options)?;
+        assert!(!is_well && stderr.contains(message), "{stderr}");
+    }
+    fs::write(&tuned, "of somebody else")?;
+    let (is_well, _, stderr) = run(&[])?;
+    assert!(!is_well && stderr.contains("no run wrote it"), "{stderr}");
+    assert_eq!(fs::read(&tuned)?, b"of somebody else");
+    Ok(())
+}
