@@ -57,6 +57,26 @@ impl RandomStream {
         }
     }
 
+    /// The words of the first sixteen positions of some rows: row number 0 begins at `first`, and the next ones `apart` from each other.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn fill_rows(self, first: u64, apart: u64, rows: &mut [[u32; LANES]]) {
+        let mut start = first;
+        let are_counters = first.is_multiple_of(4) && apart.is_multiple_of(4);
+        let batches = if are_counters { rows.len() / 4 } else { 0 };
+        let (batches, rest) = rows.split_at_mut(4 * batches);
+        for batch in batches.as_flattened_mut().chunks_exact_mut(BATCH) {
+            for (i, words) in (0..).zip(batch.chunks_exact_mut(4)) {
+                words.copy_from_slice(&self.block((start + i / 4 * apart) / 4 + i % 4));
+            }
+            start += 4 * apart;
+        }
+        for row in rest {
+            self.fill(start, row);
+            start += apart;
+        }
+    }
+
     /// The words of the counters from `first` on; their number must be a multiple of [`BATCH`].
     #[inline(always)]
     pub(crate) fn fill_batches(self, first: u64, words: &mut [u32]) {

@@ -54,3 +54,20 @@ fn seed_and_stream_matter() {
     assert_ne!(words(0, 0), words(1 << 32, 0));
     assert_ne!(words(0, 0), words(0, 1 << 32));
 }
+
+#[test]
+fn rows_are_draws_by_position() {
+    let stream = RandomStream::new(5, 6);
+    for (first, apart) in [(0, 16), (4, 100), (1, 16), (8, 17), (40, 0)] {
+        for count in [0, 1, 3, 4, 5, 8, 64] {
+            let mut rows = vec![[0; 16]; count];
+            stream.fill_rows(first, apart, &mut rows);
+            for (i, row) in rows.iter().enumerate() {
+                for (j, word) in row.iter().enumerate() {
+                    let position = first + i as u64 * apart + j as u64;
+                    assert_eq!(*word, stream.draw(position), "{first} {apart} {count} {i}");
+                }
+            }
+        }
+    }
+}

@@ -132,17 +132,18 @@ impl Run<'_> {
     }
 }
 
-/// [`RandomStream::fill`] as a kernel: of a few words of many rows, between which [`Draws`] would make all words.
-struct Fill<'a> {
+/// [`RandomStream::fill_rows`] as a kernel: of a few words of many rows, between which [`Draws`] would make all words.
+struct FillRows<'a> {
     stream: RandomStream,
-    start: u64,
-    words: &'a mut [u32],
+    first: u64,
+    apart: u64,
+    rows: &'a mut [[u32; LANES]],
 }
 
-impl Kernel for Fill<'_> {
+impl Kernel for FillRows<'_> {
     #[inline(always)]
     fn run(self) {
-        self.stream.fill(self.start, self.words);
+        self.stream.fill_rows(self.first, self.apart, self.rows);
     }
 }
 
@@ -208,13 +209,12 @@ fn by_columns<R: ElementRule>(
             #[inline(always)]
             || exchange(&data[first..], [inner, rows], [rows, columns], &mut turned),
         );
-        for (i, of_row) in of_rows.chunks_mut(LANES).enumerate() {
-            level.run(Fill {
-                stream: job.stream,
-                start: start + (i * inner + first) as u64,
-                words: &mut of_row[..columns],
-            });
-        }
+        level.run(FillRows {
+            stream: job.stream,
+            first: start + first as u64,
+            apart: inner as u64,
+            rows: of_rows.as_chunks_mut().0,
+        });
         level.run(
             #[inline(always)]
             || {

@@ -82,12 +82,13 @@ impl<R: ElementRule, const B: usize> Kernel for InterleavedTables<'_, R, B> {
         let stream = self.job.stream;
         while *self.first + 16 <= self.inner {
             let data = &mut self.data[*self.first..];
-            let draws = |row, words: &mut [u32; 16]| {
-                let at = row * self.inner + *self.first;
-                stream.fill(self.start + at as u64, words);
-            };
+            let mut draws = [[0; 16]; B];
+            if R::USES_DRAWS {
+                let first = self.start + *self.first as u64;
+                stream.fill_rows(first, self.inner as u64, &mut draws);
+            }
             // SAFETY: the processor has the features.
-            if !unsafe { job.interleaved::<R, B>(data, self.inner, draws) } {
+            if !unsafe { job.interleaved::<R, B>(data, self.inner, &draws) } {
                 return;
             }
             *self.first += 16;
@@ -171,24 +172,21 @@ mod avx512 {
             true
         }
 
-        /// Works on sixteen columns, the first ones of rows this far apart. `draws` writes a row's random words. Returns whether all
-        /// columns are ordinary; otherwise nothing changes.
+        /// Works on sixteen columns, the first ones of rows this far apart. Returns whether all columns are ordinary; otherwise nothing
+        /// changes.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         #[inline]
         pub(super) unsafe fn interleaved<R: ElementRule, const B: usize>(
             &self,
             data: &mut [f32],
             inner: usize,
-            draws: impl Fn(usize, &mut [u32; 16]),
+            draws: &[[u32; 16]; B],
         ) -> bool {
-            let (mut rows, mut row_draws) = ([[0; 16]; B], [[0; 16]; B]);
+            let mut rows = [[0; 16]; B];
             for (i, row) in rows.iter_mut().enumerate() {
                 *row = sixteen(data, i * inner).map(f32::to_bits);
-                if R::USES_DRAWS {
-                    draws(i, &mut row_draws[i]);
-                }
             }
-            if !self.work::<R, B>(&mut rows, &row_draws) {
+            if !self.work::<R, B>(&mut rows, draws) {
                 return false;
             }
             for (i, row) in rows.iter().enumerate() {
