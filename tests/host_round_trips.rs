@@ -104,6 +104,11 @@ fn a_training_step_stays_on_its_device() {
             .all(|x| x == 0.0)
     );
     assert_eq!(host_round_trips() - before, u64::from(!is_native));
+    of_accumulators(is_native);
+}
+
+/// Products by accumulators stay on the device, but for those whose order is of no device.
+fn of_accumulators(is_native: bool) {
     for (name, accumulator, expected) in [
         ("mxfp8_e4m3", "hopper", 0),
         (
