@@ -11,6 +11,7 @@ mod kernels {
     #[cfg(not(test_backend = "flex"))]
     mod accumulated_convolutions;
     mod accumulators;
+    mod dialects;
     mod float_scales;
     // The results are compared with Flex's.
     #[cfg(not(test_backend = "flex"))]

@@ -20,7 +20,7 @@ fn named() -> impl Iterator<Item = BlockFormat> {
 
 /// Every layout of a tensor with this shape and these values: dense, with its axes in another order, and as a part of a
 /// larger tensor. Another owner of the tensor must not see a change.
-fn for_each_layout<B: MxKernels>(
+pub(super) fn for_each_layout<B: MxKernels>(
     x: &[f32],
     shape: &[usize],
     check: impl Fn(burn_backend::tensor::FloatTensor<B>, &str),

@@ -20,6 +20,7 @@ use burn_backend::ops::{FloatTensorOps, IntTensorOps};
 use burn_backend::{DType, TensorData, TensorMetadata, get_device_settings};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use microscaling::internal::DialectRule;
 use microscaling::{
     BlockFormat, PackError, Packed, PackedView, RandomStream, Rounding, StatisticsParts,
 };
@@ -91,10 +92,6 @@ where
         {
             return portable::run::<CubeBackend<R, F, I, B>>(op, first, others);
         }
-        // Another tool's arithmetic, which it does on the host for weights.
-        if let KernelOp::Dialect { .. } = op {
-            return portable::run::<CubeBackend<R, F, I, B>>(op, first, others);
-        }
         let [second, third] = others;
         let length = last_length(&first.shape());
         let result = match op {
@@ -108,7 +105,17 @@ where
                 let job = Job::of(elementwise, (format, rounding));
                 quantize::quantize(first, axis, job, stream)
             }
-            KernelOp::Dialect { .. } => unreachable!("the host computes it"),
+            KernelOp::Dialect {
+                axis,
+                dialect,
+                format,
+            } => match DialectRule::of(dialect, &format) {
+                Ok(_) => quantize::dialect::quantize(first, axis, dialect, format),
+                Err(rounding) => {
+                    let job = Job::of(None, (format, rounding));
+                    quantize::quantize(first, axis, job, RandomStream::new(0, 0))
+                }
+            },
             KernelOp::Hadamard {
                 axis,
                 transform,

@@ -40,6 +40,7 @@ pub mod internal {
     #[cfg(feature = "serde")]
     pub use crate::names::TextVisitor;
     pub use crate::names::parse;
+    pub use crate::pack::DialectRule;
     #[cfg(feature = "safetensors")]
     pub use crate::pack::checkpoint::quark;
     pub use crate::pack::codes::ElementCodes;

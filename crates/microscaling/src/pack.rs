@@ -12,7 +12,7 @@ mod packed;
 pub(crate) mod plan;
 mod view;
 
-pub use checkpoint::dialect::{Dialect, DialectError, DialectTensor};
+pub use checkpoint::dialect::{Dialect, DialectError, DialectRule, DialectTensor};
 pub use checkpoint::fused::{FusedGroup, FusedLayers, FusedLayersError, FusedNames};
 pub use checkpoint::weight_layout::{
     StoredTensor, StoredType, StoredView, WeightLayout, WeightLayoutError,

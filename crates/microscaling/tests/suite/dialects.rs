@@ -2,6 +2,7 @@
 
 use crate::golden_file::{Golden, bytes, floats};
 use crate::inputs::numbers;
+use microscaling::internal::{DialectRule, largest};
 use microscaling::{BlockFormat, Dialect, DialectError, PackError, Packed, Rounder, WeightLayout};
 use serde::Deserialize;
 
@@ -315,6 +316,55 @@ fn ocp_and_microxcaling_are_formats() {
             let own = dialect.encode(format, &data, &[5, 64]).unwrap().packed;
             let expected = Packed::encode(format, &data, &[5, 64], 1, rounder).unwrap();
             assert_eq!(own, expected);
+        }
+    }
+}
+
+/// The rule over words gives the numbers of every dialect, zeros of either sign included.
+#[test]
+fn rules_over_words() {
+    let mut rules = 0;
+    for dialect in Dialect::ALL {
+        for name in dialect.formats() {
+            let format: BlockFormat = name.parse().unwrap();
+            let Ok(rule) = DialectRule::of(dialect, &format) else {
+                continue;
+            };
+            rules += 1;
+            let length = 24 * format.block_size;
+            // Around every exponent, with subnormal and the largest numbers, and with NaN and Inf.
+            for center in -149..=123 {
+                let specials = center % 3 == 0 && !format.tensor_scale;
+                let mut data = numbers(length, center, specials, 7);
+                data[format.block_size..][..format.block_size].fill(-0.0);
+                assert_rule(dialect, format, rule, &data);
+                // A tensor scale follows from the special number.
+                for special in [f32::MAX, f32::NAN, f32::INFINITY] {
+                    data[2 * format.block_size] = special;
+                    assert_rule(dialect, format, rule, &data);
+                }
+            }
+            assert_rule(dialect, format, rule, &vec![-0.0; length]);
+        }
+    }
+    assert_eq!(rules, 25);
+}
+
+fn assert_rule(dialect: Dialect, format: BlockFormat, rule: DialectRule, data: &[f32]) {
+    let mut expected = data.to_vec();
+    dialect
+        .quantize(format, &mut expected, &[data.len()], 0)
+        .unwrap();
+    let (block, of_tensor) = (format.block_size, largest(data));
+    for (block, expected) in data.chunks(block).zip(expected.chunks(block)) {
+        let words = rule.words(largest(block), of_tensor);
+        for (x, expected) in block.iter().zip(expected) {
+            let got = f32::from_bits(rule.round(x.to_bits(), words));
+            let same = got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan();
+            assert!(
+                same,
+                "{dialect} {format}: {x:e} of {block:?} is {got:e}, and not {expected:e}"
+            );
         }
     }
 }

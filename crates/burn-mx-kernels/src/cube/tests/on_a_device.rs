@@ -6,7 +6,9 @@ use burn_backend::{DType, TensorData, read_sync};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use burn_wgpu::WgpuRuntime;
-use microscaling::{BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs};
+use microscaling::{
+    BlockFormat, Dialect, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs,
+};
 
 use crate::MxKernels;
 use crate::arithmetic::Function;
@@ -241,4 +243,82 @@ fn operands_in_bfloat16_have_the_upper_halves() {
     let narrow = elementwise::round_to(x(), DType::BF16, rounding);
     let wide = elementwise::round_to(x(), DType::F32, rounding);
     assert_eq!(upper_halves(narrow), bits(wide));
+}
+
+/// Numbers of all kinds: of each block of 40 another one.
+fn numbers_of_all_kinds(length: usize) -> Vec<f32> {
+    let stream = RandomStream::new(9, 0);
+    let number = |i: u64| {
+        let (word, kind) = (stream.draw(i), i / 40 % 6);
+        f32::from_bits(match kind {
+            0 => word,
+            1 => word & 0x80ff_ffff,
+            2 => word & 0x8000_ffff,
+            3 => word & 0x9fff_f000 | 0x7000_0000,
+            4 => word & 0x8000_0000,
+            _ => word & 0x807f_ffff | (121 + word % 7) << 23,
+        })
+    };
+    (0..length as u64).map(number).collect()
+}
+
+#[test]
+fn dialects_are_the_hosts() {
+    let mut compared = 0;
+    for dialect in Dialect::ALL {
+        for name in dialect.formats() {
+            let format: BlockFormat = name.parse().expect("a format");
+            for (shape, axis) in [([12, 70], 1), ([70, 12], 0), ([0, 5], 1), ([1, 33], 1)] {
+                let length = shape.iter().product();
+                let mut all = numbers_of_all_kinds(length);
+                let finite = |x: f32| if x.is_finite() { x } else { 1.5 };
+                let small = |x: f32| finite(x).clamp(-3.0, 3.0) * 2.0_f32.powi(-130);
+                let usual = |x: f32| finite(x).clamp(-3.0, 3.0);
+                let inputs = [
+                    all.iter().copied().map(finite).collect(),
+                    all.iter().copied().map(usual).collect(),
+                    all.iter().copied().map(small).collect(),
+                    vec![-0.0; length],
+                    {
+                        all.iter_mut()
+                            .skip(5)
+                            .step_by(211)
+                            .for_each(|x| *x = f32::INFINITY);
+                        all
+                    },
+                ];
+                for x in inputs {
+                    let mut expected = x.clone();
+                    (dialect.quantize(format, &mut expected, &shape, axis)).expect("its format");
+                    let op = KernelOp::Dialect {
+                        axis,
+                        dialect,
+                        format,
+                    };
+                    let tensor = B::float_from_data(TensorData::new(x, shape), &Default::default());
+                    // In another order in memory, too.
+                    let turned = {
+                        let turned = B::float_transpose(tensor.clone());
+                        let mut dense = launch::dense(&turned);
+                        dense.dtype = DType::F32;
+                        B::float_transpose(dense)
+                    };
+                    for tensor in [tensor, turned] {
+                        let got = bits(B::kernels().run(op, tensor, [None, None]).0);
+                        for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                            let (got, expected) = (f32::from_bits(*got), *expected);
+                            let same = got.to_bits() == expected.to_bits()
+                                || got.is_nan() && expected.is_nan();
+                            assert!(
+                                same,
+                                "{dialect} {name} {shape:?} {axis}, {i}: {got:e}, not {expected:e}"
+                            );
+                            compared += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(compared > 100_000, "{compared} numbers");
 }

@@ -4,6 +4,7 @@ mod encoding;
 mod error;
 mod nvfp4;
 mod q8_0;
+mod rule;
 mod values;
 
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
@@ -19,6 +20,7 @@ use encoding::{MxEncoding, ScaleRule, Signs, Ties};
 pub use error::DialectError;
 use microscaling_processor::float_state::ieee;
 use nvfp4::{Nvfp4Encoding, Nvfp4Tensor, to_bfloat16};
+pub use rule::DialectRule;
 
 /// A tool's rules for the bytes. Tools differ in the scale of a block, in ties, in the sign of zero, and in the limits
 /// of NVFP4's scales.
@@ -314,10 +316,11 @@ impl Dialect {
     /// The scale of a tensor with this largest magnitude, as a pattern: 1 for a format without one. `None` if the tool makes NaN of the
     /// tensor.
     fn nvfp4_tensor(self, format: BlockFormat, amax: u32) -> Option<Nvfp4Tensor> {
-        match format.tensor_scale {
+        let tensor = match format.tensor_scale {
             true => self.nvfp4().tensor(amax),
-            false => Some(Nvfp4Tensor::UNSCALED),
-        }
+            false => Nvfp4Tensor::unscaled(),
+        };
+        (tensor.of_tensor != 0).then_some(tensor)
     }
 
     /// The treatment of MX in the dialects that differ from this crate's formats.

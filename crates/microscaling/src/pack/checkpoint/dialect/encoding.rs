@@ -3,7 +3,9 @@
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::pack::codes::bitstream::Writer;
 use crate::quantize::largest::largest;
-use crate::round::bits::{self, ABS, BIAS, IMPLICIT, MANTISSA_BITS};
+use crate::quantize::rules::PowerRules;
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, MANTISSA_BITS, SIGN};
+use crate::round::words::{Int, Word};
 use alloc::{vec, vec::Vec};
 
 /// The rounding of a number halfway between two.
@@ -27,13 +29,14 @@ pub(super) enum Signs {
 }
 
 impl Signs {
-    fn negative(self, x: u32, magnitude: u32) -> bool {
-        let (sign, zero) = (x & !ABS != 0, x & ABS == 0);
+    /// The sign bit of a number that is rounded to this magnitude.
+    pub(super) fn of<W: Word>(self, x: W, magnitude: W) -> W {
+        let (sign, zero) = (x & SIGN.into(), (x & ABS.into()).equals(0.into()));
         match self {
             Self::Kept => sign,
-            Self::OfNumbers => sign && !zero,
-            Self::NoNegativeZero => sign && magnitude != 0,
-            Self::ZeroIsNegative => sign || zero,
+            Self::OfNumbers => W::select(zero, 0.into(), sign),
+            Self::NoNegativeZero => W::select(magnitude.equals(0.into()), 0.into(), sign),
+            Self::ZeroIsNegative => W::select(zero, SIGN.into(), sign),
         }
     }
 }
@@ -86,7 +89,7 @@ impl Elements {
 
     pub(super) fn code(&self, x: u32, scaled: f64, ties: Ties, signs: Signs) -> u32 {
         let magnitude = self.magnitude(scaled, ties);
-        magnitude | u32::from(signs.negative(x, magnitude)) << (self.bits - 1)
+        magnitude | signs.of(x, magnitude) >> (32 - self.bits)
     }
 }
 
@@ -106,66 +109,71 @@ pub(super) enum ScaleRule {
 }
 
 impl ScaleRule {
-    /// From −127 on.
-    fn exponent(self, element: ElementFormat, amax: u32) -> i32 {
-        let by_mode = |element, scale_mode| {
-            let format = BlockFormat {
-                scale_mode,
-                ..BlockFormat::mx(element, 0)
-            };
-            format
-                .scale_exponent(amax)
-                .expect("of finite numbers a scale is one")
-        };
+    /// From −127 on, of a finite magnitude.
+    pub(super) fn exponent<W: Word>(self, element: ElementFormat, amax: W) -> W::Int {
+        let quotient = || amax.quotient(element.max().to_bits().into());
         let exponent = match self {
-            _ if amax == 0 => return -BIAS,
-            Self::Mode(mode) => by_mode(element, mode),
+            Self::Mode(mode) => by_mode(element, mode, amax),
             Self::EvenAsFp4 => {
                 let fp4 = ElementFormat::FP4_E2M1;
-                by_mode(fp4, ScaleMode::Even) + fp4.emax() - element.emax()
+                by_mode(fp4, ScaleMode::Even, amax) + (fp4.emax() - element.emax()).into()
             }
-            Self::CeilLog2 => {
-                let quotient = bits::quotient(amax, element.max().to_bits());
-                log2(quotient, |exponent, fraction| {
-                    exponent + i32::from(fraction > 0 && !rounds_to(exponent, 2 * fraction, true))
-                })
-            }
+            Self::CeilLog2 => log2(quotient(), |exponent, fraction| {
+                let is_above = W::from(0).is_below(fraction);
+                let is_above = is_above & !rounds_to::<W>(exponent, fraction + fraction, true);
+                exponent + W::Int::select(is_above, 1.into(), 0.into())
+            }),
             Self::FloorLog2 => {
                 let floor = log2(amax, |exponent, fraction| {
-                    let rest = IMPLICIT - fraction;
-                    exponent + i32::from(rounds_to(exponent + 1, rest, false))
+                    let (rest, next) = (W::from(IMPLICIT) - fraction, exponent + 1.into());
+                    W::Int::select(rounds_to::<W>(next, rest, false), next, exponent)
                 });
-                floor - element.emax()
+                floor - element.emax().into()
             }
             Self::RoundUp => {
-                let quotient = bits::quotient(amax, element.max().to_bits());
                 // Any bit of the mantissa carries into the exponent.
-                ((quotient + (IMPLICIT - 1)) >> MANTISSA_BITS) as i32 - BIAS
+                let field = (quotient() + (IMPLICIT - 1).into()) >> (MANTISSA_BITS as u32).into();
+                field.to_int() - BIAS.into()
             }
         };
-        exponent.max(-BIAS)
+        let least = W::Int::from(-BIAS);
+        W::Int::select(amax.equals(0.into()), least, exponent.larger(least))
     }
+}
+
+/// The exponent of a scale of ours.
+fn by_mode<W: Word>(element: ElementFormat, scale_mode: ScaleMode, amax: W) -> W::Int {
+    let format = BlockFormat {
+        scale_mode,
+        ..BlockFormat::mx(element, 0)
+    };
+    let rules = PowerRules::of(&format).expect("its scales are powers of two");
+    rules.grid(amax, amax).emin - element.emin().into()
 }
 
 /// Calls `then` with the exponent and the fraction, in units of 2^−23, of a normal number. Smaller numbers are far from
 /// every scale but the least.
-fn log2(abs: u32, then: impl Fn(i32, u32) -> i32) -> i32 {
-    match abs < IMPLICIT {
-        true => -2 * BIAS,
-        false => then(bits::exponent(abs), abs & (IMPLICIT - 1)),
-    }
+fn log2<W: Word>(abs: W, then: impl Fn(W::Int, W) -> W::Int) -> W::Int {
+    let exponent = (abs >> (MANTISSA_BITS as u32).into()).to_int() - BIAS.into();
+    let normal = then(exponent, abs & (IMPLICIT - 1).into());
+    W::Int::select(abs.is_below(IMPLICIT.into()), (-2 * BIAS).into(), normal)
 }
 
 /// Whether the float32 logarithm of 2^exponent · (1 ± steps · 2^−24) is the exponent.
-fn rounds_to(exponent: i32, steps: u32, up: bool) -> bool {
-    if exponent == 0 {
-        return false;
-    }
-    let abs = exponent.unsigned_abs();
+fn rounds_to<W: Word>(exponent: W::Int, steps: W, up: bool) -> W::Condition {
+    // ln 2 in units of 2^−16. Half a spacing is 64 at most.
+    const LN_2: u32 = 45_426;
+    let is_negative = exponent.is_below(0.into());
+    let abs = W::Int::select(is_negative, W::Int::from(0) - exponent, exponent).to_word();
+    let is_zero = abs.equals(0.into());
+    let abs = abs.larger(1.into());
+    let is_power = (abs & (abs - 1.into())).equals(0.into());
     // Toward zero of a power of two numbers are twice as dense.
-    let denser = abs.is_power_of_two() && up != (exponent > 0);
-    let half_spacing = power_of_two(abs.ilog2() as i32 - i32::from(denser));
-    f64::from(steps) * core::f64::consts::LOG2_E < half_spacing
+    let is_denser = is_power & if up { is_negative } else { !is_negative };
+    let twice = abs.log2() + W::Int::select(is_denser, 0.into(), 1.into());
+    // steps · log2(e) < 2^(twice − 1).
+    let most = (W::from(LN_2) << twice.to_word()) >> 17.into();
+    !is_zero & !most.is_below(steps)
 }
 
 /// The bytes of a tensor.

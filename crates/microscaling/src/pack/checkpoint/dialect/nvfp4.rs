@@ -5,6 +5,9 @@ use crate::format::{BlockFormat, ElementFormat};
 use crate::pack::codes::bitstream::Writer;
 use crate::quantize::largest::largest;
 use crate::round::bits::{self, ABS, IMPLICIT, MANTISSA_BITS, ONE};
+use crate::round::magnitude::round_magnitude;
+use crate::round::mode::Even;
+use crate::round::words::Word;
 use alloc::{vec, vec::Vec};
 
 /// Elements in a block of NVFP4.
@@ -38,30 +41,46 @@ const LARGEST: u32 = bits::INFINITY - 1;
 
 /// The scale of a tensor of NVFP4.
 #[derive(Clone, Copy)]
-pub(super) struct Nvfp4Tensor {
-    /// The scale as a factor, as a pattern.
-    of_tensor: u32,
-    encoding: TensorEncoding,
+pub(super) struct Nvfp4Tensor<W = u32> {
+    /// The scale as a factor, as a pattern: 0 if the tool makes NaN of the tensor.
+    pub(super) of_tensor: W,
+    encoding: TensorEncoding<W>,
 }
 
 /// The other number that a tool takes of a tensor, as a pattern.
 #[derive(Clone, Copy)]
-enum TensorEncoding {
+enum TensorEncoding<W> {
     /// The divisor that compressed-tensors stores in the factor's place.
-    Divisor(u32),
+    Divisor(W),
     /// None.
     ModelOpt,
     /// The factor that brings TransformerEngine's blocks to the range of their scales.
-    Encode(u32),
+    Encode(W),
     /// The same, for numbers and factors of elements in bfloat16.
-    EncodeBfloat16(u32),
+    EncodeBfloat16(W),
 }
 
 impl Nvfp4Encoding {
-    /// The scale of a tensor whose largest magnitude has this pattern; `None` if the tool makes NaN of the tensor.
-    pub(super) fn tensor(self, amax: u32) -> Option<Nvfp4Tensor> {
+    /// The number that the tool reads in place of this one.
+    pub(super) fn source<W: Word>(self, abs: W) -> W {
+        match self {
+            Self::TransformerEngineFastMath => to_bfloat16(abs),
+            _ => abs,
+        }
+    }
+
+    /// Whether elements are multiplied by a factor, and not divided by the scale.
+    pub(super) fn multiplies(self) -> bool {
+        matches!(
+            self,
+            Self::TransformerEngine | Self::TransformerEngineFastMath
+        )
+    }
+
+    /// The scale of a tensor whose largest magnitude has this pattern.
+    pub(super) fn tensor<W: Word>(self, amax: W) -> Nvfp4Tensor<W> {
         let (of_tensor, encoding) = match self {
-            Self::ModelOpt => (bits::quotient(amax, BOTH_MAX), TensorEncoding::ModelOpt),
+            Self::ModelOpt => (amax.quotient(BOTH_MAX.into()), TensorEncoding::ModelOpt),
             Self::TransformerEngine => {
                 let (of_tensor, encode) = transformer_engine(amax);
                 (of_tensor, TensorEncoding::Encode(encode))
@@ -71,49 +90,52 @@ impl Nvfp4Encoding {
                 (of_tensor, TensorEncoding::EncodeBfloat16(encode))
             }
             Self::CompressedTensors => {
-                let divisor = bits::product(BOTH_MAX, bits::quotient(ONE, amax.max(IMPLICIT)));
-                let divisor = if divisor >= bits::INFINITY {
-                    ONE
-                } else {
-                    divisor
-                };
-                let of_tensor = bits::quotient(ONE, divisor);
+                let inverse = W::from(ONE).quotient(amax.larger(IMPLICIT.into()));
+                let divisor = W::from(BOTH_MAX).product(inverse);
+                let fits = divisor.is_below(bits::INFINITY.into());
+                let divisor = W::select(fits, divisor, ONE.into());
+                let of_tensor = W::from(ONE).quotient(divisor);
                 (of_tensor, TensorEncoding::Divisor(divisor))
             }
         };
-        (of_tensor != 0).then_some(Nvfp4Tensor {
+        Nvfp4Tensor {
             of_tensor,
             encoding,
-        })
+        }
     }
 }
 
 /// TransformerEngine's scale of a tensor with this largest magnitude, and the factor that brings blocks to the range of their scales.
-fn transformer_engine(amax: u32) -> (u32, u32) {
-    match amax {
-        // Zeros have no scale that matters.
-        0 => (ONE, ONE),
-        amax => (
-            bits::product(amax, INVERSE_BOTH_MAX),
-            bits::quotient(BOTH_MAX, amax).min(LARGEST),
-        ),
-    }
+fn transformer_engine<W: Word>(amax: W) -> (W, W) {
+    // Zeros have no scale that matters.
+    let is_zero = amax.equals(0.into());
+    let factor = W::from(BOTH_MAX).quotient(amax.larger(1.into()));
+    (
+        W::select(is_zero, ONE.into(), amax.product(INVERSE_BOTH_MAX.into())),
+        W::select(is_zero, ONE.into(), factor.smaller(LARGEST.into())),
+    )
 }
 
 /// The nearest bfloat16, the even one of two: Inf beyond the largest.
-pub(super) fn to_bfloat16(abs: u32) -> u32 {
+pub(super) fn to_bfloat16<W: Word>(abs: W) -> W {
     const DROPPED: u32 = MANTISSA_BITS as u32 - ElementFormat::BFLOAT16.mantissa_bits();
-    let odd = (abs >> DROPPED) & 1;
-    (abs + (1 << (DROPPED - 1)) - 1 + odd) >> DROPPED << DROPPED
+    let odd = (abs >> DROPPED.into()) & 1.into();
+    let dropped = W::from(DROPPED);
+    (abs + ((1 << (DROPPED - 1)) - 1).into() + odd) >> dropped << dropped
+}
+
+/// The nearest number of an element format, the even one of two; larger values saturate.
+pub(super) fn nearest<W: Word>(element: ElementFormat, abs: W) -> W {
+    let limited = abs.smaller(element.max().to_bits().into());
+    let bits = element.mantissa_bits() as i32;
+    round_magnitude::<Even, W>(limited, bits, element.emin().into(), 0.into())
+}
+
+fn e4m3<W: Word>(scale: W) -> W {
+    nearest(ElementFormat::FP8_E4M3, scale)
 }
 
 impl Nvfp4Tensor {
-    /// The scale of a tensor without one, for compressed-tensors: the divisor is 1.
-    pub(super) const UNSCALED: Self = Self {
-        of_tensor: ONE,
-        encoding: TensorEncoding::Divisor(ONE),
-    };
-
     /// For finite numbers, a whole number of blocks.
     pub(super) fn encode(self, data: &[f32], bytes: usize) -> Nvfp4Blocks {
         let numbers = Nvfp4Numbers::new();
@@ -161,13 +183,8 @@ impl Nvfp4Tensor {
         block: &[f32; NVFP4_BLOCK],
     ) -> (u32, u32, [u32; NVFP4_BLOCK]) {
         let Nvfp4Numbers { fp4, e4m3 } = numbers;
-        let amax = self.source(largest(block));
-        let code = self.scale_code(e4m3, amax);
-        let scale = (e4m3.number(code) as f32).to_bits();
-        let unit = match self.encoding {
-            TensorEncoding::Divisor(divisor) => bits::quotient(scale, divisor),
-            _ => bits::product(scale, self.of_tensor),
-        };
+        let scale = self.scale(self.source(largest(block)));
+        let unit = self.unit(scale);
         let factor = self.factor(scale);
         let codes = block.map(|x| {
             let abs = self.source(x.to_bits() & ABS);
@@ -183,36 +200,52 @@ impl Nvfp4Tensor {
                 Signs::OfNumbers,
             )
         });
+        let code = e4m3.magnitude(bits::widen(scale), Ties::Even);
         (code, unit, codes)
     }
 }
 
-impl Nvfp4Tensor {
-    /// The code of the scale of a block with this largest magnitude.
-    fn scale_code(self, e4m3: &Elements, amax: u32) -> u32 {
-        let code = |scale| e4m3.magnitude(bits::widen(scale), Ties::Even);
+impl<W: Word> Nvfp4Tensor<W> {
+    /// The scale of a tensor without one, for compressed-tensors: the divisor is 1.
+    pub(super) fn unscaled() -> Self {
+        Self {
+            of_tensor: ONE.into(),
+            encoding: TensorEncoding::Divisor(ONE.into()),
+        }
+    }
+
+    /// The scale of a block with this largest magnitude, an E4M3 number.
+    pub(super) fn scale(self, amax: W) -> W {
+        // 2^−3, and the smallest number of E4M3.
+        const OF_ZERO: u32 = 0.125_f32.to_bits();
+        const SMALLEST: u32 = 0.001_953_125_f32.to_bits();
         match self.encoding {
             TensorEncoding::Divisor(divisor) => {
-                match code(bits::product(divisor, bits::quotient(amax, ELEMENT_MAX))) {
-                    // 2^−3.
-                    0 => 0x20,
-                    code => code,
-                }
+                let scale = e4m3(divisor.product(amax.quotient(ELEMENT_MAX.into())));
+                W::select(scale.equals(0.into()), OF_ZERO.into(), scale)
             }
             TensorEncoding::ModelOpt => {
-                let scale = bits::quotient(amax, bits::product(ELEMENT_MAX, self.of_tensor));
-                // From 2^−9 on.
-                code(if scale == 0 { ONE } else { scale }).max(1)
+                let both = W::from(ELEMENT_MAX).product(self.of_tensor);
+                let scale = amax.quotient(both.larger(1.into()));
+                let scale = W::select(scale.equals(0.into()), ONE.into(), scale);
+                e4m3(scale).larger(SMALLEST.into())
             }
             TensorEncoding::Encode(encode) | TensorEncoding::EncodeBfloat16(encode) => {
-                let factor = bits::product(encode, INVERSE_ELEMENT_MAX);
-                code(bits::product(amax, factor).min(LARGEST))
+                e4m3(amax.product(encode.product(INVERSE_ELEMENT_MAX.into())))
             }
         }
     }
 
+    /// The scale of a block with the tensor's.
+    pub(super) fn unit(self, scale: W) -> W {
+        match self.encoding {
+            TensorEncoding::Divisor(divisor) => scale.quotient(divisor),
+            _ => scale.product(self.of_tensor),
+        }
+    }
+
     /// The number that the tool reads in place of this one.
-    fn source(self, abs: u32) -> u32 {
+    pub(super) fn source(self, abs: W) -> W {
         match self.encoding {
             TensorEncoding::EncodeBfloat16(_) => to_bfloat16(abs),
             _ => abs,
@@ -220,16 +253,20 @@ impl Nvfp4Tensor {
     }
 
     /// The factor of the elements of a block with this scale, of the tool that multiplies by one.
-    fn factor(self, scale: u32) -> Option<u32> {
+    pub(super) fn factor(self, scale: W) -> Option<W> {
+        // Of 0 the quotient is Inf.
+        let quotient = |of: W, by: W, most: u32| {
+            let quotient = of.quotient(by.larger(1.into())).smaller(most.into());
+            W::select(by.equals(0.into()), most.into(), quotient)
+        };
         match self.encoding {
             TensorEncoding::Encode(encode) => {
-                let unit = bits::product(scale, bits::quotient(ONE, encode));
-                // Of 0 the quotient is Inf.
-                Some(bits::quotient(ONE, unit).min(LARGEST))
+                let unit = scale.product(W::from(ONE).quotient(encode));
+                Some(quotient(ONE.into(), unit, LARGEST))
             }
             TensorEncoding::EncodeBfloat16(encode) => {
-                const LARGEST: u32 = ElementFormat::BFLOAT16.max().to_bits();
-                Some(to_bfloat16(bits::quotient(encode, scale).min(LARGEST)))
+                const MOST: u32 = ElementFormat::BFLOAT16.max().to_bits();
+                Some(to_bfloat16(quotient(encode, scale, MOST)))
             }
             TensorEncoding::Divisor(_) | TensorEncoding::ModelOpt => None,
         }

@@ -7,6 +7,7 @@ use crate::quantize::largest::largest;
 use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS};
 use crate::round::magnitude::round_magnitude;
 use crate::round::mode::Even;
+use crate::round::words::Word;
 use alloc::vec::Vec;
 
 /// Elements of a block.
@@ -48,28 +49,38 @@ pub(super) fn quantize(data: &mut [f32]) {
 
 /// The scale of finite numbers, as a pattern, and their integers.
 fn block(data: &[f32; BLOCK]) -> (u32, [i8; BLOCK]) {
-    let amax = largest(data);
-    if amax == 0 {
-        return (0, [0; BLOCK]);
-    }
-    let factor = bits::quotient(LARGEST, amax);
+    let (scale, factor) = scales(largest(data));
     let integers = data.map(|x| {
-        // Beyond float32 is a number whose scale is 0 in float16.
-        let scaled = bits::product(x.to_bits() & ABS, factor).min(LARGEST);
-        let integer = f32::from_bits(nearest(scaled, MANTISSA_BITS, MANTISSA_BITS)) as i8;
+        let integer = f32::from_bits(integer(x.to_bits() & ABS, factor)) as i8;
         if x.to_bits() & !ABS == 0 {
             integer
         } else {
             -integer
         }
     });
-    let scale = bits::quotient(amax, LARGEST);
+    (scale, integers)
+}
+
+/// The scale of a block with this largest magnitude, and the factor of its elements, as patterns.
+pub(super) fn scales<W: Word>(amax: W) -> (W, W) {
+    let scale = amax.quotient(LARGEST.into());
     let scale = nearest(scale, FLOAT16.mantissa_bits() as i32, FLOAT16.emin());
-    let is_beyond = scale > FLOAT16.max().to_bits();
-    (if is_beyond { INFINITY } else { scale }, integers)
+    let is_beyond = W::from(FLOAT16.max().to_bits()).is_below(scale);
+    // Inf of a number whose scale is 0 in float16.
+    let factor = W::from(LARGEST).quotient(amax.larger(1.into()));
+    (
+        W::select(is_beyond, INFINITY.into(), scale),
+        factor.smaller((INFINITY - 1).into()),
+    )
+}
+
+/// The integer of a magnitude, as a pattern.
+pub(super) fn integer<W: Word>(abs: W, factor: W) -> W {
+    let scaled = abs.product(factor).smaller(LARGEST.into());
+    nearest(scaled, MANTISSA_BITS, MANTISSA_BITS)
 }
 
 /// The nearest number with these mantissa bits, not finer than at exponent `emin`, and the even one of two.
-fn nearest(abs: u32, mantissa_bits: i32, emin: i32) -> u32 {
-    round_magnitude::<Even, u32>(abs, mantissa_bits, emin, 0)
+fn nearest<W: Word>(abs: W, mantissa_bits: i32, emin: i32) -> W {
+    round_magnitude::<Even, W>(abs, mantissa_bits, emin.into(), 0.into())
 }
