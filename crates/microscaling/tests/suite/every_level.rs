@@ -1,5 +1,6 @@
 //! Every instruction set gives the bits of the scalar rule.
 
+use crate::inputs::mixed_numbers;
 use microscaling::internal::bits::ABS;
 use microscaling::{
     BlockFormat, ElementConversion, ElementFormat, FloatFormat, Headroom, NonFinite, OuterScale,
@@ -136,27 +137,13 @@ fn square_formats() -> impl Strategy<Value = BlockFormat> {
     prop_oneof![2 => mx, 1 => nvfp4]
 }
 
-/// Numbers around 2^exponent, many of them on or between few-bit numbers, and maybe special ones.
-fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
-    let stream = RandomStream::new(seed, 0);
-    let number = |i: u64| {
-        let (word, kind) = (stream.draw(2 * i), stream.draw(2 * i + 1));
-        let few = if kind & 3 == 0 {
-            0xff80_0000_u32 >> (kind >> 2 & 15)
-        } else {
-            u32::MAX
-        };
-        let field = (exponent + 127 + (word >> 23 & 15) as i32 - 8).clamp(0, 254) as u32;
-        let ordinary = (word & 0x807f_ffff & (few | 1 << 31)) | field << 23;
-        f32::from_bits(match kind >> 8 {
-            0..400_000 if special => 0x7f80_0000 | (word & 0x8000_0000),
-            400_000..800_000 if special => word | 0x7fc0_0000,
-            ..3_000_000 => word & 0x8000_0000,
-            ..4_000_000 if special => word & 0x807f_ffff,
-            _ => ordinary,
-        })
-    };
-    (0..count as u64).map(number).collect()
+/// The shares of [`mixed_numbers`].
+fn shares(special: bool) -> [u32; 2] {
+    if special {
+        [400_000, 1_000_000]
+    } else {
+        [0; 2]
+    }
 }
 
 /// Whether the scale of a block follows from more than its largest magnitude.
@@ -274,7 +261,7 @@ proptest! {
     ) {
         let outer = if axis * inner > 10_000 { 1 } else { outer };
         let count = outer * axis * inner;
-        let source = numbers(seed, exponent, special, offset + count);
+        let source = mixed_numbers(seed, exponent, shares(special), offset + count);
         let stream = RandomStream::new(seed, 1);
         for rounding in Rounding::ALL {
             let expected = scalar(format, &source[offset..], [axis, inner], rounding, stream);
@@ -306,7 +293,7 @@ proptest! {
         special in any::<bool>(),
     ) {
         let shape = [outer, rows, columns, stride];
-        let source = numbers(seed, exponent, special, offset + shape.iter().product::<usize>());
+        let source = mixed_numbers(seed, exponent, shares(special), offset + shape.iter().product::<usize>());
         let stream = RandomStream::new(seed, 1);
         for rounding in Rounding::ALL {
             let lengths = [rows, columns, stride];
@@ -331,7 +318,7 @@ proptest! {
         exponent in -149..127_i32,
         count in 0..2100_usize,
     ) {
-        let source = numbers(seed, exponent, true, count);
+        let source = mixed_numbers(seed, exponent, shares(true), count);
         let stream = RandomStream::new(seed, 1);
         let formats = [FloatFormat::bfloat(n), FloatFormat::fp(n)];
         for format in formats.into_iter().filter_map(Result::ok) {

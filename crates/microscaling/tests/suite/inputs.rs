@@ -88,3 +88,31 @@ pub(crate) fn numbers(count: usize, center: i32, specials: bool, seed: u64) -> V
         (0..count as u64).map(number).collect()
     })
 }
+
+/// Numbers around 2^exponent, many of them on or between few-bit numbers, and zeros. `special` of 2^24 numbers are infinities and as many NaN,
+/// `subnormal` of 2^24 are subnormal.
+pub(crate) fn mixed_numbers(
+    seed: u64,
+    exponent: i32,
+    [special, subnormal]: [u32; 2],
+    count: usize,
+) -> Vec<f32> {
+    const ZEROS: u32 = 3_000_000;
+    let stream = RandomStream::new(seed, 0);
+    let number = |i: u64| {
+        let (word, kind) = (stream.draw(2 * i), stream.draw(2 * i + 1));
+        let few = match kind & 3 {
+            0 => 0xff80_0000_u32 >> (kind >> 2 & 15),
+            _ => u32::MAX,
+        };
+        let field = (exponent + 127 + (word >> 23 & 15) as i32 - 8).clamp(0, 254) as u32;
+        f32::from_bits(match kind >> 8 {
+            kind if kind < special => 0x7f80_0000 | (word & 0x8000_0000),
+            kind if kind < 2 * special => word | 0x7fc0_0000,
+            kind if kind < ZEROS => word & 0x8000_0000,
+            kind if kind < ZEROS + subnormal => word & 0x807f_ffff,
+            _ => (word & 0x807f_ffff & (few | 1 << 31)) | field << 23,
+        })
+    };
+    (0..count as u64).map(number).collect()
+}

@@ -30,8 +30,6 @@ mod golden;
 #[cfg(feature = "serde")]
 mod golden_file;
 mod hadamard;
-#[cfg(feature = "std")]
-mod hadamard_every_level;
 #[cfg(feature = "half")]
 mod half_numbers;
 #[cfg_attr(

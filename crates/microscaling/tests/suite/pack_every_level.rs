@@ -1,6 +1,6 @@
 //! Bytes of packed blocks: every instruction set gives the bytes of the codecs.
 
-use microscaling::internal::bits::INFINITY;
+use crate::inputs::mixed_numbers;
 use microscaling::{BlockFormat, NonFinite, Packed, RandomStream, Rounding};
 use microscaling_processor::instruction_set::{Level, with_level};
 use proptest::prelude::*;
@@ -53,28 +53,6 @@ fn assert_same(format: BlockFormat, data: &[f32], shape: [usize; 3], rounding: R
     }
 }
 
-/// Numbers around 2^exponent, zeros, ties, and maybe special ones.
-fn numbers(seed: u64, exponent: i32, special: bool, count: usize) -> Vec<f32> {
-    let stream = RandomStream::new(seed, 0);
-    let number = |i: u64| {
-        let (word, kind) = (stream.draw(2 * i), stream.draw(2 * i + 1));
-        let short = if kind & 3 == 0 {
-            0xff80_0000 >> (kind >> 2 & 15)
-        } else {
-            u32::MAX
-        };
-        let field = (exponent + 127 + (word >> 23 & 15) as i32 - 8).clamp(0, 254) as u32;
-        f32::from_bits(match kind >> 8 {
-            0..2_000 if special => INFINITY | (word & 0x8000_0000),
-            2_000..4_000 if special => word | 0x7fc0_0000,
-            ..3_000_000 => word & 0x8000_0000,
-            3_000_000..3_100_000 => word & 0x807f_ffff,
-            _ => (word & 0x807f_ffff & (short | 1 << 31)) | field << 23,
-        })
-    };
-    (0..count as u64).map(number).collect()
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -95,7 +73,8 @@ proptest! {
     ) {
         let format: BlockFormat = format.parse().unwrap();
         let special = special && format.non_finite == NonFinite::OfBlock;
-        let mut data = numbers(seed, exponent, special, rows * axis * inner);
+        let shares = [if special { 2_000 } else { 0 }, 100_000];
+        let mut data = mixed_numbers(seed, exponent, shares, rows * axis * inner);
         if zero_blocks {
             for block in data.chunks_mut(32).step_by(3) {
                 block.fill(0.0);

@@ -36,11 +36,11 @@ impl Bits for f32 {
 
 /// Writes `rows` rows of `columns` elements as columns. The strides are the distances of rows in `from` and in `to`.
 #[inline(always)]
-pub(super) fn exchange<T: Bits>(
+pub(super) fn exchange<T: Bits, U: Bits>(
     from: &[T],
     strides: [usize; 2],
     [rows, columns]: [usize; 2],
-    to: &mut [T],
+    to: &mut [U],
 ) {
     for row in (0..rows).step_by(LANES) {
         for column in (0..columns).step_by(LANES) {
@@ -55,44 +55,51 @@ pub(super) fn exchange<T: Bits>(
 }
 
 #[inline(always)]
-fn exchange_tile<T: Bits>(
+fn exchange_tile<T: Bits, U: Bits>(
     from: &[T],
     strides: [usize; 2],
     [row, column]: [usize; 2],
-    to: &mut [T],
+    to: &mut [U],
 ) {
     let mut tile = [0; LANES * LANES];
     for (i, words) in tile.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        let from = from[(row + i) * strides[0] + column..].first_chunk::<LANES>();
-        if let Some(from) = from {
-            *words = from.map(
-                #[inline(always)]
-                |x| x.to_word(),
-            );
-        }
+        *words = sixteen(from, (row + i) * strides[0] + column);
     }
     transpose(&mut tile);
     for (i, words) in tile.as_chunks::<LANES>().0.iter().enumerate() {
-        let to = to[(column + i) * strides[1] + row..].first_chunk_mut::<LANES>();
-        if let Some(to) = to {
-            *to = words.map(
-                #[inline(always)]
-                |word| T::of_word(word),
-            );
-        }
+        put_sixteen(to, (column + i) * strides[1] + row, words);
     }
 }
 
-fn exchange_part<T: Bits>(
+/// The words of the sixteen elements from this one on, which there must be.
+#[inline(always)]
+pub(super) fn sixteen<T: Bits>(elements: &[T], at: usize) -> [u32; LANES] {
+    let elements: &[T; LANES] = elements[at..].first_chunk().expect("sixteen elements");
+    elements.map(
+        #[inline(always)]
+        |x| x.to_word(),
+    )
+}
+
+/// Writes the sixteen elements from this one on, which there must be.
+#[inline(always)]
+pub(super) fn put_sixteen<T: Bits>(elements: &mut [T], at: usize, words: &[u32; LANES]) {
+    *elements[at..].first_chunk_mut().expect("sixteen elements") = words.map(
+        #[inline(always)]
+        |word| T::of_word(word),
+    );
+}
+
+fn exchange_part<T: Bits, U: Bits>(
     from: &[T],
     strides: [usize; 2],
     rows: Range<usize>,
     columns: Range<usize>,
-    to: &mut [T],
+    to: &mut [U],
 ) {
     for row in rows {
         for column in columns.clone() {
-            to[column * strides[1] + row] = from[row * strides[0] + column];
+            to[column * strides[1] + row] = U::of_word(from[row * strides[0] + column].to_word());
         }
     }
 }

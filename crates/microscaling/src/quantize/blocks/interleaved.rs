@@ -186,7 +186,7 @@ fn by_lanes<R: ElementRule, const B: usize>(
         if !few.is_empty() {
             by_columns(job, level, data, inner, few.clone(), start);
         }
-        first = few.end.max(first + 1);
+        first = few.end;
     }
 }
 

@@ -47,8 +47,7 @@ impl<R: ElementRule, const B: usize> Kernel for ContiguousTables<'_, R, B> {
         let windows = self.data.chunks_exact_mut(16 * B);
         for (window, start) in windows.zip((self.start..).step_by(16 * B)) {
             let draws = self.draws.get(R::USES_DRAWS, start, window.len());
-            // SAFETY: the processor has the features.
-            if !unsafe { job.contiguous::<R, B>(window, draws) } {
+            if !job.contiguous::<R, B>(window, draws) {
                 return;
             }
             *self.done += window.len();
@@ -87,8 +86,7 @@ impl<R: ElementRule, const B: usize> Kernel for InterleavedTables<'_, R, B> {
                 let first = self.start + *self.first as u64;
                 stream.fill_rows(first, self.inner as u64, &mut draws);
             }
-            // SAFETY: the processor has the features.
-            if !unsafe { job.interleaved::<R, B>(data, self.inner, &draws) } {
+            if !job.interleaved::<R, B>(data, self.inner, &draws) {
                 return;
             }
             *self.first += 16;
@@ -100,12 +98,12 @@ impl<R: ElementRule, const B: usize> Kernel for InterleavedTables<'_, R, B> {
 mod avx512 {
     use super::{ElementRule, Job};
     use crate::format::element::table::{AWAY, FRACTION_BITS, ShortTable, Tables};
+    use crate::quantize::blocks::exchange::{exchange, put_sixteen, sixteen};
     use crate::quantize::rules::{BlockRule, FloatScaleRule, are_within};
     use crate::round::RoundingRule;
     use crate::round::bits::{ABS, SIGN};
     use crate::round::mode::Even;
     use core::arch::x86_64::*;
-    use microscaling_processor::transpose;
 
     /// How blocks are rounded.
     pub(super) struct TableJob {
@@ -136,47 +134,29 @@ mod avx512 {
         /// Works on sixteen contiguous blocks. Returns whether all are ordinary; otherwise nothing changes.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         #[inline]
-        pub(super) unsafe fn contiguous<R: ElementRule, const B: usize>(
+        pub(super) fn contiguous<R: ElementRule, const B: usize>(
             &self,
             window: &mut [f32],
             draws: &[u32],
         ) -> bool {
-            let mut rows = [[0; 16]; B];
-            let blocks = window.as_chunks_mut::<B>().0;
-            for (tile, at) in tiles(&mut rows) {
-                for (words, block) in tile.iter_mut().zip(&*blocks) {
-                    *words = sixteen(block, at).map(f32::to_bits);
-                }
-                transpose(flat(tile));
-            }
-            let mut row_draws = [[0; 16]; B];
+            let (apart, lanes) = ([B, 16], [16, B]);
+            let (mut rows, mut row_draws) = ([[0; 16]; B], [[0; 16]; B]);
+            exchange(window, apart, lanes, rows.as_flattened_mut());
             if R::USES_DRAWS {
-                for (tile, at) in tiles(&mut row_draws) {
-                    for (words, block) in tile.iter_mut().zip(draws.as_chunks::<B>().0) {
-                        *words = sixteen(block, at);
-                    }
-                    transpose(flat(tile));
-                }
+                exchange(draws, apart, lanes, row_draws.as_flattened_mut());
             }
-            if !self.work::<R, B>(&mut rows, &row_draws) {
-                return false;
+            let are_ordinary = self.work::<R, B>(&mut rows, &row_draws);
+            if are_ordinary {
+                exchange(rows.as_flattened(), [16, B], [B, 16], window);
             }
-            for (tile, at) in tiles(&mut rows) {
-                transpose(flat(tile));
-                for (words, block) in tile.iter().zip(&mut *blocks) {
-                    if let Some(place) = block[at..].first_chunk_mut() {
-                        *place = words.map(f32::from_bits);
-                    }
-                }
-            }
-            true
+            are_ordinary
         }
 
         /// Works on sixteen columns, the first ones of rows this far apart. Returns whether all columns are ordinary; otherwise nothing
         /// changes.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         #[inline]
-        pub(super) unsafe fn interleaved<R: ElementRule, const B: usize>(
+        pub(super) fn interleaved<R: ElementRule, const B: usize>(
             &self,
             data: &mut [f32],
             inner: usize,
@@ -184,15 +164,13 @@ mod avx512 {
         ) -> bool {
             let mut rows = [[0; 16]; B];
             for (i, row) in rows.iter_mut().enumerate() {
-                *row = sixteen(data, i * inner).map(f32::to_bits);
+                *row = sixteen(data, i * inner);
             }
             if !self.work::<R, B>(&mut rows, draws) {
                 return false;
             }
             for (i, row) in rows.iter().enumerate() {
-                if let Some(place) = data[i * inner..].first_chunk_mut() {
-                    *place = row.map(f32::from_bits);
-                }
+                put_sixteen(data, i * inner, row);
             }
             true
         }
@@ -277,27 +255,6 @@ mod avx512 {
             let pairs = self.rule.ordinary_pairs(&chosen_scales);
             (words_in(&chosen.map(|number: i32| number as u32)), pairs)
         }
-    }
-
-    /// Sixteen rows at a time, and the number of the first one.
-    fn tiles(rows: &mut [[u32; 16]]) -> impl Iterator<Item = (&mut [[u32; 16]; 16], usize)> {
-        rows.as_chunks_mut().0.iter_mut().zip((0..).step_by(16))
-    }
-
-    /// The words of a tile.
-    #[inline(always)]
-    fn flat(tile: &mut [[u32; 16]; 16]) -> &mut [u32; 256] {
-        let words: Result<&mut [u32; 256], _> = tile.as_flattened_mut().try_into();
-        words.expect("16 · 16 is 256")
-    }
-
-    /// The elements from this one on.
-    ///
-    /// # Panics
-    /// If there are fewer than sixteen.
-    #[inline(always)]
-    fn sixteen<T: Copy>(elements: &[T], at: usize) -> [T; 16] {
-        *elements[at..].first_chunk().expect("sixteen elements")
     }
 
     #[target_feature(enable = "avx512f")]

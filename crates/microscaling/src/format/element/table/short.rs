@@ -8,8 +8,6 @@ use crate::round::RoundingRule;
 /// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ShortTable {
-    /// The patterns of the magnitudes of the first and the last one.
-    ends: [u32; 2],
     /// From the pattern of each magnitude to the next one; 0 where there are fewer. (A choice between magnitudes would become a choice
     /// between their addresses, and a gather.)
     steps: [u32; LONGEST_SHORT - 1],
@@ -40,7 +38,6 @@ const fn key(sign: u32, abs: u32) -> i32 {
 impl ShortTable {
     pub(super) const fn of(sides: &Sides) -> Self {
         let mut short = Self {
-            ends: [0; 2],
             steps: [0; LONGEST_SHORT - 1],
             magnitudes: [0; LONGEST_SHORT],
             thresholds: [[i32::MAX; LONGEST_SHORT]; KINDS],
@@ -53,16 +50,14 @@ impl ShortTable {
                 true => sides.magnitudes[LONGEST + negative - i],
                 false => sides.magnitudes[i - negative],
             };
-            match i {
-                0 => short.ends[0] = magnitude,
-                _ => short.steps[i - 1] = magnitude.wrapping_sub(short.ends[1]),
-            }
-            short.ends[1] = magnitude;
             short.magnitudes[i] = magnitude;
+            if i > 0 {
+                short.steps[i - 1] = magnitude.wrapping_sub(short.magnitudes[i - 1]);
+            }
             i += 1;
         }
         while i < LONGEST_SHORT {
-            short.magnitudes[i] = short.ends[1];
+            short.magnitudes[i] = short.magnitudes[i - 1];
             i += 1;
         }
         let mut i = 0;
@@ -101,7 +96,11 @@ impl ShortTable {
     #[inline(always)]
     pub(crate) const fn largest(&self, sign: u32) -> u32 {
         // Where there are no negative numbers, the first one is 0.
-        self.ends[if sign >> 31 == 1 { 0 } else { 1 }]
+        self.magnitudes[if sign >> 31 == 1 {
+            0
+        } else {
+            LONGEST_SHORT - 1
+        }]
     }
 
     /// [`Table::round`]: the magnitude.
@@ -132,7 +131,7 @@ impl ShortTable {
     #[inline(always)]
     fn at(&self, kind: usize, key: i32) -> u32 {
         // The thresholds are in order.
-        let mut magnitude = self.ends[0];
+        let mut magnitude = self.magnitudes[0];
         for (threshold, step) in self.thresholds[kind].iter().zip(&self.steps) {
             magnitude = magnitude.wrapping_add(if key >= *threshold { *step } else { 0 });
         }
