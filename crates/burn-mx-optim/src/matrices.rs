@@ -4,7 +4,7 @@ use burn_core::{
     module::{AutodiffModule, ModuleVisitor, Param},
     tensor::{Tensor, backend::AutodiffBackend},
 };
-use burn_mx_module::{Pattern, nearest};
+use burn_mx_module::{LayerPath, Pattern, nearest};
 use burn_optim::{GradientsParams, LearningRate, MultiGradientsParams, Optimizer};
 
 crate::error::field_error! {
@@ -85,7 +85,7 @@ impl<O, P> MatrixOptimizer<O, P> {
             patterns: &self.patterns,
             gradients,
             taken: GradientsParams::new(),
-            path: Vec::new(),
+            path: LayerPath::default(),
         };
         module.visit(&mut taking);
         taking.taken
@@ -96,20 +96,20 @@ struct Taking<'a> {
     patterns: &'a [Pattern],
     gradients: &'a mut GradientsParams,
     taken: GradientsParams,
-    path: Vec<String>,
+    path: LayerPath,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Taking<'_> {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let path = self.path.join(".");
+        let path = self.path.parameter();
         if D != 2 || !self.patterns.iter().any(|pattern| pattern.matches(&path)) {
             return;
         }
@@ -124,24 +124,24 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Taking<'_> {
 fn visit<B: AutodiffBackend, M: AutodiffModule<B>>(model: &M, see: impl FnMut(&str, usize)) {
     struct Seeing<F> {
         see: F,
-        path: Vec<String>,
+        path: LayerPath,
     }
 
     impl<B: AutodiffBackend, F: FnMut(&str, usize)> ModuleVisitor<B> for Seeing<F> {
-        fn enter_module(&mut self, name: &str, _container_type: &str) {
-            self.path.push(name.to_owned());
+        fn enter_module(&mut self, name: &str, container_type: &str) {
+            self.path.enter(name, container_type);
         }
 
         fn exit_module(&mut self, _name: &str, _container_type: &str) {
-            self.path.pop();
+            self.path.exit();
         }
 
         fn visit_float<const D: usize>(&mut self, _: &Param<Tensor<B, D>>) {
-            (self.see)(&self.path.join("."), D);
+            (self.see)(&self.path.parameter(), D);
         }
     }
 
-    let path = Vec::new();
+    let path = LayerPath::default();
     model.visit(&mut Seeing { see, path });
 }
 

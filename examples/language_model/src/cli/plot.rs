@@ -41,7 +41,7 @@ pub(super) fn gaps(runs: &[Named<'_>]) -> Result<Option<String>, Box<dyn Error>>
 ///
 /// # Errors
 ///
-/// If there is no finite number to draw.
+/// If no number is finite.
 pub(super) fn curves(title: &str, runs: &[Named<'_>]) -> Result<String, Box<dyn Error>> {
     drawn(title, "validation loss (nats a token)", MARGIN, runs)
 }
