@@ -11,7 +11,7 @@ use language_model::{
 use super::{model::Model, plot};
 use burn_mx::{QatBackward, module::LoraConfig, optim::OscillationReset};
 use burn_mx_lab::{
-    costing::{CostArgs, Costing, StepCost},
+    costing::{CostArgs, StepCost},
     own_files,
 };
 use results::Run;
@@ -265,9 +265,11 @@ impl Train {
         }
         let mut runs = Vec::new();
         for format in &formats {
+            let products = Trainer::new(&settings, &config, format, data)?.products();
+            let cost = StepCost::of(&costing, &products);
             for seed in self.seeds() {
                 let settings = Training { seed, ..settings };
-                runs.push(self.train(&settings, &config, format, data, &costing)?);
+                runs.push(self.train(&settings, &config, format, data, cost)?);
             }
         }
         println!("{}", results::scores(&runs));
@@ -312,13 +314,11 @@ impl Train {
         config: &DecoderConfig,
         format: &Format,
         data: Data<'_>,
-        costing: &Costing,
+        cost: StepCost,
     ) -> Result<Run, Box<dyn Error>> {
         let seed = (!self.seeds.is_empty()).then_some(settings.seed);
         let folder = Run::folder(&format.name, seed);
         let name = folder.display().to_string();
-        let cost = Trainer::new(settings, config, format, data)?.products();
-        let cost = StepCost::of(costing, &cost);
         let window = self.model.window(config.context);
         let tokens = self.model.batch * window;
         let bar = super::bar(&name, self.steps)?;
