@@ -1,5 +1,6 @@
 //! The bytes that other tools make of the same weights.
 
+use crate::float_state::ieee;
 use crate::golden_file::{Golden, bytes, floats};
 use crate::inputs::numbers;
 use microscaling::internal::{DialectRule, largest};
@@ -357,9 +358,9 @@ fn assert_rule(dialect: Dialect, format: BlockFormat, rule: DialectRule, data: &
         .unwrap();
     let (block, of_tensor) = (format.block_size, largest(data));
     for (block, expected) in data.chunks(block).zip(expected.chunks(block)) {
-        let words = rule.words(largest(block), of_tensor);
+        let words = ieee(|| rule.words(largest(block), of_tensor));
         for (x, expected) in block.iter().zip(expected) {
-            let got = f32::from_bits(rule.round(x.to_bits(), words));
+            let got = f32::from_bits(ieee(|| rule.round(x.to_bits(), words)));
             let same = got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan();
             assert!(
                 same,

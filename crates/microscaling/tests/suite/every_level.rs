@@ -1,5 +1,6 @@
 //! Every instruction set gives the bits of the scalar rule.
 
+use crate::float_state::ieee;
 use crate::inputs::mixed_numbers;
 use microscaling::internal::bits::ABS;
 use microscaling::{
@@ -264,7 +265,8 @@ proptest! {
         let source = mixed_numbers(seed, exponent, shares(special), offset + count);
         let stream = RandomStream::new(seed, 1);
         for rounding in Rounding::ALL {
-            let expected = scalar(format, &source[offset..], [axis, inner], rounding, stream);
+            let lengths = [axis, inner];
+            let expected = ieee(|| scalar(format, &source[offset..], lengths, rounding, stream));
             for level in Level::available() {
                 let mut data = source.clone();
                 let shape = [outer, axis, inner];
@@ -297,7 +299,8 @@ proptest! {
         let stream = RandomStream::new(seed, 1);
         for rounding in Rounding::ALL {
             let lengths = [rows, columns, stride];
-            let expected = scalar_square(format, &source[offset..], lengths, rounding, stream);
+            let expected =
+                ieee(|| scalar_square(format, &source[offset..], lengths, rounding, stream));
             for level in Level::available() {
                 let mut data = source.clone();
                 let tensor = &mut data[offset..];
@@ -326,7 +329,7 @@ proptest! {
                 let draws = (0..).map(|i| stream.draw(i));
                 let pairs = source.iter().zip(draws);
                 let expected: Vec<f32> =
-                    pairs.map(|(x, draw)| format.round(*x, rounding, draw)).collect();
+                    ieee(|| pairs.map(|(x, draw)| format.round(*x, rounding, draw)).collect());
                 for level in Level::available() {
                     let mut data = source.clone();
                     with_level(level, || format.round_slice(&mut data, rounding.with(stream)));
