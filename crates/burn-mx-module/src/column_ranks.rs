@@ -22,9 +22,8 @@ use super::{LayerKind, LayerPath};
 /// [`period`](Self::period) the next window begins that many steps after the first one, and gives a new ranking. Before the first ranking
 /// layers have no hot columns.
 ///
-/// The ranking is in the specs of the layer's weight. A program that resumes after the last window sets them again: keep
-/// [`specs_of`](super::specs_of) of each weight as JSON, and pass it to [`set_specs_at`](super::set_specs_at). The sums of a window that has begun
-/// are in no record: a program that resumes there starts the window anew, at the step that it passes to [`watch`](Self::watch).
+/// The ranking is in the specs of the layer's weight. A program that is resumed keeps a [`ColumnRecord`] beside the model's record, and passes it to
+/// [`resume`](Self::resume).
 ///
 /// ```
 /// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
@@ -96,6 +95,16 @@ pub enum ColumnRanksError {
         "`hot_columns` is none or chosen=product in every linear layer of the model; allowed: hot_columns(chosen=fixed,…) in at least one"
     )]
     NoLayer,
+    /// A ranking or sums of a record that the model's layer of this path cannot have.
+    #[error("the record has {found} columns for `{path}`; allowed: {allowed}")]
+    Record {
+        /// The weight's path in the record.
+        path: String,
+        /// Columns in the record.
+        found: usize,
+        /// What the model has.
+        allowed: String,
+    },
     /// A weight whose products nobody can tell from others.
     #[error("the weight `{path}` has the label {label}; allowed: its path (`label_parameters`)")]
     Label {
@@ -118,6 +127,54 @@ impl ColumnRanks {
         model: &M,
         step: u64,
     ) -> Result<ColumnWatch, ColumnRanksError> {
+        self.watch_from(model, step, BTreeMap::new())
+            .map(|(watch, _)| watch)
+    }
+
+    /// Watches a model that was resumed, from where the record was made. The returned model has the rankings of the record.
+    ///
+    /// # Errors
+    /// As of [`watch`](Self::watch). If the model lacks a layer of the record, or the layer has another number of columns.
+    pub fn resume<B: MxTensorOps, M: Module<B>>(
+        self,
+        model: M,
+        record: &ColumnRecord,
+    ) -> Result<(M, ColumnWatch), ColumnRanksError> {
+        let sums = record.sums.iter().map(|(path, sums)| {
+            let sums = sums.iter().map(|sum| f32::from_bits(*sum)).collect();
+            (path.clone(), sums)
+        });
+        let (watch, columns) = self.watch_from(&model, record.next, sums.collect())?;
+        let sums = record.sums.iter().map(|(path, sums)| (path, sums.len()));
+        let rankings = record.rankings.iter();
+        let rankings = rankings.map(|(path, ranking)| (path, ranking.order().len()));
+        for (path, found) in sums.chain(rankings) {
+            let own = columns.get(path);
+            if own != Some(&found) {
+                return Err(ColumnRanksError::Record {
+                    path: path.clone(),
+                    found,
+                    allowed: own.map_or_else(
+                        || "a linear layer of the model with fixed hot columns".into(),
+                        |own| format!("{own}"),
+                    ),
+                });
+            }
+        }
+        let model = model.map(&mut RankingMapper {
+            path: LayerPath::default(),
+            ranking_of: |path: &str| record.rankings.get(path).cloned(),
+        });
+        Ok((model, watch))
+    }
+
+    /// The watch, and the columns of each layer that has hot ones.
+    fn watch_from<B: MxTensorOps, M: Module<B>>(
+        self,
+        model: &M,
+        step: u64,
+        by_label: BTreeMap<String, Vec<f32>>,
+    ) -> Result<(ColumnWatch, BTreeMap<String, usize>), ColumnRanksError> {
         let field = |field, value, allowed: &str| {
             let allowed = allowed.into();
             Err(ColumnRanksError::Field {
@@ -137,10 +194,11 @@ impl ColumnRanks {
         if let Some(error) = finder.error {
             return Err(error);
         }
-        if finder.found == 0 {
+        if finder.columns.is_empty() {
             return Err(ColumnRanksError::NoLayer);
         }
         let scores = Arc::new(ScoreSums::default());
+        scores.lock().by_label = by_label;
         let mut watch = ColumnWatch {
             installed: hooks::install(scores.clone()),
             ranks: self,
@@ -148,7 +206,7 @@ impl ColumnRanks {
             scores,
         };
         watch.begin_or_stop();
-        Ok(watch)
+        Ok((watch, finder.columns))
     }
 
     /// Whether scores of the step with this number count.
@@ -181,7 +239,18 @@ struct ScoreSums {
 #[derive(Default)]
 struct SumsByLabel {
     is_open: bool,
-    by_label: BTreeMap<&'static str, Vec<f32>>,
+    by_label: BTreeMap<String, Vec<f32>>,
+}
+
+/// What a program keeps of a [`ColumnWatch`] to be resumed: the rankings of the model's layers, and the sums of a window that has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnRecord {
+    /// The number of the step that comes next.
+    next: u64,
+    /// As patterns, since JSON has no NaN and no Inf.
+    sums: BTreeMap<String, Vec<u32>>,
+    rankings: BTreeMap<String, ColumnRanking>,
 }
 
 impl ScoreSums {
@@ -201,10 +270,8 @@ impl Observer for ScoreSums {
 
     fn columns(&self, label: &'static str, scores: &[f32]) {
         let mut sums = self.lock();
-        let all = sums
-            .by_label
-            .entry(label)
-            .or_insert_with(|| vec![0.0; scores.len()]);
+        let all = sums.by_label.entry(label.to_owned());
+        let all = all.or_insert_with(|| vec![0.0; scores.len()]);
         for (sum, score) in all.iter_mut().zip(scores) {
             *sum += score;
         }
@@ -238,15 +305,33 @@ impl ColumnWatch {
         let model = match ends {
             true => {
                 let by_label = std::mem::take(&mut self.scores.lock().by_label);
+                // A layer that no forward pass of the window has used keeps its columns.
+                let ranking_of = |path: &str| ColumnRanking::of_scores(by_label.get(path)?).ok();
                 model.map(&mut RankingMapper {
                     path: LayerPath::default(),
-                    by_label,
+                    ranking_of,
                 })
             }
             false => model,
         };
         self.begin_or_stop();
         model
+    }
+
+    /// What [`ColumnRanks::resume`] needs to go on from here with this model.
+    pub fn record<B: MxTensorOps, M: Module<B>>(&self, model: &M) -> ColumnRecord {
+        let mut finder = ColumnFinder::default();
+        model.visit(&mut finder);
+        let sums = self.scores.lock();
+        let sums = sums.by_label.iter().map(|(path, sums)| {
+            let sums = sums.iter().map(|sum| sum.to_bits()).collect();
+            (path.clone(), sums)
+        });
+        ColumnRecord {
+            next: self.next,
+            sums: sums.collect(),
+            rankings: finder.rankings,
+        }
     }
 
     fn begin_or_stop(&mut self) {
@@ -272,7 +357,8 @@ fn weight_with_hot_columns<B: MxTensorOps, const D: usize>(
 #[derive(Default)]
 struct ColumnFinder {
     path: LayerPath,
-    found: usize,
+    columns: BTreeMap<String, usize>,
+    rankings: BTreeMap<String, ColumnRanking>,
     error: Option<ColumnRanksError>,
 }
 
@@ -287,25 +373,28 @@ impl<B: MxTensorOps> ModuleVisitor<B> for ColumnFinder {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let tensor = param.val();
-        if weight_with_hot_columns(&self.path, &tensor).is_none() {
+        let Some((_, hot)) = weight_with_hot_columns(&self.path, &tensor) else {
             return;
-        }
-        self.found += 1;
+        };
         let (path, label) = (self.path.parameter(), super::label_of(&tensor));
         if label != Some(path.as_str()) && self.error.is_none() {
-            let label = label.unwrap_or("none").to_owned();
+            let (path, label) = (path.clone(), label.unwrap_or("none").to_owned());
             self.error = Some(ColumnRanksError::Label { path, label });
         }
+        if let Some(ranking) = &hot.ranking {
+            self.rankings.insert(path.clone(), ranking.clone());
+        }
+        self.columns.insert(path, tensor.dims()[0]);
     }
 }
 
-/// Gives layers the ranking of their scores.
-struct RankingMapper {
+/// Gives layers the ranking that a function has for their path.
+struct RankingMapper<F> {
     path: LayerPath,
-    by_label: BTreeMap<&'static str, Vec<f32>>,
+    ranking_of: F,
 }
 
-impl<B: MxTensorOps> ModuleMapper<B> for RankingMapper {
+impl<B: MxTensorOps, F: Fn(&str) -> Option<ColumnRanking>> ModuleMapper<B> for RankingMapper<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -319,11 +408,7 @@ impl<B: MxTensorOps> ModuleMapper<B> for RankingMapper {
         let Some((specs, hot)) = weight_with_hot_columns(&self.path, &param.val()) else {
             return param;
         };
-        // A layer that no forward pass of the window has used keeps its columns.
-        let Some(scores) = self.by_label.get(path.as_str()) else {
-            return param;
-        };
-        let Ok(ranking) = ColumnRanking::of_scores(scores) else {
+        let Some(ranking) = (self.ranking_of)(&path) else {
             return param;
         };
         let hot = HotColumns {

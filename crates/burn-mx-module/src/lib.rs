@@ -26,7 +26,7 @@ mod stages;
 pub use burn_mx_core::{MxModelOps, MxTensorOps};
 pub use by_path::{clear_specs_at, label_parameters, set_specs, set_specs_at};
 pub use change::change;
-pub use column_ranks::{ColumnRanks, ColumnRanksError, ColumnWatch};
+pub use column_ranks::{ColumnRanks, ColumnRanksError, ColumnRecord, ColumnWatch};
 pub use exempt::{
     ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
 };

@@ -5,7 +5,7 @@ use burn_core::module::{Module, Param};
 use burn_core::tensor::{Tensor, TensorData, backend::Backend, module::linear};
 use burn_flex::{Flex, FlexDevice};
 use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
-use burn_mx_module::{ColumnRanks, label_parameters, set_specs_at, specs_of};
+use burn_mx_module::{ColumnRanks, ColumnRecord, label_parameters, set_specs_at, specs_of};
 
 type Mx = MxAutodiff<Flex>;
 
@@ -163,4 +163,49 @@ fn wrong_windows_and_models_are_errors() {
     assert!(error(ranks, &unnamed).starts_with("the weight `first.weight` has the label none"));
     // A part of the model has other paths.
     assert!(ranks.watch(&net.first, 0).is_err());
+}
+
+/// Stopped after each step, and resumed with another model from text.
+#[test]
+fn a_resumed_watch_goes_on() {
+    let ranks = ColumnRanks {
+        start: 2,
+        steps: 3,
+        period: 5,
+    };
+    let mut text = r#"{"next":0,"sums":{},"rankings":{}}"#.to_owned();
+    for number in 0..14 {
+        let record = serde_json::from_str(&text).expect("a record");
+        let (net, mut watch) = ranks.resume(net(), &record).expect("its own record");
+        let expected = match number {
+            0..=5 => [None, None, None],
+            6..=10 => [Some(by_sums(3..6, 0)), Some(by_sums(3..6, 100)), None],
+            _ => [Some(by_sums(8..11, 0)), Some(by_sums(8..11, 100)), None],
+        };
+        assert_eq!(rankings(&net), expected, "before step {number}");
+        step(&net, number);
+        let net = watch.after_step(net);
+        text = serde_json::to_string(&watch.record(&net)).expect("a record is JSON");
+    }
+}
+
+#[test]
+fn records_of_other_models_are_errors() {
+    let ranks = ColumnRanks::default();
+    let error = |text: &str| {
+        let record: ColumnRecord = serde_json::from_str(text).expect("a record");
+        let error = ranks.resume(net(), &record).expect_err("another model's");
+        error.to_string()
+    };
+    assert_eq!(
+        error(r#"{"next":0,"sums":{},"rankings":{"first.weight":[1,0]}}"#),
+        "the record has 2 columns for `first.weight`; allowed: 8"
+    );
+    assert_eq!(
+        error(r#"{"next":510,"sums":{"third.weight":[0]},"rankings":{}}"#),
+        "the record has 1 columns for `third.weight`; allowed: a linear layer of the model with fixed hot columns"
+    );
+    let twice = r#"{"next":0,"sums":{},"rankings":{"first.weight":[0,0]}}"#;
+    let error = serde_json::from_str::<ColumnRecord>(twice).expect_err("an index twice");
+    assert!(error.to_string().starts_with("`0` of 2 columns"), "{error}");
 }

@@ -8,7 +8,7 @@ use std::{
 use burn::tensor::backend::Backend;
 use burn_mx::MxSpecs;
 use burn_mx::checkpoint::Checkpoint;
-use burn_mx::module::{MxTensorOps, set_specs};
+use burn_mx::module::{ColumnRecord, MxTensorOps, set_specs};
 use burn_store::{BurnToPyTorchAdapter, PyTorchToBurnAdapter};
 use microscaling::safetensors::DESCRIPTION_KEY;
 use safetensors::SafeTensors;
@@ -72,6 +72,37 @@ impl Folder {
     pub fn load<B: MxTensorOps>(&self, device: &B::Device) -> Result<Decoder<B>, Error> {
         load_weights(&self.path, &self.config, device)
     }
+
+    /// The ranking of columns that a training run with hot columns has left. `None`: the folder has none.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not such a ranking.
+    pub fn columns(&self) -> Result<Option<ColumnRecord>, Error> {
+        let file = self.path.join(COLUMNS);
+        if !file.exists() {
+            return Ok(None);
+        }
+        let text = fs::read(&file).map_err(Error::io(&file))?;
+        let record = serde_json::from_slice(&text);
+        record
+            .map(Some)
+            .map_err(|error| Error::io(&file)(error.into()))
+    }
+}
+
+/// The file of a ranking of columns.
+const COLUMNS: &str = "columns.json";
+
+/// Writes what [`Folder::columns`] reads.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn save_columns(path: &Path, record: &ColumnRecord) -> Result<(), Error> {
+    let file = path.join(COLUMNS);
+    let text = serde_json::to_vec(record).expect("a ranking is JSON");
+    fs::write(&file, text).map_err(Error::io(&file))
 }
 
 /// The model of this config with the weights of this folder.

@@ -15,7 +15,9 @@ use burn::{
 use burn_mx::{
     MxAutodiff, MxBackend, MxDevice,
     cost::Product,
-    module::{LoraConfig, label_parameters, load_adapters},
+    module::{
+        ColumnRanks, ColumnRanksError, ColumnWatch, LoraConfig, label_parameters, load_adapters,
+    },
     optim::{OptimizerStates, OscillationReset, StateBytes, communication::micro_batches},
     record::{Pass, products},
 };
@@ -63,6 +65,14 @@ pub struct Training {
     /// The reset of weights that oscillate between two quantized values. `None`: no reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset: Option<OscillationReset>,
+    /// The steps that rank columns, in a format with hot columns that are fixed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub columns: ColumnRanks,
+}
+
+/// Folders of runs from before this setting do not have it.
+fn is_default(columns: &ColumnRanks) -> bool {
+    *columns == ColumnRanks::default()
 }
 
 /// The losses of a run so far.
@@ -155,7 +165,12 @@ impl Training {
                 curve.states = trainer.optimizer.state_bytes();
                 curve.resets = trainer.optimizer.resets();
                 let exchange = trainer.exchange.as_ref().map(|(_, state)| state);
-                saved.save(done, &curve, &trainer.model, &trainer.optimizer, exchange)?;
+                let columns = trainer.columns.as_ref();
+                let columns = columns.map(|watch| watch.record(&trainer.model));
+                saved.save(done, &trainer.model, &trainer.optimizer)?;
+                saved.save_json("exchange", done, exchange)?;
+                saved.save_json("columns", done, columns.as_ref())?;
+                saved.finish(done, &curve)?;
                 began = Instant::now();
             }
             report(done, &curve);
@@ -163,6 +178,9 @@ impl Training {
         let mut model = trainer.model.valid();
         let Some((from, lora)) = data.tuning.and_then(|tuning| tuning.adapters()) else {
             folder::save(path, config, data.tokenizer, &model)?;
+            if let Some(watch) = &trainer.columns {
+                folder::save_columns(path, &watch.record(&trainer.model))?;
+            }
             return Ok((model, curve));
         };
         lora::save(&path.join("adapter"), from, lora, &mut model)?;
@@ -256,6 +274,7 @@ pub struct Trainer<'a> {
     teacher: Option<Teacher>,
     optimizer: AnyOptimizer,
     exchange: Option<(Exchange, ExchangeState)>,
+    columns: Option<ColumnWatch>,
 }
 
 impl<'a> Trainer<'a> {
@@ -284,9 +303,14 @@ impl<'a> Trainer<'a> {
         if let Some(exchange) = &format.exchange {
             exchange.check(&model, settings.batch)?;
         }
+        let columns = match settings.columns.watch(&model, 0) {
+            Err(ColumnRanksError::NoLayer) => None,
+            watch => Some(watch.map_err(|error| Error::Other(error.to_string()))?),
+        };
         Ok(Self {
             settings,
             data,
+            columns,
             window: settings.window(config),
             device,
             teacher: teacher.transpose()?,
@@ -333,6 +357,9 @@ impl<'a> Trainer<'a> {
         };
         let rate = self.settings.learning_rate(step);
         self.model = self.optimizer.step(rate, self.model, gradients);
+        if let Some(columns) = &mut self.columns {
+            self.model = columns.after_step(self.model);
+        }
         (self, value)
     }
 
@@ -366,7 +393,13 @@ impl<'a> Trainer<'a> {
             .load(saved.part("optimizer", step), &self.device);
         self.optimizer = optimizer.map_err(failed)?;
         if let Some((_, state)) = &mut self.exchange {
-            *state = saved.exchange(step)?;
+            *state = saved.json("exchange", step)?;
+        }
+        if self.columns.take().is_some() {
+            let record = saved.json("columns", step)?;
+            let resumed = self.settings.columns.resume(self.model, &record);
+            let (model, watch) = resumed.map_err(|error| Error::Other(error.to_string()))?;
+            (self.model, self.columns) = (model, Some(watch));
         }
         Ok(self)
     }

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use burn_mx::module::ColumnRanks;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use language_model::train::{Format, Trainer, Training};
 
@@ -45,6 +46,7 @@ impl Time {
             seed: self.model.seed,
             window: None,
             reset: None,
+            columns: ColumnRanks::default(),
         };
         let trainers = formats
             .iter()

@@ -9,7 +9,11 @@ use language_model::{
 };
 
 use super::{model::Model, plot};
-use burn_mx::{QatBackward, module::LoraConfig, optim::OscillationReset};
+use burn_mx::{
+    QatBackward,
+    module::{ColumnRanks, LoraConfig},
+    optim::OscillationReset,
+};
 use burn_mx_lab::{
     costing::{CostArgs, StepCost},
     own_files,
@@ -76,6 +80,8 @@ pub(super) struct Train {
     #[command(flatten)]
     reset: Reset,
     #[command(flatten)]
+    columns: Columns,
+    #[command(flatten)]
     model: Model,
     /// Seeds, each with each of --formats; the table then has the mean loss of each format
     #[arg(long, value_name = "SEED", num_args = 1.., conflicts_with = "seed")]
@@ -138,6 +144,30 @@ struct Reset {
         requires = "reset_oscillation"
     )]
     reset_threshold: f32,
+}
+
+/// The window of steps that ranks columns.
+#[derive(Debug, clap::Args)]
+struct Columns {
+    /// The step before the window whose scores choose the hot columns, of formats such as tetrajet_v2
+    #[arg(long, value_name = "STEP", default_value_t = 501)]
+    column_start: u64,
+    /// Steps of the window
+    #[arg(long, value_name = "STEPS", default_value_t = 50)]
+    column_window: u64,
+    /// Steps from one window to the next, or 0: hot columns are chosen once
+    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    column_period: u64,
+}
+
+impl Columns {
+    fn settings(&self) -> ColumnRanks {
+        ColumnRanks {
+            start: self.column_start,
+            steps: self.column_window,
+            period: self.column_period,
+        }
+    }
 }
 
 impl Reset {
@@ -227,6 +257,7 @@ impl Train {
             seed: self.model.seed,
             window,
             reset: self.reset.settings(),
+            columns: self.columns.settings(),
         }
     }
 

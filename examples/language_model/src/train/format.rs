@@ -10,8 +10,8 @@ use burn::{
 use burn_mx::{
     FusedLayers, MxBackend, MxDevice, MxSpecs, QatBackward, Recipe, ResolvedSpecs, Slot,
     module::{
-        LoraConfig, MxTensorOps, set_exemptions, set_recipe_layers, set_specs_at,
-        share_tensor_scales, specs_of,
+        ColumnRanks, ColumnRanksError, LoraConfig, MxTensorOps, label_parameters, set_exemptions,
+        set_recipe_layers, set_specs_at, share_tensor_scales, specs_of,
     },
     optim::OptimizerStates,
 };
@@ -186,13 +186,22 @@ impl Format {
         self
     }
 
-    /// The model of a folder in this format, to predict with.
+    /// The model of a folder in this format, to predict with. Fixed hot columns are those that the folder's training run has chosen.
     ///
     /// # Errors
     ///
     /// If the folder cannot be loaded, or the recipe names a layer that the model does not have.
     pub fn load(&self, folder: &Folder) -> Result<Decoder<MxBackend<Flex>>, Error> {
-        self.set_layers(folder.load(&self.device()?)?)
+        let model = self.set_layers(folder.load(&self.device()?)?)?;
+        let Some(record) = folder.columns()? else {
+            return Ok(model);
+        };
+        match ColumnRanks::default().resume(label_parameters(model.clone()), &record) {
+            Err(ColumnRanksError::NoLayer) => Ok(model),
+            resumed => resumed
+                .map(|(model, _)| model)
+                .map_err(|error| Error::Other(format!("{}: {error}", self.name))),
+        }
     }
 
     /// The specs of layers that the recipe neither exempts nor names.

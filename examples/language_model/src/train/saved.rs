@@ -9,9 +9,10 @@ use burn::{
     prelude::*,
     record::{BinFileRecorder, FullPrecisionSettings, Recorder, RecorderError},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{B, Curve, exchange::ExchangeState, optimizer::AnyOptimizer};
+use super::{B, Curve, optimizer::AnyOptimizer};
 use crate::{Decoder, Error, folder};
 
 pub(super) type Files = BinFileRecorder<FullPrecisionSettings>;
@@ -71,39 +72,49 @@ impl Saved {
         progress.map_err(|error| Error::io(&file)(error.into()))
     }
 
-    fn exchange_file(&self, step: usize) -> PathBuf {
-        self.part("exchange", step).with_extension("json")
+    fn json_file(&self, part: &str, step: usize) -> PathBuf {
+        self.part(part, step).with_extension("json")
     }
 
-    /// The memory of ranks between their exchanges.
-    pub(super) fn exchange(&self, step: usize) -> Result<ExchangeState, Error> {
-        let file = self.exchange_file(step);
+    /// A part that [`save_json`](Self::save_json) wrote.
+    pub(super) fn json<T: DeserializeOwned>(&self, part: &str, step: usize) -> Result<T, Error> {
+        let file = self.json_file(part, step);
         let text = fs::read(&file).map_err(Error::io(&file))?;
         serde_json::from_slice(&text).map_err(|error| Error::io(&file)(error.into()))
     }
 
-    /// `progress.json` comes last and at once, so that it names files that are whole.
+    /// Writes a part that some runs have.
+    pub(super) fn save_json(
+        &self,
+        part: &str,
+        step: usize,
+        value: Option<&impl Serialize>,
+    ) -> Result<(), Error> {
+        let Some(value) = value else {
+            return Ok(());
+        };
+        let file = self.json_file(part, step);
+        let text = serde_json::to_vec(value).expect("bits are JSON");
+        fs::write(&file, text).map_err(Error::io(&file))
+    }
+
+    /// Writes model and optimizer.
     pub(super) fn save(
         &self,
         step: usize,
-        curve: &Curve,
         model: &Decoder<B>,
         optimizer: &AnyOptimizer,
-        exchange: Option<&ExchangeState>,
     ) -> Result<(), Error> {
         let failed = |error: RecorderError| Error::Other(error.to_string());
-        let before = self.progress()?;
         let recorder = Files::new();
         let record = model.clone().into_record();
         Recorder::<B>::record(&recorder, record, self.part("model", step)).map_err(failed)?;
-        optimizer
-            .save(self.part("optimizer", step))
-            .map_err(failed)?;
-        if let Some(exchange) = exchange {
-            let file = self.exchange_file(step);
-            let text = serde_json::to_vec(exchange).expect("bits are JSON");
-            fs::write(&file, text).map_err(Error::io(&file))?;
-        }
+        optimizer.save(self.part("optimizer", step)).map_err(failed)
+    }
+
+    /// The run is at this step. `progress.json` comes after all parts and at once, so that it names files that are whole.
+    pub(super) fn finish(&self, step: usize, curve: &Curve) -> Result<(), Error> {
+        let before = self.progress()?;
         let file = self.path.join("progress.json");
         let new = self.path.join("progress.json.new");
         let text = serde_json::to_vec(&(step, curve)).expect("numbers are JSON");
@@ -113,7 +124,9 @@ impl Saved {
             for part in ["model", "optimizer"] {
                 fs::remove_file(self.part(part, old).with_extension("bin")).ok();
             }
-            fs::remove_file(self.exchange_file(old)).ok();
+            for part in ["exchange", "columns"] {
+                fs::remove_file(self.json_file(part, old)).ok();
+            }
         }
         Ok(())
     }

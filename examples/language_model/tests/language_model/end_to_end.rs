@@ -4,9 +4,10 @@ use std::{fs, path::Path};
 
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
+use burn_mx::module::ColumnRanks;
 use burn_mx::optim::OscillationReset;
 use burn_mx::ptq::QuantConfig;
-use burn_mx::{MxDevice, Recipe, Slot};
+use burn_mx::{MxDevice, MxSpecs, Recipe, Slot};
 use language_model::{
     Decoder, DecoderConfig, Error, Folder, RotaryConfig, RotaryScaling,
     evaluate::held_out,
@@ -59,7 +60,25 @@ const TRAINING: Training = Training {
     seed: 3,
     window: None,
     reset: None,
+    columns: ColumnRanks {
+        start: 501,
+        steps: 50,
+        period: 0,
+    },
 };
+
+/// Steps 76 to 105 and 126 to 155 rank columns: a run that is saved after 100 steps goes on within a window.
+const RANKING: Training = Training {
+    columns: ColumnRanks {
+        start: 75,
+        steps: 30,
+        period: 50,
+    },
+    ..TRAINING
+};
+
+/// The specs of hot columns in a layer of this test's width.
+const HOT_COLUMNS: &str = "hot_columns(chosen=fixed,percent=25,format=mxfp8_e4m3)";
 
 /// A window of watched steps begins at step 90: the run is stopped within.
 const RESETTING: Training = Training {
@@ -99,6 +118,7 @@ impl Corpus {
         let format = Format::named("--formats", name).unwrap();
         let (format, settings) = match states {
             "reset" => (format, RESETTING),
+            "columns" => (hot(&path.with_extension("recipes")), RANKING),
             "ranks" => {
                 let ranks =
                     format.with_ranks("--communication", "sdp4bit_gradients+sdp4bit_weights", 4);
@@ -118,6 +138,19 @@ impl Corpus {
             .unwrap();
         curve
     }
+}
+
+/// A format with hot columns that are chosen by a window of steps.
+fn hot(folder: &Path) -> Format {
+    fs::create_dir_all(folder).unwrap();
+    let file = folder.join("hot.json");
+    let specs = MxSpecs {
+        hot_columns: Some(HOT_COLUMNS.parse().unwrap()),
+        ..MxSpecs::mxfp4()
+    };
+    let recipe = serde_json::json!({ "specs": specs });
+    fs::write(&file, recipe.to_string()).unwrap();
+    Format::named("--formats", file.to_str().unwrap()).unwrap()
 }
 
 fn logits(model: &Decoder<B>, tokens: &Tensor<B, 2, Int>) -> Vec<f32> {
@@ -153,6 +186,12 @@ fn a_resumed_run_with_resets_is_the_same() {
 #[test]
 fn a_resumed_run_on_ranks_is_the_same() {
     assert_eq!(resume("fp32+ranks"), None);
+}
+
+/// Also one that is stopped within a window that ranks columns.
+#[test]
+fn a_resumed_run_with_hot_columns_is_the_same() {
+    assert_eq!(resume("mxfp4+columns"), None);
 }
 
 /// Returns the number of weights that were reset.
@@ -336,7 +375,7 @@ fn a_trained_model_is_quantized_exported_and_writes() {
 fn a_folder_has_the_model_that_was_trained() {
     let corpus = Corpus::new();
     let [training, validation] = &corpus.parts;
-    for name in ["mxfp4", "quartet"] {
+    for name in ["mxfp4", "quartet", "columns"] {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join(name);
         let data = Data {
@@ -348,9 +387,17 @@ fn a_folder_has_the_model_that_was_trained() {
         let short = Training {
             steps: 2,
             interval: 2,
+            columns: ColumnRanks {
+                start: 0,
+                steps: 1,
+                period: 0,
+            },
             ..TRAINING
         };
-        let format = Format::named("--formats", name).unwrap();
+        let format = match name {
+            "columns" => hot(temporary.path()),
+            name => Format::named("--formats", name).unwrap(),
+        };
         let run = short.run(&config(), &format, data, &path, |_, _| ());
         let (trained, _) = run.unwrap();
         let source = Folder::open(&path).unwrap();

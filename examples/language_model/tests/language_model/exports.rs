@@ -209,6 +209,7 @@ fn a_run_replaces_its_own_files_alone() {
         seed: 0,
         window: None,
         reset: None,
+        columns: Default::default(),
     };
     let before = fs::read(hub.path().join("config.json")).unwrap();
     let format = Format::named("--formats", "fp32").unwrap();

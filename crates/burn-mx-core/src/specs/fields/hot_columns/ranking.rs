@@ -4,10 +4,13 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The columns of a layer in another order, the hottest first. The text form is their indices with spaces between: `2 0 1`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// In serde's formats the ranking is the list of indices.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
 pub struct ColumnRanking(Arc<[u32]>);
 
 /// The error for a list that is not a [`ColumnRanking`].
@@ -77,6 +80,20 @@ impl FromStr for ColumnRanking {
             })
         };
         Self::new(&words.map(index).collect::<Result<Vec<_>, _>>()?)
+    }
+}
+
+impl TryFrom<Vec<u32>> for ColumnRanking {
+    type Error = ParseColumnRankingError;
+
+    fn try_from(order: Vec<u32>) -> Result<Self, Self::Error> {
+        Self::new(&order)
+    }
+}
+
+impl From<ColumnRanking> for Vec<u32> {
+    fn from(ranking: ColumnRanking) -> Self {
+        ranking.0.to_vec()
     }
 }
 
