@@ -321,6 +321,12 @@ impl<'a> Trainer<'a> {
         })
     }
 
+    /// Whether the format has hot columns that a window of steps chooses ([`Training::columns`]).
+    #[must_use]
+    pub fn ranks_columns(&self) -> bool {
+        self.columns.is_some()
+    }
+
     /// The matrix products of a step, with their formats.
     #[must_use]
     pub fn products(&self) -> Vec<Product> {

@@ -296,8 +296,15 @@ impl Train {
         }
         let mut runs = Vec::new();
         for format in &formats {
-            let products = Trainer::new(&settings, &config, format, data)?.products();
-            let cost = StepCost::of(&costing, &products);
+            let trainer = Trainer::new(&settings, &config, format, data)?;
+            let ranked = settings.columns.start + settings.columns.steps + 1;
+            if trainer.ranks_columns() && ranked >= self.steps as u64 {
+                eprintln!(
+                    "{}: hot columns are chosen after {ranked} steps (--column-start, --column-window), and the run has {}: there are none",
+                    format.name, self.steps
+                );
+            }
+            let cost = StepCost::of(&costing, &trainer.products());
             for seed in self.seeds() {
                 let settings = Training { seed, ..settings };
                 runs.push(self.train(&settings, &config, format, data, cost)?);
