@@ -243,13 +243,32 @@ impl BlockRule {
     /// Adds a row of such columns to their sums.
     #[inline(always)]
     pub(crate) fn add_to_sums(&self, looks: [&[u32]; LOOK_WORDS], row: &[f32], sums: &mut [i64]) {
-        let rule = *self;
-        let [a, b, c, d, e] = looks;
+        // A loop for each kind of rule: one loop that asks for the kind does not become vectors.
+        match *self {
+            Self::Mx(_) => Self::add_row(looks, row, sums, |look, x| {
+                i64::from(MxRule::square(look[0] as i32, x.to_bits()))
+            }),
+            Self::FixedPoint(rule) => {
+                Self::add_row(looks, row, sums, |look, x| rule.overflows(look[0], x));
+            }
+            Self::FloatScale(rule) => Self::add_row(looks, row, sums, |look, x| {
+                rule.difference::<false>(Candidates::of(look), x)
+            }),
+            Self::OuterScale(_) => {}
+        }
+    }
+
+    #[inline(always)]
+    fn add_row(
+        [a, b, c, d, e]: [&[u32]; LOOK_WORDS],
+        row: &[f32],
+        sums: &mut [i64],
+        weight: impl Fn(SecondLook, f32) -> i64,
+    ) {
         let sums = sums.iter_mut().zip(row).zip(a);
         let others = b.iter().zip(c).zip(d).zip(e);
         for (((sum, x), a), (((b, c), d), e)) in sums.zip(others) {
-            let weight = rule.weight::<false>([*a, *b, *c, *d, *e], *x);
-            *sum = sum.wrapping_add(weight);
+            *sum = sum.wrapping_add(weight([*a, *b, *c, *d, *e], *x));
         }
     }
 
