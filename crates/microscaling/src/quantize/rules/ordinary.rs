@@ -231,12 +231,33 @@ impl BlockRule {
     /// Writes, word by word, what second looks need to know of ordinary blocks. The blocks are columns of some rows.
     #[inline(always)]
     pub(crate) fn ordinary_looks(&self, maxima: &[u32], looks: [&mut [u32]; LOOK_WORDS]) {
-        let rule = *self;
-        for (i, amax) in maxima.iter().enumerate() {
-            let words = rule.look::<false>(*amax);
-            for word in 0..LOOK_WORDS {
-                looks[word][i] = words[word];
+        match *self {
+            Self::FloatScale(rule) => {
+                Self::write_looks(
+                    maxima,
+                    looks,
+                    #[inline(always)]
+                    |amax| rule.candidates::<false>(amax).words(),
+                );
             }
+            rule => Self::write_looks(
+                maxima,
+                looks,
+                #[inline(always)]
+                |amax| rule.look::<false>(amax),
+            ),
+        }
+    }
+
+    #[inline(always)]
+    fn write_looks(
+        maxima: &[u32],
+        [a, b, c, d, e]: [&mut [u32]; LOOK_WORDS],
+        look: impl Fn(u32) -> SecondLook,
+    ) {
+        let words = a.iter_mut().zip(b).zip(c).zip(d).zip(e);
+        for (amax, ((((a, b), c), d), e)) in maxima.iter().zip(words) {
+            [*a, *b, *c, *d, *e] = look(*amax);
         }
     }
 
@@ -245,15 +266,27 @@ impl BlockRule {
     pub(crate) fn add_to_sums(&self, looks: [&[u32]; LOOK_WORDS], row: &[f32], sums: &mut [i64]) {
         // A loop for each kind of rule: one loop that asks for the kind does not become vectors.
         match *self {
-            Self::Mx(_) => Self::add_row(looks, row, sums, |look, x| {
-                i64::from(MxRule::square(look[0] as i32, x.to_bits()))
-            }),
-            Self::FixedPoint(rule) => {
-                Self::add_row(looks, row, sums, |look, x| rule.overflows(look[0], x));
-            }
-            Self::FloatScale(rule) => Self::add_row(looks, row, sums, |look, x| {
-                rule.difference::<false>(Candidates::of(look), x)
-            }),
+            Self::Mx(_) => Self::add_row(
+                looks,
+                row,
+                sums,
+                #[inline(always)]
+                |look, x| i64::from(MxRule::square(look[0] as i32, x.to_bits())),
+            ),
+            Self::FixedPoint(rule) => Self::add_row(
+                looks,
+                row,
+                sums,
+                #[inline(always)]
+                |look, x| rule.overflows(look[0], x),
+            ),
+            Self::FloatScale(rule) => Self::add_row(
+                looks,
+                row,
+                sums,
+                #[inline(always)]
+                |look, x| rule.difference::<false>(Candidates::of(look), x),
+            ),
             Self::OuterScale(_) => {}
         }
     }

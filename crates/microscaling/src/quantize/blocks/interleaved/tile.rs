@@ -175,10 +175,11 @@ impl Tile {
             words.clear();
             words.resize(*width, 0);
         }
-        rule.ordinary_looks(
-            &self.maxima[..blocks],
-            self.looks.each_mut().map(|words| &mut words[..blocks]),
-        );
+        level.run(Looks {
+            rule,
+            maxima: &self.maxima[..blocks],
+            looks: self.looks.each_mut().map(|words| &mut words[..blocks]),
+        });
         if let Some(pool) = lines.pool {
             for words in &mut self.looks {
                 pool.spread(words);
@@ -377,6 +378,20 @@ impl Rows<'_> {
         };
         self.each()
             .flat_map(move |row| row[columns.clone()].iter().step_by(step).copied())
+    }
+}
+
+/// [`BlockRule::ordinary_looks`].
+struct Looks<'a> {
+    rule: &'a BlockRule,
+    maxima: &'a [u32],
+    looks: [&'a mut [u32]; LOOK_WORDS],
+}
+
+impl Kernel for Looks<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.rule.ordinary_looks(self.maxima, self.looks);
     }
 }
 

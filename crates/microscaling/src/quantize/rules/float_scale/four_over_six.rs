@@ -23,7 +23,7 @@ impl Candidates {
     /// As words, so that there can be arrays of each.
     #[inline(always)]
     pub(crate) fn words(self) -> [u32; 5] {
-        let [six, four] = [self.six, self.four].map(ScalePair::words);
+        let (six, four) = (self.six.words(), self.four.words());
         [six[0], six[1], four[0], four[1], self.unit as u32]
     }
 
@@ -44,20 +44,21 @@ impl FloatScaleRule {
     pub(crate) fn candidates<const EXACT: bool>(&self, amax: u32) -> Candidates {
         // Of a block that becomes NaN, anything but that.
         let amax = if amax >= INFINITY { 0 } else { amax };
+        // Two calls: compilers do not inline an array's `map`.
+        Candidates {
+            six: self.candidate::<EXACT>(amax, 0),
+            four: self.candidate::<EXACT>(amax, FOUR_CHOICE),
+            unit: bits::exponent(amax) - 17,
+        }
+    }
+
+    #[inline(always)]
+    fn candidate<const EXACT: bool>(&self, amax: u32, choice: u32) -> ScalePair {
         let with_tensor_scale = self.with_results_in_float32();
-        let [six, four] = [0, FOUR_CHOICE].map(
-            #[inline(always)]
-            |choice| {
-                if EXACT {
-                    let scale = self.block_scale(amax, self.largest_unit, choice);
-                    with_tensor_scale.pair(scale)
-                } else {
-                    with_tensor_scale.ordinary_pair(amax, choice)
-                }
-            },
-        );
-        let unit = bits::exponent(amax) - 17;
-        Candidates { six, four, unit }
+        match EXACT {
+            true => with_tensor_scale.pair(self.block_scale(amax, self.largest_unit, choice)),
+            false => with_tensor_scale.ordinary_pair(amax, choice),
+        }
     }
 
     /// By how much the squared error of an element is larger with the second scale.
@@ -71,10 +72,8 @@ impl FloatScaleRule {
         } else {
             abs
         };
-        let [four, six] = [four, six].map(
-            #[inline(always)]
-            |pair| self.square_of_error::<EXACT>(pair, abs, unit),
-        );
+        let four = self.square_of_error::<EXACT>(four, abs, unit);
+        let six = self.square_of_error::<EXACT>(six, abs, unit);
         i64::from(four) - i64::from(six)
     }
 
