@@ -6,9 +6,11 @@ pub(crate) mod interleaved;
 mod table_lanes;
 
 use super::layout::Layout;
-use super::rules::{BlockRule, ElementRule, Grid, ScalePair};
+use super::rules::{BlockRule, ElementRule, Grid, ScalePair, StepElement};
+use crate::format::ElementRounding;
 use crate::round::bits::{ABS, ONE};
 use crate::round::draws::{Draws, WINDOW};
+use crate::round::mode::Even;
 use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use contiguous::Line;
@@ -104,6 +106,22 @@ impl Kernel for TamePairs<'_> {
     fn run(self) {
         self.rule
             .ordinary_pairs(self.maxima, self.refinements, self.pairs);
+    }
+}
+
+/// [`BlockRule::grids`].
+pub(super) struct AnyPairs<'a>(pub(super) TamePairs<'a>);
+
+impl Kernel for AnyPairs<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let TamePairs {
+            rule,
+            maxima,
+            refinements,
+            pairs,
+        } = self.0;
+        rule.grids(maxima, refinements, pairs);
     }
 }
 
@@ -212,10 +230,28 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
                 |grid, x, draw| element_rule.ordinary(&element, ScalePair::of(grid), x, draw),
             );
         } else if let Some(element) = rule.step_element() {
-            self.each(
-                #[inline(always)]
-                |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
-            );
+            // A loop for each case: one loop that asks for the case does not become vectors.
+            match element.conversion {
+                None => {
+                    let element = StepElement {
+                        conversion: None,
+                        ..element
+                    };
+                    self.each(
+                        #[inline(always)]
+                        |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
+                    );
+                }
+                Some(conversion) if conversion.rounding().is_none() => {
+                    let element = element.with_rounding(conversion, None);
+                    self.each(
+                        #[inline(always)]
+                        |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
+                    );
+                }
+                // Rare, and not vectorized.
+                Some(_) => self.each(|grid, x, draw| element_rule.stepped(&element, grid, x, draw)),
+            }
         } else if let Grids::One(grid) = self.grids
             && let Some((short, pair)) = rule.short_table(grid)
         {
@@ -232,6 +268,58 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
     }
 }
 
+/// Rounds neighbours by the rounding of their format, which needs no draws. There is a loop for each mode: one loop that asks for the mode does
+/// not become vectors.
+struct OwnRounding<'a> {
+    element: StepElement,
+    rounding: ElementRounding,
+    grids: Grids<'a>,
+    data: &'a mut [f32],
+}
+
+impl Kernel for OwnRounding<'_> {
+    #[inline(always)]
+    fn run(self) {
+        use ElementRounding::*;
+        match self.rounding {
+            TiesToEven => self.each(TiesToEven),
+            TiesToAway => self.each(TiesToAway),
+            TiesToZero => self.each(TiesToZero),
+            TiesToOdd => self.each(TiesToOdd),
+            TiesTowardPositive => self.each(TiesTowardPositive),
+            TiesTowardNegative => self.each(TiesTowardNegative),
+            TowardZero => self.each(TowardZero),
+            AwayFromZero => self.each(AwayFromZero),
+            TowardPositive => self.each(TowardPositive),
+            TowardNegative => self.each(TowardNegative),
+            ToOdd => self.each(ToOdd),
+            Stochastic(_) => unreachable!("the rounding needs no draws"),
+        }
+    }
+}
+
+impl OwnRounding<'_> {
+    #[inline(always)]
+    fn each(self, rounding: ElementRounding) {
+        let Some(conversion) = self.element.conversion else {
+            return;
+        };
+        let element = self.element.with_rounding(conversion, Some(rounding));
+        match self.grids {
+            Grids::One(grid) => {
+                for x in self.data {
+                    *x = element.round::<Even>(grid, *x, 0);
+                }
+            }
+            Grids::Each([first, second]) => {
+                for ((x, first), second) in self.data.iter_mut().zip(first).zip(second) {
+                    *x = element.round::<Even>([*first, *second], *x, 0);
+                }
+            }
+        }
+    }
+}
+
 /// Rare, and not vectorized.
 #[inline(never)]
 fn any_element<R: ElementRule>(job: &Job<R>, grid: Grid, x: f32, draw: u32) -> f32 {
@@ -239,6 +327,22 @@ fn any_element<R: ElementRule>(job: &Job<R>, grid: Grid, x: f32, draw: u32) -> f
 }
 
 impl<R: ElementRule> Elements<'_, R> {
+    /// Works on them by the kernel for their rule.
+    pub(super) fn work(self, level: Level) {
+        let rounds = R::UPPER.is_some() && self.way == Way::Any;
+        let element = self.job.rule.step_element().filter(|_| rounds);
+        let own = element.and_then(|element| Some((element, element.own_rounding()?)));
+        match own {
+            Some((element, rounding)) => level.run(OwnRounding {
+                element,
+                rounding,
+                grids: self.grids,
+                data: self.data,
+            }),
+            None => level.run(self),
+        }
+    }
+
     #[inline(always)]
     fn each(self, function: impl Fn(Grid, f32, u32) -> f32) {
         let pieces = self

@@ -147,6 +147,20 @@ impl BlockRule {
     }
 }
 
+impl BlockRule {
+    /// Whether a second look at any block is one at an ordinary block.
+    #[inline(always)]
+    pub(crate) fn looks_alike(&self) -> bool {
+        matches!(self, Self::FixedPoint(rule) if rule.renormalizes() && rule.counts_special)
+    }
+
+    /// Whether no block is ordinary, and elements are rounded to [`Steps`] without draws: such blocks are worked on in columns.
+    pub(crate) fn is_of_columns<R: ElementRule>(&self) -> bool {
+        let own = |element: StepElement| !R::USES_DRAWS || element.own_rounding().is_some();
+        self.ordinary().is_empty() && self.step_element().is_some_and(own)
+    }
+}
+
 /// Any block: the specification.
 impl BlockRule {
     /// The part of a magnitude that counts for the largest one.
@@ -205,7 +219,7 @@ impl BlockRule {
     fn look<const EXACT: bool>(&self, amax: u32) -> SecondLook {
         match self {
             Self::Mx(_) => [MxRule::unit_of_mean(amax) as u32, 0, 0, 0, 0],
-            Self::FixedPoint(_) => [amax, 0, 0, 0, 0],
+            Self::FixedPoint(rule) => [rule.least_overflow(amax), 0, 0, 0, 0],
             Self::FloatScale(rule) => rule.candidates::<EXACT>(amax).words(),
             _ => SecondLook::default(),
         }
@@ -216,7 +230,7 @@ impl BlockRule {
     fn weight<const EXACT: bool>(&self, look: SecondLook, x: f32) -> i64 {
         match self {
             Self::Mx(_) => i64::from(MxRule::square(look[0] as i32, x.to_bits())),
-            Self::FixedPoint(rule) => rule.overflows(look[0], x),
+            Self::FixedPoint(_) => FixedPointRule::overflows(look[0], x),
             Self::FloatScale(rule) => rule.difference::<EXACT>(Candidates::of(look), x),
             Self::OuterScale(_) => 0,
         }
@@ -229,6 +243,31 @@ impl BlockRule {
         match self.has_sign_scales() {
             true => self.grid_of_signs(amax, refinement),
             false => self.grid_of_one(amax, refinement),
+        }
+    }
+
+    /// The grids of many sub-blocks, word by word.
+    #[inline(always)]
+    pub(crate) fn grids(&self, maxima: &[u32], refinements: &[u32], grids: [&mut [u32]; 2]) {
+        // A loop for each kind of rule: one loop that asks for the kind does not become vectors.
+        match *self {
+            Self::FixedPoint(rule) => write_grids(
+                maxima,
+                refinements,
+                grids,
+                #[inline(always)]
+                |amax, refinement| rule.grid(amax, refinement).words(),
+            ),
+            Self::Mx(rule) if !rule.sign_scales => write_grids(
+                maxima,
+                refinements,
+                grids,
+                #[inline(always)]
+                |amax, refinement| rule.grid(amax, refinement).words(),
+            ),
+            rule => write_grids(maxima, refinements, grids, |amax, refinement| {
+                rule.grid(amax, refinement)
+            }),
         }
     }
 
@@ -378,5 +417,18 @@ fn smaller_of_signs(elements: impl Iterator<Item = f32>) -> u32 {
     match positive >= negative {
         true => negative,
         false => positive | SIGN,
+    }
+}
+
+#[inline(always)]
+fn write_grids(
+    maxima: &[u32],
+    refinements: &[u32],
+    [first, second]: [&mut [u32]; 2],
+    grid: impl Fn(u32, u32) -> Grid,
+) {
+    let maxima = maxima.iter().zip(refinements);
+    for ((first, second), (amax, refinement)) in first.iter_mut().zip(second).zip(maxima) {
+        [*first, *second] = grid(*amax, *refinement);
     }
 }

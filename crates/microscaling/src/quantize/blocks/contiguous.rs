@@ -4,20 +4,27 @@ mod magnitudes;
 mod short_table;
 mod windows;
 
+use super::exchange::exchange;
+use super::interleaved::{Run, Tile};
 use super::table_lanes::ContiguousTables;
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
 use crate::quantize::largest::MagnitudeMax;
+use crate::quantize::layout::Layout;
 pub(crate) use crate::quantize::rules::LANES;
 use crate::quantize::rules::{
     BlockRule, ElementRule, Grid, OuterScaleRule, SubScaleRule, TOGETHER,
 };
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
+use alloc::vec;
 pub(crate) use magnitudes::lanes;
 pub use magnitudes::largest_of_block;
 use microscaling_processor::instruction_set::Level;
 use short_table::ShortTableWindows;
 use windows::{SUB_SCALES, Windows};
+
+/// Blocks that are worked on as columns.
+const COLUMNS: usize = 64;
 
 /// Whether [`Line::windows`] are of such blocks.
 pub(crate) fn is_usual(rule: &BlockRule, block: usize) -> bool {
@@ -47,7 +54,10 @@ impl<R: ElementRule> Line<'_, R> {
         if let BlockRule::OuterScale(rule) = &self.job.rule {
             return self.parts(rule, line, block, start);
         }
-        let mut done = 0;
+        let mut done = match self.job.rule.is_of_columns::<R>() {
+            true => self.columns(line, block),
+            false => 0,
+        };
         loop {
             let (left, at) = (&mut line[done..], start + done as u64);
             done += self.windows(left, block, at, None);
@@ -60,6 +70,45 @@ impl<R: ElementRule> Line<'_, R> {
             self.blocks(&mut left[..window], block, at);
             done += window;
         }
+    }
+
+    /// Works on blocks as columns, many at a time. Draws are not looked at. Returns on how many elements.
+    fn columns(&mut self, line: &mut [f32], block: usize) -> usize {
+        let layout = Layout {
+            axis: block,
+            inner: COLUMNS,
+            block,
+            pool: None,
+        };
+        // Short blocks are neighbours in a row, whose length is a vector's.
+        let length = match LANES.is_multiple_of(block) {
+            true => LANES,
+            false => block,
+        };
+        let mut tile = Tile::new();
+        let mut turned = vec![0.0; COLUMNS * length];
+        let mut done = 0;
+        for window in line.chunks_exact_mut(COLUMNS * length) {
+            self.level.run(
+                #[inline(always)]
+                || exchange(window, [length, COLUMNS], [COLUMNS, length], &mut turned),
+            );
+            for data in turned.chunks_exact_mut(COLUMNS * block) {
+                let run = Run {
+                    data,
+                    layout: &layout,
+                    start: 0,
+                    goes_on: false,
+                };
+                run.quantize(self.job, self.level, &mut tile, self.draws, None);
+            }
+            self.level.run(
+                #[inline(always)]
+                || exchange(&turned, [COLUMNS, length], [length, COLUMNS], window),
+            );
+            done += window.len();
+        }
+        done
     }
 
     /// Works on parts that have an outer scale, each as on a tensor with this scale.
@@ -209,14 +258,15 @@ impl<R: ElementRule> Line<'_, R> {
             }
             let data = &mut block[range];
             let grid = self.grid(ordinary, amax, refinement);
-            level.run(Elements {
+            Elements {
                 job: self.job,
                 grids: Grids::One(grid),
                 way: if ordinary { Way::Ordinary } else { Way::Any },
                 data,
                 start: start + (i * sub_block) as u64,
                 draws: self.draws,
-            });
+            }
+            .work(level);
         }
     }
 

@@ -56,6 +56,28 @@ impl ConversionRule {
         })
     }
 
+    /// The rounding of the format, if the format has one that needs no draws.
+    #[inline(always)]
+    pub(super) fn own_rounding(self) -> Option<ElementRounding> {
+        self.conversion.own_rounding()
+    }
+
+    #[inline(always)]
+    pub(crate) fn rounding(self) -> Option<ElementRounding> {
+        self.conversion.rounding
+    }
+
+    #[inline(always)]
+    pub(super) fn with_rounding(self, rounding: Option<ElementRounding>) -> Self {
+        Self {
+            conversion: ElementConversion {
+                rounding,
+                ..self.conversion
+            },
+            ..self
+        }
+    }
+
     /// Whether the block is rounded again where a number overflows.
     pub(super) fn renormalizes(self) -> bool {
         self.conversion.overflow == ElementOverflow::Renormalize

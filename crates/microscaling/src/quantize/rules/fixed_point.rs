@@ -4,9 +4,8 @@ use super::ConversionRule;
 use super::grid::{StepElement, Steps};
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
-use crate::format::{BlockFormat, NonFinite, Subnormals};
-use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
-use crate::round::mode::Even;
+use crate::format::{BlockFormat, ElementRounding, NonFinite, Subnormals};
+use crate::round::bits::{self, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
 use crate::round::words::{Int, Word};
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
@@ -27,6 +26,8 @@ pub(crate) struct FixedPointRule {
     /// Whether they take part in the largest magnitude, and give the block the exponent of Inf.
     pub(crate) counts_special: bool,
     conversion: Option<ConversionRule>,
+    /// The mantissa bits of the smallest number between 1 and 2 that is rounded to 2, where blocks are rounded again; `None` if none is.
+    overflow: Option<u32>,
 }
 
 impl FixedPointRule {
@@ -50,7 +51,27 @@ impl FixedPointRule {
             keeps_special: format.non_finite != NonFinite::OfBlock,
             counts_special: format.non_finite == NonFinite::TopExponent,
             conversion,
+            overflow: conversion.and_then(|rule| Self::overflow_of(rule, fraction_bits)),
         }
+    }
+
+    fn overflow_of(rule: ConversionRule, fraction_bits: i32) -> Option<u32> {
+        let half_step = 1 << (MANTISSA_BITS - fraction_bits - 1);
+        let largest = IMPLICIT - 2 * half_step;
+        // The largest code is odd.
+        Some(match rule.own_rounding()? {
+            ElementRounding::TiesToEven
+            | ElementRounding::TiesToAway
+            | ElementRounding::TiesTowardPositive => largest + half_step,
+            ElementRounding::TiesToZero
+            | ElementRounding::TiesToOdd
+            | ElementRounding::TiesTowardNegative => largest + half_step + 1,
+            ElementRounding::TowardPositive | ElementRounding::AwayFromZero => largest + 1,
+            ElementRounding::TowardZero
+            | ElementRounding::TowardNegative
+            | ElementRounding::ToOdd
+            | ElementRounding::Stochastic(_) => return None,
+        })
     }
 
     pub(super) fn unit_element(&self) -> UnitElement {
@@ -87,19 +108,32 @@ impl FixedPointRule {
         self.conversion.is_some_and(ConversionRule::renormalizes)
     }
 
-    /// 1 if an element overflows with the exponent of its block's largest magnitude, else 0. A two's complement has a code for the
-    /// negative number that is as large as the step beyond the largest number.
+    /// The smallest positive number that overflows with the exponent of its block's largest magnitude, as a pattern; that of Inf if no finite
+    /// number does. A two's complement has a code for the negative number that is as large as the step beyond the largest number.
     #[inline(always)]
-    pub(super) fn overflows(&self, amax: u32, x: f32) -> i64 {
-        if amax >= INFINITY || x.to_bits() >= INFINITY {
-            return 0;
+    pub(super) fn least_overflow(&self, amax: u32) -> u32 {
+        let field = amax & INFINITY;
+        let from_one = match self.overflow {
+            Some(mantissa) => IMPLICIT | mantissa,
+            None => return INFINITY,
+        };
+        if field == INFINITY {
+            INFINITY
+        } else if field > 0 {
+            field - IMPLICIT + from_one
+        } else if self.flush_below > 0 {
+            INFINITY
+        } else {
+            // Subnormal numbers are multiples of a fixed step.
+            from_one.div_ceil(2)
         }
-        let steps = self.grid_of(Self::field(amax) - BIAS);
-        // The mode of such formats is their own.
-        let rounded = self
-            .step_element()
-            .round_word::<Even, _>(steps, x.to_bits(), 0);
-        i64::from(rounded & ABS == steps.max)
+    }
+
+    /// 1 if an element overflows, given the [least number](Self::least_overflow) that does, else 0.
+    #[inline(always)]
+    pub(super) fn overflows(least: u32, x: f32) -> i64 {
+        let x = x.to_bits();
+        i64::from((x >= least) & (x < INFINITY))
     }
 
     /// The exponent of a block with this largest magnitude and the choice of a second look; `None` if the scale is NaN.

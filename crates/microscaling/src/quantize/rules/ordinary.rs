@@ -1,6 +1,7 @@
 //! Ordinary blocks: the short way with the results of the rules.
 
 use super::BlockRule;
+use super::fixed_point::FixedPointRule;
 use super::float_scale::{Candidates, FOUR_CHOICE, FloatScaleRule, SubScaleRule};
 use super::mx::MxRule;
 use super::scale_pair::ScalePair;
@@ -273,12 +274,12 @@ impl BlockRule {
                 #[inline(always)]
                 |look, x| i64::from(MxRule::square(look[0] as i32, x.to_bits())),
             ),
-            Self::FixedPoint(rule) => Self::add_row(
+            Self::FixedPoint(_) => Self::add_row(
                 looks,
                 row,
                 sums,
                 #[inline(always)]
-                |look, x| rule.overflows(look[0], x),
+                |look, x| FixedPointRule::overflows(look[0], x),
             ),
             Self::FloatScale(rule) => Self::add_row(
                 looks,

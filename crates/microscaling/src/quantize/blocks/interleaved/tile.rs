@@ -2,7 +2,7 @@
 
 use super::lines::{ColumnMax, Lines};
 use crate::quantize::blocks::contiguous::LANES;
-use crate::quantize::blocks::{Elements, Grids, Job, TameBlocks, TamePairs, Units, Way};
+use crate::quantize::blocks::{AnyPairs, Elements, Grids, Job, TameBlocks, TamePairs, Units, Way};
 use crate::quantize::rules::{BlockRule, ElementRule, LOOK_WORDS};
 use crate::round::bits::INFINITY;
 use crate::round::draws::Draws;
@@ -145,7 +145,7 @@ impl Tile {
             columns,
             width,
         };
-        if ordinary && rule.looks_twice() {
+        if rule.looks_twice() && (ordinary || rule.looks_alike()) {
             self.look_twice(rule, level, &rows, blocks);
         } else if !ordinary {
             self.look_again(rule, &rows, blocks);
@@ -300,14 +300,15 @@ impl Tile {
             if ahead > 0 {
                 prefetch(data.as_ptr().wrapping_add(ahead), count);
             }
-            level.run(Elements {
+            Elements {
                 job,
                 grids: Grids::Each([&first[..count], &second[..count]]),
                 way: self.way,
                 data,
                 start: start + (i * lines.width + columns.start) as u64,
                 draws,
-            });
+            }
+            .work(level);
         }
     }
 }
@@ -330,19 +331,15 @@ fn make_grids(
     [maxima, refinements]: [&[u32]; 2],
     pairs: [&mut [u32]; 2],
 ) {
-    if ordinary {
-        level.run(TamePairs {
-            rule,
-            maxima,
-            refinements,
-            pairs,
-        });
-        return;
-    }
-    let [first, second] = pairs;
-    let maxima = maxima.iter().zip(refinements);
-    for ((first, second), (amax, refinement)) in first.iter_mut().zip(second).zip(maxima) {
-        [*first, *second] = rule.grid(*amax, *refinement);
+    let pairs = TamePairs {
+        rule,
+        maxima,
+        refinements,
+        pairs,
+    };
+    match ordinary {
+        true => level.run(pairs),
+        false => level.run(AnyPairs(pairs)),
     }
 }
 
