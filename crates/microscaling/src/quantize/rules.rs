@@ -154,10 +154,11 @@ impl BlockRule {
         matches!(self, Self::FixedPoint(rule) if rule.renormalizes() && rule.counts_special)
     }
 
-    /// Whether no block is ordinary, and elements are rounded to [`Steps`] without draws: such blocks are worked on in columns.
-    pub(crate) fn is_of_columns<R: ElementRule>(&self) -> bool {
-        let own = |element: StepElement| !R::USES_DRAWS || element.own_rounding().is_some();
-        self.ordinary().is_empty() && self.step_element().is_some_and(own)
+    /// Whether blocks are worked on as columns even along a contiguous axis: those with an outer scale, and those that are never ordinary but
+    /// whose elements are rounded to [`Steps`].
+    pub(crate) fn is_of_columns(&self) -> bool {
+        let has_steps = self.ordinary().is_empty() && self.step_element().is_some();
+        has_steps || matches!(self, Self::OuterScale(_))
     }
 }
 

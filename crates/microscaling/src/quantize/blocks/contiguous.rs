@@ -4,7 +4,7 @@ mod magnitudes;
 mod short_table;
 mod windows;
 
-use super::exchange::exchange;
+use super::exchange::{Bits, exchange};
 use super::interleaved::{Run, Tile};
 use super::table_lanes::ContiguousTables;
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
@@ -15,7 +15,7 @@ use crate::quantize::rules::{
     BlockRule, ElementRule, Grid, OuterScaleRule, SubScaleRule, TOGETHER,
 };
 use crate::round::bits::INFINITY;
-use crate::round::draws::Draws;
+use crate::round::draws::{Draws, WINDOW};
 use alloc::vec;
 pub(crate) use magnitudes::lanes;
 pub use magnitudes::largest_of_block;
@@ -23,8 +23,8 @@ use microscaling_processor::instruction_set::Level;
 use short_table::ShortTableWindows;
 use windows::{SUB_SCALES, Windows};
 
-/// Blocks that are worked on as columns.
-const COLUMNS: usize = 64;
+/// How many blocks are worked on as columns.
+const COLUMNS: [usize; 2] = [64, LANES];
 
 /// Whether [`Line::windows`] are of such blocks.
 pub(crate) fn is_usual(rule: &BlockRule, block: usize) -> bool {
@@ -51,13 +51,13 @@ pub(crate) struct Line<'a, R> {
 impl<R: ElementRule> Line<'_, R> {
     /// Works on contiguous blocks; the last one may be shorter.
     pub(in crate::quantize) fn quantize(&mut self, line: &mut [f32], block: usize, start: u64) {
-        if let BlockRule::OuterScale(rule) = &self.job.rule {
-            return self.parts(rule, line, block, start);
-        }
-        let mut done = match self.job.rule.is_of_columns::<R>() {
-            true => self.columns(line, block),
+        let mut done = match self.job.rule.is_of_columns() {
+            true => self.columns(line, block, start),
             false => 0,
         };
+        if let BlockRule::OuterScale(rule) = &self.job.rule {
+            return self.parts(rule, &mut line[done..], block, start + done as u64);
+        }
         loop {
             let (left, at) = (&mut line[done..], start + done as u64);
             done += self.windows(left, block, at, None);
@@ -72,43 +72,70 @@ impl<R: ElementRule> Line<'_, R> {
         }
     }
 
-    /// Works on blocks as columns, many at a time. Draws are not looked at. Returns on how many elements.
-    fn columns(&mut self, line: &mut [f32], block: usize) -> usize {
-        let layout = Layout {
-            axis: block,
-            inner: COLUMNS,
-            block,
-            pool: None,
-        };
+    /// Works on blocks as columns, many at a time. Returns on how many elements.
+    fn columns(&mut self, line: &mut [f32], block: usize, start: u64) -> usize {
         // Short blocks are neighbours in a row, whose length is a vector's.
         let length = match LANES.is_multiple_of(block) {
             true => LANES,
             false => block,
         };
+        let element = self.job.rule.step_element();
+        let has_own = element.is_some_and(|element| element.own_rounding().is_some());
+        let uses_draws = R::USES_DRAWS && !has_own;
         let mut tile = Tile::new();
-        let mut turned = vec![0.0; COLUMNS * length];
         let mut done = 0;
-        for window in line.chunks_exact_mut(COLUMNS * length) {
-            self.level.run(
-                #[inline(always)]
-                || exchange(window, [length, COLUMNS], [COLUMNS, length], &mut turned),
-            );
-            for data in turned.chunks_exact_mut(COLUMNS * block) {
-                let run = Run {
-                    data,
-                    layout: &layout,
-                    start: 0,
-                    goes_on: false,
-                };
-                run.quantize(self.job, self.level, &mut tile, self.draws, None);
+        for columns in COLUMNS {
+            let count = columns * length;
+            let windows = line[done..].chunks_exact_mut(count);
+            if windows.len() == 0 {
+                continue;
             }
-            self.level.run(
-                #[inline(always)]
-                || exchange(&turned, [COLUMNS, length], [length, COLUMNS], window),
-            );
-            done += window.len();
+            let layout = Layout {
+                axis: block,
+                inner: columns,
+                block,
+                pool: None,
+            };
+            let mut turned = vec![0.0; count];
+            let draws = if uses_draws { count } else { 0 };
+            let (mut words, mut turned_words) = (vec![0; draws], vec![0; draws]);
+            for window in windows {
+                self.turn(window, [length, columns], &mut turned);
+                if uses_draws {
+                    let (from, at) = (&mut *self.draws, start + done as u64);
+                    self.level.run(
+                        #[inline(always)]
+                        || fill(&mut words, from, at),
+                    );
+                    self.turn(&words, [length, columns], &mut turned_words);
+                }
+                let mut draws = Draws::of(turned_words);
+                for (data, at) in turned
+                    .chunks_exact_mut(columns * block)
+                    .zip((0..).step_by(columns * block))
+                {
+                    let run = Run {
+                        data,
+                        layout: &layout,
+                        start: at,
+                        goes_on: false,
+                    };
+                    run.quantize(self.job, self.level, &mut tile, &mut draws, None);
+                }
+                turned_words = draws.into_words();
+                self.turn(&turned, [columns, length], window);
+                done += count;
+            }
         }
         done
+    }
+
+    /// Writes rows of `columns` elements as columns.
+    fn turn<T: Bits, U: Bits>(&self, from: &[T], [columns, rows]: [usize; 2], to: &mut [U]) {
+        self.level.run(
+            #[inline(always)]
+            || exchange(from, [columns, rows], [rows, columns], to),
+        );
     }
 
     /// Works on parts that have an outer scale, each as on a tensor with this scale.
@@ -284,5 +311,13 @@ impl<R: ElementRule> Line<'_, R> {
             pairs: words.each_mut().map(|word| &mut word[..]),
         });
         words.map(|[word]| word)
+    }
+}
+
+/// Writes the draws of the elements from a position on.
+#[inline(always)]
+fn fill(words: &mut [u32], draws: &mut Draws, start: u64) {
+    for (words, at) in words.chunks_mut(WINDOW).zip((start..).step_by(WINDOW)) {
+        words.copy_from_slice(draws.get(true, at, words.len()));
     }
 }
