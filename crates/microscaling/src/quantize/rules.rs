@@ -20,6 +20,7 @@ mod scale_pair;
 mod unit;
 
 pub(crate) use conversion::ConversionRule;
+pub(crate) use element_row::ElementRow;
 pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
 pub(crate) use float_scale::OuterScaleRule;

@@ -5,6 +5,7 @@ use crate::golden_file::{Golden, bytes, floats};
 use crate::inputs::numbers;
 use microscaling::internal::{DialectRule, largest};
 use microscaling::{BlockFormat, Dialect, DialectError, PackError, Packed, Rounder, WeightLayout};
+use microscaling_processor::instruction_set::{Level, with_level};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -321,50 +322,124 @@ fn ocp_and_microxcaling_are_formats() {
     }
 }
 
-/// The rule over words gives the numbers of every dialect, zeros of either sign included.
-#[test]
-fn rules_over_words() {
-    let mut rules = 0;
-    for dialect in Dialect::ALL {
-        for name in dialect.formats() {
-            let format: BlockFormat = name.parse().unwrap();
-            let Ok(rule) = DialectRule::of(dialect, &format) else {
-                continue;
-            };
-            rules += 1;
-            let length = 24 * format.block_size;
-            // Around every exponent, with subnormal and the largest numbers, and with NaN and Inf.
-            for center in -149..=123 {
-                let specials = center % 3 == 0 && !format.tensor_scale;
-                let mut data = numbers(length, center, specials, 7);
-                data[format.block_size..][..format.block_size].fill(-0.0);
-                assert_rule(dialect, format, rule, &data);
-                // A tensor scale follows from the special number.
-                for special in [f32::MAX, f32::NAN, f32::INFINITY] {
-                    data[2 * format.block_size] = special;
-                    assert_rule(dialect, format, rule, &data);
-                }
-            }
-            assert_rule(dialect, format, rule, &vec![-0.0; length]);
-        }
-    }
-    assert_eq!(rules, 25);
+/// Every dialect and format whose numbers are not this crate's own, with its rule.
+fn rules() -> Vec<(Dialect, BlockFormat, DialectRule)> {
+    let formats = |dialect: Dialect| dialect.formats().iter().map(move |name| (dialect, name));
+    let rules = Dialect::ALL.into_iter().flat_map(formats);
+    let rules = rules.filter_map(|(dialect, name)| {
+        let format: BlockFormat = name.parse().unwrap();
+        Some((dialect, format, DialectRule::of(dialect, &format).ok()?))
+    });
+    rules.collect()
 }
 
-fn assert_rule(dialect: Dialect, format: BlockFormat, rule: DialectRule, data: &[f32]) {
-    let mut expected = data.to_vec();
-    dialect
-        .quantize(format, &mut expected, &[data.len()], 0)
-        .unwrap();
-    let (block, of_tensor) = (format.block_size, largest(data));
-    for (block, expected) in data.chunks(block).zip(expected.chunks(block)) {
-        let words = ieee(|| rule.words(largest(block), of_tensor));
-        for (x, expected) in block.iter().zip(expected) {
-            let got = f32::from_bits(ieee(|| rule.round(x.to_bits(), words)));
+/// The loops over blocks give the numbers of the bytes, which scalar code makes, and of the rule for one word, at every level. Zeros of
+/// either sign included.
+#[test]
+fn rules_over_words() {
+    assert_eq!(rules().len(), 25);
+    for (dialect, format, rule) in rules() {
+        let block = format.block_size;
+        let shape = [24 * block];
+        // Around every exponent, with subnormal and the largest numbers, and with NaN and Inf.
+        for center in -149..=123 {
+            let specials = center % 3 == 0 && !format.tensor_scale;
+            let mut data = numbers(shape[0], center, specials, 7);
+            data[block..2 * block].fill(-0.0);
+            let expected = by_rule(rule, &format, &data, &shape, 0);
+            assert_quantized(dialect, format, &data, (&shape, 0), &expected);
+            if let Ok(encoded) = dialect.encode(format, &data, &shape) {
+                let served = match encoded.divisor {
+                    Some(divisor) => encoded.packed.with_divisor(divisor).decode(),
+                    None => encoded.packed.decode(),
+                };
+                // Decoded numbers are Inf where the scale is beyond float16.
+                let is_same = |(served, expected): (&f32, &f32)| {
+                    expected.is_nan() || served.to_bits() == expected.to_bits()
+                };
+                let served = served.iter().zip(&expected);
+                assert!(served.clone().all(is_same), "{dialect} {format} 2^{center}");
+            }
+            // A tensor scale follows from the special number.
+            for special in [f32::MAX, f32::NAN, f32::INFINITY] {
+                data[2 * block] = special;
+                let expected = by_rule(rule, &format, &data, &shape, 0);
+                assert_quantized(dialect, format, &data, (&shape, 0), &expected);
+            }
+        }
+        let zeros = vec![-0.0; shape[0]];
+        let expected = by_rule(rule, &format, &zeros, &shape, 0);
+        assert_quantized(dialect, format, &zeros, (&shape, 0), &expected);
+    }
+}
+
+/// Along every axis: short and narrow rows, short last blocks, more columns than are worked on together, and work for several threads.
+#[test]
+fn dialects_along_every_axis() {
+    let shapes: [&[usize]; 7] = [
+        &[3, 70, 5],
+        &[2, 40, 600],
+        &[33, 2],
+        &[7, 5],
+        &[1, 1],
+        &[2, 3, 64, 1],
+        &[300, 520],
+    ];
+    for (dialect, format, rule) in rules() {
+        for shape in shapes {
+            let count = shape.iter().product();
+            let data = numbers(count, 0, !format.tensor_scale, 11);
+            for axis in 0..shape.len() {
+                let expected = by_rule(rule, &format, &data, shape, axis);
+                assert_quantized(dialect, format, &data, (shape, axis), &expected);
+            }
+        }
+    }
+}
+
+/// The numbers of blocks along an axis by the rule for one word.
+fn by_rule(
+    rule: DialectRule,
+    format: &BlockFormat,
+    data: &[f32],
+    shape: &[usize],
+    axis: usize,
+) -> Vec<f32> {
+    let (length, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+    let of_tensor = largest(data);
+    let mut quantized = data.to_vec();
+    for line in 0..data.len() / length {
+        let first = line / inner * length * inner + line % inner;
+        let line: Vec<usize> = (0..length).map(|i| first + i * inner).collect();
+        for block in line.chunks(format.block_size) {
+            let amax = block.iter().map(|i| data[*i].to_bits() & 0x7fff_ffff).max();
+            let words = ieee(|| rule.words(amax.unwrap(), of_tensor));
+            for i in block {
+                quantized[*i] = f32::from_bits(ieee(|| rule.round(data[*i].to_bits(), words)));
+            }
+        }
+    }
+    quantized
+}
+
+/// Compares bits at every level. NaN is the same as any NaN.
+#[track_caller]
+fn assert_quantized(
+    dialect: Dialect,
+    format: BlockFormat,
+    data: &[f32],
+    (shape, axis): (&[usize], usize),
+    expected: &[f32],
+) {
+    for level in Level::available() {
+        let mut got = data.to_vec();
+        with_level(level, || dialect.quantize(format, &mut got, shape, axis)).unwrap();
+        for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
             let same = got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan();
             assert!(
                 same,
-                "{dialect} {format}: {x:e} of {block:?} is {got:e}, and not {expected:e}"
+                "{dialect} {format} {shape:?} along {axis}, {level:?}: {:e} at {i} is {got:e}, and not {expected:e}",
+                data[i]
             );
         }
     }

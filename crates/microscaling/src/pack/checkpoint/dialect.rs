@@ -13,6 +13,7 @@ use crate::pack::packed::check_largest;
 use crate::pack::plan::Plan;
 use crate::pack::{PackError, Packed};
 use crate::quantize::largest::largest;
+use crate::quantize::rules::ElementRow;
 use crate::round::bits::{ABS, INFINITY};
 use crate::round::mode::Rounder;
 use alloc::boxed::Box;
@@ -244,7 +245,7 @@ impl Dialect {
             }
             true => {
                 let encoding = self.mx(format.element);
-                let blocks = ieee(|| encoding.encode(data, plan.elements_len));
+                let blocks = ieee(|| encoding.encode(format.element, data, plan.elements_len));
                 let parts =
                     Packed::from_parts(format, shape, axis, None, blocks.scales, blocks.elements);
                 (parts?, None)
@@ -326,22 +327,27 @@ impl Dialect {
     /// The treatment of MX in the dialects that differ from this crate's formats.
     fn mx(self, element: ElementFormat) -> MxEncoding {
         let of = |scale, ties, signs| MxEncoding {
-            element,
+            element: ElementRow::of(element),
             scale,
             least_exponent: -127,
             ties,
             signs,
         };
+        let mode = |scale_mode| ScaleRule::mode(scale_mode, element);
         let fp4 = element == ElementFormat::FP4_E2M1;
         match self {
             Self::Torchao => MxEncoding {
                 least_exponent: -126,
-                ..of(ScaleRule::Mode(ScaleMode::Floor), Ties::Even, Signs::Kept)
+                ..of(mode(ScaleMode::Floor), Ties::Even, Signs::Kept)
             },
             Self::CompressedTensors if element == ElementFormat::FP6_E2M3 => {
-                of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept)
+                of(mode(ScaleMode::Even), Ties::Even, Signs::Kept)
             }
-            Self::CompressedTensors => of(ScaleRule::EvenAsFp4, Ties::Even, Signs::OfNumbers),
+            // The scale of FP4, less the difference of the largest exponents.
+            Self::CompressedTensors => {
+                let scale = ScaleRule::mode(ScaleMode::Even, ElementFormat::FP4_E2M1);
+                of(scale, Ties::Even, Signs::OfNumbers)
+            }
             Self::ModelOpt if fp4 => {
                 of(ScaleRule::CeilLog2, Ties::TowardZero, Signs::ZeroIsNegative)
             }
@@ -351,7 +357,7 @@ impl Dialect {
                 Ties::TowardZero,
                 Signs::NoNegativeZero,
             ),
-            Self::Quark => of(ScaleRule::Mode(ScaleMode::Even), Ties::Even, Signs::Kept),
+            Self::Quark => of(mode(ScaleMode::Even), Ties::Even, Signs::Kept),
             Self::TritonKernels => of(ScaleRule::RoundUp, Ties::Even, Signs::Kept),
             Self::Ocp | Self::Microxcaling => unreachable!("their MX is ours"),
             Self::TransformerEngine | Self::TransformerEngineFastMath => {

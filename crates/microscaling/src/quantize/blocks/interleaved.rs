@@ -14,7 +14,7 @@ use crate::round::draws::{Draws, WINDOW};
 use crate::round::random::RandomStream;
 use alloc::vec;
 use core::ops::Range;
-pub(in crate::quantize) use lines::ColumnMax;
+pub(crate) use lines::ColumnMax;
 pub(crate) use lines::Lines;
 use microscaling_processor::instruction_set::{Kernel, Level};
 use sub_rows::{SubRows, has_few_sub_blocks};

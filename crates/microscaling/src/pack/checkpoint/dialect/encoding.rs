@@ -2,8 +2,9 @@
 
 use crate::format::{BlockFormat, ElementFormat, ScaleMode};
 use crate::pack::codes::bitstream::Writer;
+use crate::quantize::PowerScale;
 use crate::quantize::largest::largest;
-use crate::quantize::rules::PowerRules;
+use crate::quantize::rules::ElementRow;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, MANTISSA_BITS, SIGN};
 use crate::round::words::{Int, Word};
 use alloc::{vec, vec::Vec};
@@ -30,6 +31,7 @@ pub(super) enum Signs {
 
 impl Signs {
     /// The sign bit of a number that is rounded to this magnitude.
+    #[inline(always)]
     pub(super) fn of<W: Word>(self, x: W, magnitude: W) -> W {
         let (sign, zero) = (x & SIGN.into(), (x & ABS.into()).equals(0.into()));
         match self {
@@ -76,17 +78,6 @@ impl Elements {
         (below + usize::from(up)) as u32
     }
 
-    /// The number of a code.
-    pub(super) fn number(&self, code: u32) -> f64 {
-        let sign = 1 << (self.bits - 1);
-        let magnitude = self.magnitudes[(code & (sign - 1)) as usize];
-        if code & sign == 0 {
-            magnitude
-        } else {
-            -magnitude
-        }
-    }
-
     pub(super) fn code(&self, x: u32, scaled: f64, ties: Ties, signs: Signs) -> u32 {
         let magnitude = self.magnitude(scaled, ties);
         magnitude | signs.of(x, magnitude) >> (32 - self.bits)
@@ -97,9 +88,7 @@ impl Elements {
 #[derive(Clone, Copy)]
 pub(super) enum ScaleRule {
     /// One of ours.
-    Mode(ScaleMode),
-    /// `even` as for FP4, with any element.
-    EvenAsFp4,
+    Power(PowerScale),
     /// ceil(log2(amax / max)), in float32.
     CeilLog2,
     /// floor(log2(amax)) − emax, in float32.
@@ -109,30 +98,45 @@ pub(super) enum ScaleRule {
 }
 
 impl ScaleRule {
+    /// A scale mode of ours for an element.
+    pub(super) const fn mode(scale_mode: ScaleMode, element: ElementFormat) -> Self {
+        let format = BlockFormat {
+            scale_mode,
+            ..BlockFormat::mx(element, 0)
+        };
+        let power = format.power_scale();
+        Self::Power(power.expect("the scale follows from the largest magnitude"))
+    }
+
     /// From −127 on, of a finite magnitude.
-    pub(super) fn exponent<W: Word>(self, element: ElementFormat, amax: W) -> W::Int {
-        let quotient = || amax.quotient(element.max().to_bits().into());
+    #[inline(always)]
+    pub(super) fn exponent<W: Word>(self, element: &ElementRow, amax: W) -> W::Int {
         let exponent = match self {
-            Self::Mode(mode) => by_mode(element, mode, amax),
-            Self::EvenAsFp4 => {
-                let fp4 = ElementFormat::FP4_E2M1;
-                by_mode(fp4, ScaleMode::Even, amax) + (fp4.emax() - element.emax()).into()
-            }
-            Self::CeilLog2 => log2(quotient(), |exponent, fraction| {
-                let is_above = W::from(0).is_below(fraction);
-                let is_above = is_above & !rounds_to::<W>(exponent, fraction + fraction, true);
-                exponent + W::Int::select(is_above, 1.into(), 0.into())
-            }),
+            Self::Power(power) => power.exponent(amax, element),
+            Self::CeilLog2 => log2(
+                amax.quotient(element.max.into()),
+                #[inline(always)]
+                |exponent, fraction| {
+                    let is_above = W::from(0).is_below(fraction);
+                    let is_above = is_above & !rounds_to::<W>(exponent, fraction + fraction, true);
+                    exponent + W::Int::select(is_above, 1.into(), 0.into())
+                },
+            ),
             Self::FloorLog2 => {
-                let floor = log2(amax, |exponent, fraction| {
-                    let (rest, next) = (W::from(IMPLICIT) - fraction, exponent + 1.into());
-                    W::Int::select(rounds_to::<W>(next, rest, false), next, exponent)
-                });
-                floor - element.emax().into()
+                let floor = log2(
+                    amax,
+                    #[inline(always)]
+                    |exponent, fraction| {
+                        let (rest, next) = (W::from(IMPLICIT) - fraction, exponent + 1.into());
+                        W::Int::select(rounds_to::<W>(next, rest, false), next, exponent)
+                    },
+                );
+                floor - element.emax.into()
             }
             Self::RoundUp => {
                 // Any bit of the mantissa carries into the exponent.
-                let field = (quotient() + (IMPLICIT - 1).into()) >> (MANTISSA_BITS as u32).into();
+                let quotient = amax.quotient(element.max.into());
+                let field = (quotient + (IMPLICIT - 1).into()) >> (MANTISSA_BITS as u32).into();
                 field.to_int() - BIAS.into()
             }
         };
@@ -141,18 +145,9 @@ impl ScaleRule {
     }
 }
 
-/// The exponent of a scale of ours.
-fn by_mode<W: Word>(element: ElementFormat, scale_mode: ScaleMode, amax: W) -> W::Int {
-    let format = BlockFormat {
-        scale_mode,
-        ..BlockFormat::mx(element, 0)
-    };
-    let rules = PowerRules::of(&format).expect("its scales are powers of two");
-    rules.grid(amax, amax).emin - element.emin().into()
-}
-
 /// Calls `then` with the exponent and the fraction, in units of 2^−23, of a normal number. Smaller numbers are far from
 /// every scale but the least.
+#[inline(always)]
 fn log2<W: Word>(abs: W, then: impl Fn(W::Int, W) -> W::Int) -> W::Int {
     let exponent = (abs >> (MANTISSA_BITS as u32).into()).to_int() - BIAS.into();
     let normal = then(exponent, abs & (IMPLICIT - 1).into());
@@ -160,6 +155,7 @@ fn log2<W: Word>(abs: W, then: impl Fn(W::Int, W) -> W::Int) -> W::Int {
 }
 
 /// Whether the float32 logarithm of 2^exponent · (1 ± steps · 2^−24) is the exponent.
+#[inline(always)]
 fn rounds_to<W: Word>(exponent: W::Int, steps: W, up: bool) -> W::Condition {
     // ln 2 in units of 2^−16. Half a spacing is 64 at most.
     const LN_2: u32 = 45_426;
@@ -185,7 +181,7 @@ pub(super) struct Blocks {
 /// A tool's way to MX blocks of 32.
 #[derive(Clone, Copy)]
 pub(super) struct MxEncoding {
-    pub(super) element: ElementFormat,
+    pub(super) element: ElementRow,
     pub(super) scale: ScaleRule,
     /// Elements are divided by 2^this at least, with any scale.
     pub(super) least_exponent: i32,
@@ -194,9 +190,9 @@ pub(super) struct MxEncoding {
 }
 
 impl MxEncoding {
-    /// Of finite numbers, a whole number of blocks.
-    pub(super) fn encode(self, data: &[f32], bytes: usize) -> Blocks {
-        let numbers = Elements::of(self.element);
+    /// Of finite numbers, a whole number of blocks. `element` is the encoding's own.
+    pub(super) fn encode(self, element: ElementFormat, data: &[f32], bytes: usize) -> Blocks {
+        let numbers = Elements::of(element);
         let mut elements = vec![0; bytes];
         let mut writer = Writer::new(&mut elements, numbers.bits);
         let mut scales = Vec::with_capacity(data.len() / MX_BLOCK);
@@ -209,24 +205,9 @@ impl MxEncoding {
         Blocks { scales, elements }
     }
 
-    /// The numbers of these bytes in place of a whole number of blocks. A block with a NaN or Inf becomes NaN.
-    pub(super) fn quantize(self, data: &mut [f32]) {
-        let numbers = Elements::of(self.element);
-        for block in data.as_chunks_mut().0 {
-            if !is_finite(block) {
-                block.fill(f32::NAN);
-                continue;
-            }
-            let (exponent, codes) = self.block(&numbers, block);
-            let scale = power_of_two(exponent);
-            // Exact: an element has few bits, and no bit below the smallest subnormal.
-            *block = codes.map(|code| (numbers.number(code) * scale) as f32);
-        }
-    }
-
     /// The exponent of a block's scale, and the codes.
     fn block(self, numbers: &Elements, block: &[f32; MX_BLOCK]) -> (i32, [u32; MX_BLOCK]) {
-        let exponent = self.scale.exponent(self.element, largest(block));
+        let exponent = self.scale.exponent(&self.element, largest(block));
         // Exact, and normal.
         let unit = 1.0 / power_of_two(exponent.max(self.least_exponent));
         let codes = block.map(|x| {
@@ -235,10 +216,6 @@ impl MxEncoding {
         });
         (exponent, codes)
     }
-}
-
-pub(super) fn is_finite(block: &[f32]) -> bool {
-    block.iter().all(|x| x.is_finite())
 }
 
 fn power_of_two(exponent: i32) -> f64 {

@@ -1,6 +1,6 @@
 //! How tools compute the bytes of NVFP4, as scalar code in exact arithmetic.
 
-use super::encoding::{Elements, Signs, Ties, is_finite};
+use super::encoding::{Elements, Signs, Ties};
 use crate::format::{BlockFormat, ElementFormat};
 use crate::pack::codes::bitstream::Writer;
 use crate::quantize::largest::largest;
@@ -36,6 +36,9 @@ const ELEMENT_MAX: u32 = 6.0_f32.to_bits();
 /// Their reciprocals in float32.
 const INVERSE_BOTH_MAX: u32 = (1.0 / 2688.0_f32).to_bits();
 const INVERSE_ELEMENT_MAX: u32 = (1.0 / 6.0_f32).to_bits();
+/// Elements and their scales.
+const FP4: Limits = Limits::of(ElementFormat::FP4_E2M1);
+const E4M3: Limits = Limits::of(ElementFormat::FP8_E4M3);
 /// The largest finite pattern.
 const LARGEST: u32 = bits::INFINITY - 1;
 
@@ -62,6 +65,7 @@ enum TensorEncoding<W> {
 
 impl Nvfp4Encoding {
     /// The number that the tool reads in place of this one.
+    #[inline(always)]
     pub(super) fn source<W: Word>(self, abs: W) -> W {
         match self {
             Self::TransformerEngineFastMath => to_bfloat16(abs),
@@ -70,6 +74,7 @@ impl Nvfp4Encoding {
     }
 
     /// Whether elements are multiplied by a factor, and not divided by the scale.
+    #[inline(always)]
     pub(super) fn multiplies(self) -> bool {
         matches!(
             self,
@@ -78,6 +83,7 @@ impl Nvfp4Encoding {
     }
 
     /// The scale of a tensor whose largest magnitude has this pattern.
+    #[inline(always)]
     pub(super) fn tensor<W: Word>(self, amax: W) -> Nvfp4Tensor<W> {
         let (of_tensor, encoding) = match self {
             Self::ModelOpt => (amax.quotient(BOTH_MAX.into()), TensorEncoding::ModelOpt),
@@ -106,6 +112,7 @@ impl Nvfp4Encoding {
 }
 
 /// TransformerEngine's scale of a tensor with this largest magnitude, and the factor that brings blocks to the range of their scales.
+#[inline(always)]
 fn transformer_engine<W: Word>(amax: W) -> (W, W) {
     // Zeros have no scale that matters.
     let is_zero = amax.equals(0.into());
@@ -117,6 +124,7 @@ fn transformer_engine<W: Word>(amax: W) -> (W, W) {
 }
 
 /// The nearest bfloat16, the even one of two: Inf beyond the largest.
+#[inline(always)]
 pub(super) fn to_bfloat16<W: Word>(abs: W) -> W {
     const DROPPED: u32 = MANTISSA_BITS as u32 - ElementFormat::BFLOAT16.mantissa_bits();
     let odd = (abs >> DROPPED.into()) & 1.into();
@@ -124,15 +132,34 @@ pub(super) fn to_bfloat16<W: Word>(abs: W) -> W {
     (abs + ((1 << (DROPPED - 1)) - 1).into() + odd) >> dropped << dropped
 }
 
-/// The nearest number of an element format, the even one of two; larger values saturate.
-pub(super) fn nearest<W: Word>(element: ElementFormat, abs: W) -> W {
-    let limited = abs.smaller(element.max().to_bits().into());
-    let bits = element.mantissa_bits() as i32;
-    round_magnitude::<Even, W>(limited, bits, element.emin().into(), 0.into())
+/// The properties of an element format that rounding needs.
+struct Limits {
+    max: u32,
+    mantissa_bits: i32,
+    emin: i32,
 }
 
-fn e4m3<W: Word>(scale: W) -> W {
-    nearest(ElementFormat::FP8_E4M3, scale)
+impl Limits {
+    const fn of(element: ElementFormat) -> Self {
+        Self {
+            max: element.max().to_bits(),
+            mantissa_bits: element.mantissa_bits() as i32,
+            emin: element.emin(),
+        }
+    }
+
+    /// The nearest number, the even one of two; larger values saturate.
+    #[inline(always)]
+    fn nearest<W: Word>(self, abs: W) -> W {
+        let limited = abs.smaller(self.max.into());
+        round_magnitude::<Even, W>(limited, self.mantissa_bits, self.emin.into(), 0.into())
+    }
+}
+
+/// The nearest element.
+#[inline(always)]
+pub(super) fn fp4<W: Word>(abs: W) -> W {
+    FP4.nearest(abs)
 }
 
 impl Nvfp4Tensor {
@@ -143,7 +170,7 @@ impl Nvfp4Tensor {
         let mut writer = Writer::new(&mut elements, numbers.fp4.bits);
         let mut scales = Vec::with_capacity(data.len() / NVFP4_BLOCK);
         for block in data.as_chunks().0 {
-            let (scale, _, codes) = self.block(&numbers, block);
+            let (scale, codes) = self.block(&numbers, block);
             scales.push(scale as u8);
             writer.put(&codes);
         }
@@ -159,29 +186,12 @@ impl Nvfp4Tensor {
         }
     }
 
-    /// The numbers of these bytes in place of a whole number of blocks. A block with a NaN or Inf becomes NaN. (With a tensor scale, the
-    /// tensor does, and is not given here.)
-    pub(super) fn quantize(self, data: &mut [f32]) {
-        let numbers = Nvfp4Numbers::new();
-        for block in data.as_chunks_mut().0 {
-            if !is_finite(block) {
-                block.fill(f32::NAN);
-                continue;
-            }
-            let (_, unit, codes) = self.block(&numbers, block);
-            *block = codes.map(|code| {
-                let number = (numbers.fp4.number(code) as f32).to_bits();
-                f32::from_bits(number & !ABS | bits::product(number & ABS, unit))
-            });
-        }
-    }
-
-    /// The code of a block's scale, the scale with the tensor's, and the codes.
+    /// The code of a block's scale, and the codes.
     fn block(
         self,
         numbers: &Nvfp4Numbers,
         block: &[f32; NVFP4_BLOCK],
-    ) -> (u32, u32, [u32; NVFP4_BLOCK]) {
+    ) -> (u32, [u32; NVFP4_BLOCK]) {
         let Nvfp4Numbers { fp4, e4m3 } = numbers;
         let scale = self.scale(self.source(largest(block)));
         let unit = self.unit(scale);
@@ -201,12 +211,13 @@ impl Nvfp4Tensor {
             )
         });
         let code = e4m3.magnitude(bits::widen(scale), Ties::Even);
-        (code, unit, codes)
+        (code, codes)
     }
 }
 
 impl<W: Word> Nvfp4Tensor<W> {
     /// The scale of a tensor without one, for compressed-tensors: the divisor is 1.
+    #[inline(always)]
     pub(super) fn unscaled() -> Self {
         Self {
             of_tensor: ONE.into(),
@@ -215,28 +226,30 @@ impl<W: Word> Nvfp4Tensor<W> {
     }
 
     /// The scale of a block with this largest magnitude, an E4M3 number.
+    #[inline(always)]
     pub(super) fn scale(self, amax: W) -> W {
         // 2^−3, and the smallest number of E4M3.
         const OF_ZERO: u32 = 0.125_f32.to_bits();
         const SMALLEST: u32 = 0.001_953_125_f32.to_bits();
         match self.encoding {
             TensorEncoding::Divisor(divisor) => {
-                let scale = e4m3(divisor.product(amax.quotient(ELEMENT_MAX.into())));
+                let scale = E4M3.nearest(divisor.product(amax.quotient(ELEMENT_MAX.into())));
                 W::select(scale.equals(0.into()), OF_ZERO.into(), scale)
             }
             TensorEncoding::ModelOpt => {
                 let both = W::from(ELEMENT_MAX).product(self.of_tensor);
                 let scale = amax.quotient(both.larger(1.into()));
                 let scale = W::select(scale.equals(0.into()), ONE.into(), scale);
-                e4m3(scale).larger(SMALLEST.into())
+                E4M3.nearest(scale).larger(SMALLEST.into())
             }
             TensorEncoding::Encode(encode) | TensorEncoding::EncodeBfloat16(encode) => {
-                e4m3(amax.product(encode.product(INVERSE_ELEMENT_MAX.into())))
+                E4M3.nearest(amax.product(encode.product(INVERSE_ELEMENT_MAX.into())))
             }
         }
     }
 
     /// The scale of a block with the tensor's.
+    #[inline(always)]
     pub(super) fn unit(self, scale: W) -> W {
         match self.encoding {
             TensorEncoding::Divisor(divisor) => scale.quotient(divisor),
@@ -245,6 +258,7 @@ impl<W: Word> Nvfp4Tensor<W> {
     }
 
     /// The number that the tool reads in place of this one.
+    #[inline(always)]
     pub(super) fn source(self, abs: W) -> W {
         match self.encoding {
             TensorEncoding::EncodeBfloat16(_) => to_bfloat16(abs),
@@ -253,24 +267,27 @@ impl<W: Word> Nvfp4Tensor<W> {
     }
 
     /// The factor of the elements of a block with this scale, of the tool that multiplies by one.
+    #[inline(always)]
     pub(super) fn factor(self, scale: W) -> Option<W> {
-        // Of 0 the quotient is Inf.
-        let quotient = |of: W, by: W, most: u32| {
-            let quotient = of.quotient(by.larger(1.into())).smaller(most.into());
-            W::select(by.equals(0.into()), most.into(), quotient)
-        };
         match self.encoding {
             TensorEncoding::Encode(encode) => {
                 let unit = scale.product(W::from(ONE).quotient(encode));
-                Some(quotient(ONE.into(), unit, LARGEST))
+                Some(limited_quotient(ONE.into(), unit, LARGEST))
             }
             TensorEncoding::EncodeBfloat16(encode) => {
                 const MOST: u32 = ElementFormat::BFLOAT16.max().to_bits();
-                Some(to_bfloat16(quotient(encode, scale, MOST)))
+                Some(to_bfloat16(limited_quotient(encode, scale, MOST)))
             }
             TensorEncoding::Divisor(_) | TensorEncoding::ModelOpt => None,
         }
     }
+}
+
+/// A quotient of finite patterns, at most a limit, as the quotient by 0 is.
+#[inline(always)]
+fn limited_quotient<W: Word>(of: W, by: W, most: u32) -> W {
+    let quotient = of.quotient(by.larger(1.into())).smaller(most.into());
+    W::select(by.equals(0.into()), most.into(), quotient)
 }
 
 /// The numbers of elements and scales.

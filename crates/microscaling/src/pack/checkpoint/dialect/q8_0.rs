@@ -1,20 +1,23 @@
 //! ggml's Q8_0: integers from −127 to 127 with a scale in float16.
 
-use super::encoding::{Blocks, is_finite};
+use super::encoding::Blocks;
 use crate::format::ElementFormat;
 use crate::pack::codes::ElementCodes;
 use crate::quantize::largest::largest;
-use crate::round::bits::{self, ABS, INFINITY, MANTISSA_BITS};
+use crate::round::bits::{ABS, INFINITY, MANTISSA_BITS};
 use crate::round::magnitude::round_magnitude;
 use crate::round::mode::Even;
 use crate::round::words::Word;
 use alloc::vec::Vec;
 
 /// Elements of a block.
-pub(super) const BLOCK: usize = 32;
+const BLOCK: usize = 32;
 /// The largest integer, as a pattern.
 const LARGEST: u32 = 127.0_f32.to_bits();
 const FLOAT16: ElementFormat = ElementFormat::FLOAT16;
+const FLOAT16_MAX: u32 = FLOAT16.max().to_bits();
+const FLOAT16_MANTISSA_BITS: i32 = FLOAT16.mantissa_bits() as i32;
+const FLOAT16_EMIN: i32 = FLOAT16.emin();
 
 /// The bytes of finite numbers, a whole number of blocks.
 pub(super) fn encode(data: &[f32]) -> Blocks {
@@ -33,20 +36,6 @@ pub(super) fn encode(data: &[f32]) -> Blocks {
     Blocks { scales, elements }
 }
 
-/// The numbers of these bytes in place of a whole number of blocks. A block becomes NaN if it has a NaN or Inf, or a scale beyond float16.
-pub(super) fn quantize(data: &mut [f32]) {
-    for data in data.as_chunks_mut().0 {
-        *data = match is_finite(data).then(|| block(data)) {
-            None | Some((INFINITY, _)) => [f32::NAN; BLOCK],
-            // Exact: 7 bits times 11.
-            Some((scale, integers)) => {
-                let scale = bits::widen(scale);
-                integers.map(|integer| (f64::from(integer) * scale) as f32)
-            }
-        };
-    }
-}
-
 /// The scale of finite numbers, as a pattern, and their integers.
 fn block(data: &[f32; BLOCK]) -> (u32, [i8; BLOCK]) {
     let (scale, factor) = scales(largest(data));
@@ -62,10 +51,11 @@ fn block(data: &[f32; BLOCK]) -> (u32, [i8; BLOCK]) {
 }
 
 /// The scale of a block with this largest magnitude, and the factor of its elements, as patterns.
+#[inline(always)]
 pub(super) fn scales<W: Word>(amax: W) -> (W, W) {
     let scale = amax.quotient(LARGEST.into());
-    let scale = nearest(scale, FLOAT16.mantissa_bits() as i32, FLOAT16.emin());
-    let is_beyond = W::from(FLOAT16.max().to_bits()).is_below(scale);
+    let scale = nearest(scale, FLOAT16_MANTISSA_BITS, FLOAT16_EMIN);
+    let is_beyond = W::from(FLOAT16_MAX).is_below(scale);
     // Inf of a number whose scale is 0 in float16.
     let factor = W::from(LARGEST).quotient(amax.larger(1.into()));
     (
@@ -75,12 +65,14 @@ pub(super) fn scales<W: Word>(amax: W) -> (W, W) {
 }
 
 /// The integer of a magnitude, as a pattern.
+#[inline(always)]
 pub(super) fn integer<W: Word>(abs: W, factor: W) -> W {
     let scaled = abs.product(factor).smaller(LARGEST.into());
     nearest(scaled, MANTISSA_BITS, MANTISSA_BITS)
 }
 
 /// The nearest number with these mantissa bits, not finer than at exponent `emin`, and the even one of two.
+#[inline(always)]
 fn nearest<W: Word>(abs: W, mantissa_bits: i32, emin: i32) -> W {
     round_magnitude::<Even, W>(abs, mantissa_bits, emin.into(), 0.into())
 }

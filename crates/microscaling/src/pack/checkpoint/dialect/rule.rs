@@ -2,9 +2,9 @@
 
 use super::Dialect;
 use super::encoding::{MxEncoding, Signs, Ties};
-use super::nvfp4::{Nvfp4Encoding, Nvfp4Tensor, nearest};
+use super::nvfp4::{Nvfp4Encoding, Nvfp4Tensor, fp4};
 use super::q8_0;
-use crate::format::{BlockFormat, ElementFormat};
+use crate::format::BlockFormat;
 use crate::round::bits::{ABS, BIAS, INFINITY, NAN, ONE, SIGN};
 use crate::round::magnitude::round_magnitude;
 use crate::round::mode::{Even, Nearest, Rounding};
@@ -13,15 +13,26 @@ use crate::round::words::{Int, Word};
 /// The rule by which a dialect quantizes a block, for [`Dialect::quantize`]'s numbers, zeros of either sign included.
 #[derive(Clone, Copy)]
 pub struct DialectRule {
-    rule: ToolRule,
+    pub(super) rule: ToolRule,
 }
 
 #[derive(Clone, Copy)]
-enum ToolRule {
+pub(super) enum ToolRule {
     Mx(MxEncoding),
     /// With a tensor scale by the encoding, or without.
     Nvfp4(Option<Nvfp4Encoding>),
     Q8_0,
+}
+
+impl ToolRule {
+    /// The rule for a format that is not one of ours.
+    pub(super) fn of(dialect: Dialect, format: &BlockFormat) -> Self {
+        match dialect {
+            _ if format.has_exponent() => Self::Mx(dialect.mx(format.element)),
+            Dialect::Ggml => Self::Q8_0,
+            _ => Self::Nvfp4(format.tensor_scale.then(|| dialect.nvfp4())),
+        }
+    }
 }
 
 /// The words that round the elements of a block. The first one is NaN where the block becomes NaN.
@@ -30,26 +41,26 @@ type RuleWords<W> = (W, W, W);
 impl DialectRule {
     /// The rule, or the rounding of a format that has the dialect's numbers. The format must be one of the dialect's.
     pub fn of(dialect: Dialect, format: &BlockFormat) -> Result<Self, Rounding> {
-        let rule = match dialect.is_ours(format) {
-            Some(rounder) => return Err(rounder.rounding()),
-            None if format.has_exponent() => ToolRule::Mx(dialect.mx(format.element)),
-            None if dialect == Dialect::Ggml => ToolRule::Q8_0,
-            None => ToolRule::Nvfp4(format.tensor_scale.then(|| dialect.nvfp4())),
-        };
-        Ok(Self { rule })
+        match dialect.is_ours(format) {
+            Some(rounder) => Err(rounder.rounding()),
+            None => Ok(Self {
+                rule: ToolRule::of(dialect, format),
+            }),
+        }
     }
 
     /// The words of a block with this largest magnitude, as a pattern, in a tensor with that one.
+    #[inline(always)]
     pub fn words<W: Word>(self, amax: W, tensor_amax: W) -> RuleWords<W> {
         let is_finite = amax.is_below(INFINITY.into());
         let finite = W::select(is_finite, amax, 0.into());
         match self.rule {
             ToolRule::Mx(encoding) => {
-                let exponent = encoding.scale.exponent(encoding.element, finite);
+                let exponent = encoding.scale.exponent(&encoding.element, finite);
                 // Elements have a larger unit than the scale where the scale is very small.
                 let unit = exponent.larger(encoding.least_exponent.into());
-                let max = W::from(encoding.element.max().to_bits()).scale(unit);
-                let emin = unit + encoding.element.emin().into();
+                let max = W::from(encoding.element.max).scale(unit);
+                let emin = unit + encoding.element.emin.into();
                 let factor = W::from(ONE).scale(exponent - unit);
                 (
                     W::select(is_finite, max, NAN.into()),
@@ -74,10 +85,11 @@ impl DialectRule {
     }
 
     /// The number of an element in a block with these words.
+    #[inline(always)]
     pub fn round<W: Word>(self, x: W, (first, second, third): RuleWords<W>) -> W {
         let is_nan = first.is_nan();
         let abs = W::select(is_nan, 0.into(), x & ABS.into());
-        let finite = || W::select(is_nan, 0.into(), first);
+        let finite = W::select(is_nan, 0.into(), first);
         let value = match self.rule {
             ToolRule::Mx(encoding) => {
                 let rounded = round_mx(encoding, abs, first, second.to_int());
@@ -88,18 +100,20 @@ impl DialectRule {
                 value | encoding.signs.of(x, rounded)
             }
             ToolRule::Nvfp4(encoding) => {
-                let abs = encoding.map_or(abs, |encoding| encoding.source(abs));
-                let scaled = match encoding.is_some_and(Nvfp4Encoding::multiplies) {
+                let (abs, multiplies) = match encoding {
+                    Some(encoding) => (encoding.source(abs), encoding.multiplies()),
+                    None => (abs, false),
+                };
+                let number = fp4(match multiplies {
                     true => abs.product(second),
                     false => abs.quotient(second),
-                };
-                let number = nearest(ElementFormat::FP4_E2M1, scaled);
+                });
                 let sign = Signs::OfNumbers.of(x & SIGN.into() | abs, number);
-                number.product(finite()) | sign & third
+                number.product(finite) | sign & third
             }
             ToolRule::Q8_0 => {
                 let integer = q8_0::integer(abs, second);
-                integer.product(finite()) | Signs::NoNegativeZero.of(x, integer)
+                integer.product(finite) | Signs::NoNegativeZero.of(x, integer)
             }
         };
         W::select(is_nan, NAN.into(), value)
@@ -107,6 +121,7 @@ impl DialectRule {
 }
 
 /// The scale with the tensor's, the factor or divisor of elements, and the bits of signs that count.
+#[inline(always)]
 fn nvfp4_words<W: Word>(tensor: Nvfp4Tensor<W>, is_finite: W::Condition, amax: W) -> RuleWords<W> {
     let scale = tensor.scale(tensor.source(amax));
     // A tensor that the tool makes NaN of becomes zeros.
@@ -124,8 +139,9 @@ fn nvfp4_words<W: Word>(tensor: Nvfp4Tensor<W>, is_finite: W::Condition, amax: W
 }
 
 /// A magnitude, rounded to elements with this largest number and this exponent of the smallest number with all mantissa bits.
+#[inline(always)]
 fn round_mx<W: Word>(encoding: MxEncoding, abs: W, max: W, emin: W::Int) -> W {
-    let bits = encoding.element.mantissa_bits() as i32;
+    let bits = encoding.element.mantissa_bits;
     match encoding.ties {
         Ties::Even => round_magnitude::<Even, W>(abs.smaller(max), bits, emin, 0.into()),
         // A number above a tie is at least the tie when the next smaller number takes its place.

@@ -57,11 +57,11 @@ impl Lines {
 
 /// Takes the magnitudes of some columns of some lines into the largest ones. Four lines at a time, because otherwise every
 /// element costs a store of its column's maximum, and stores keep the processor from reading ahead.
-pub(in crate::quantize) struct ColumnMax<'a> {
-    pub(in crate::quantize) maxima: &'a mut [u32],
-    pub(in crate::quantize) data: &'a [f32],
-    pub(in crate::quantize) lines: &'a Lines,
-    pub(in crate::quantize) columns: Range<usize>,
+pub(crate) struct ColumnMax<'a> {
+    pub(crate) maxima: &'a mut [u32],
+    pub(crate) data: &'a [f32],
+    pub(crate) lines: &'a Lines,
+    pub(crate) columns: Range<usize>,
 }
 
 impl Kernel for ColumnMax<'_> {
