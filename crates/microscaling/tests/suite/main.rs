@@ -9,7 +9,7 @@
 mod bit_streams;
 mod block_rules;
 mod conversion;
-#[cfg(feature = "serde")]
+#[cfg(all(feature = "serde", feature = "std"))]
 mod dialects;
 mod eden;
 mod edges;
