@@ -102,7 +102,7 @@ pub enum ColumnRanksError {
         path: String,
         /// Columns in the record.
         found: usize,
-        /// What the model has.
+        /// The model's columns.
         allowed: String,
     },
     /// A weight whose products nobody can tell from others.
@@ -242,7 +242,7 @@ struct SumsByLabel {
     by_label: BTreeMap<String, Vec<f32>>,
 }
 
-/// What a program keeps of a [`ColumnWatch`] to be resumed: the rankings of the model's layers, and the sums of a window that has begun.
+/// The state of a [`ColumnWatch`] for a program that is resumed: the rankings of the model's layers, and the sums of a window that has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnRecord {
@@ -318,7 +318,7 @@ impl ColumnWatch {
         model
     }
 
-    /// What [`ColumnRanks::resume`] needs to go on from here with this model.
+    /// The record from which [`ColumnRanks::resume`] goes on with this model.
     pub fn record<B: MxTensorOps, M: Module<B>>(&self, model: &M) -> ColumnRecord {
         let mut finder = ColumnFinder::default();
         model.visit(&mut finder);

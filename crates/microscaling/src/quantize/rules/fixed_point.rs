@@ -108,8 +108,8 @@ impl FixedPointRule {
         self.conversion.is_some_and(ConversionRule::renormalizes)
     }
 
-    /// The smallest positive number that overflows with the exponent of its block's largest magnitude, as a pattern; that of Inf if no finite
-    /// number does. A two's complement has a code for the negative number that is as large as the step beyond the largest number.
+    /// The smallest positive number that overflows with the exponent of its block's largest magnitude, as a pattern. If no finite number
+    /// overflows, the result is Inf. A two's complement has a code for the negative number that is as large as the step beyond the largest number.
     #[inline(always)]
     pub(super) fn least_overflow(&self, amax: u32) -> u32 {
         let field = amax & INFINITY;
