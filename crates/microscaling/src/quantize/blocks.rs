@@ -200,7 +200,7 @@ impl Way {
     }
 }
 
-/// Works on neighbours.
+/// Works on neighbours. As a kernel on those of ordinary blocks: [`Elements::work`] takes all.
 pub(super) struct Elements<'a, R> {
     pub(super) job: &'a Job<R>,
     pub(super) grids: Grids<'a>,
@@ -224,12 +224,27 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
                 #[inline(always)]
                 |[scale, _], x, draw| element_rule.ordinary_unscaled(&element, scale, x, draw),
             );
-        } else if self.way != Way::Any {
+        } else {
             self.each(
                 #[inline(always)]
                 |grid, x, draw| element_rule.ordinary(&element, ScalePair::of(grid), x, draw),
             );
-        } else if let Some(element) = rule.step_element() {
+        }
+    }
+}
+
+/// [`Elements`] whose grids are of [any](Way::Any) kind: a kernel of its own, because the way of ordinary blocks pays for each row.
+struct AnyElements<'a, R>(Elements<'a, R>);
+
+impl<R: ElementRule> Kernel for AnyElements<'_, R> {
+    #[inline(always)]
+    fn run(self) {
+        let elements = self.0;
+        let job = elements.job;
+        let Job {
+            rule, element_rule, ..
+        } = job;
+        if let Some(element) = rule.step_element() {
             // A loop for each case: one loop that asks for the case does not become vectors.
             match element.conversion {
                 None => {
@@ -237,25 +252,27 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
                         conversion: None,
                         ..element
                     };
-                    self.each(
+                    elements.each(
                         #[inline(always)]
                         |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
                     );
                 }
                 Some(conversion) if conversion.rounding().is_none() => {
                     let element = element.with_rounding(conversion, None);
-                    self.each(
+                    elements.each(
                         #[inline(always)]
                         |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
                     );
                 }
                 // Rare, and not vectorized.
-                Some(_) => self.each(|grid, x, draw| element_rule.stepped(&element, grid, x, draw)),
+                Some(_) => {
+                    elements.each(|grid, x, draw| element_rule.stepped(&element, grid, x, draw))
+                }
             }
-        } else if let Grids::One(grid) = self.grids
+        } else if let Grids::One(grid) = elements.grids
             && let Some((short, pair)) = rule.short_table(grid)
         {
-            self.each(
+            elements.each(
                 #[inline(always)]
                 |_, x, draw| {
                     let scaled = pair.scaled(x.to_bits() & ABS);
@@ -263,7 +280,7 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
                 },
             );
         } else {
-            self.each(|grid, x, draw| any_element(job, grid, x, draw));
+            elements.each(|grid, x, draw| any_element(job, grid, x, draw));
         }
     }
 }
@@ -328,19 +345,28 @@ fn any_element<R: ElementRule>(job: &Job<R>, grid: Grid, x: f32, draw: u32) -> f
 
 impl<R: ElementRule> Elements<'_, R> {
     /// Works on them by the kernel for their rule.
+    #[inline(always)]
     pub(super) fn work(self, level: Level) {
-        let rounds = R::UPPER.is_some() && self.way == Way::Any;
-        let element = self.job.rule.step_element().filter(|_| rounds);
-        let own = element.and_then(|element| Some((element, element.own_rounding()?)));
-        match own {
+        if self.way != Way::Any {
+            return level.run(self);
+        }
+        match self.own_rounding() {
             Some((element, rounding)) => level.run(OwnRounding {
                 element,
                 rounding,
                 grids: self.grids,
                 data: self.data,
             }),
-            None => level.run(self),
+            None => level.run(AnyElements(self)),
         }
+    }
+
+    /// The rounding of the format, if elements are rounded and the format has one that needs no draws.
+    #[inline(never)]
+    fn own_rounding(&self) -> Option<(StepElement, ElementRounding)> {
+        R::UPPER?;
+        let element = self.job.rule.step_element()?;
+        Some((element, element.own_rounding()?))
     }
 
     #[inline(always)]

@@ -137,7 +137,11 @@ impl Tile {
             Some(pool) => pool.fold(&mut self.maxima[..width], u32::max),
             None => width,
         };
-        let ordinary = rule.are_ordinary(&self.maxima[..blocks]);
+        let (maxima, mut ordinary) = (&self.maxima[..blocks], false);
+        level.run(
+            #[inline(always)]
+            || ordinary = rule.are_ordinary(maxima),
+        );
         self.way = way(ordinary, units);
         let rows = Rows {
             data,
