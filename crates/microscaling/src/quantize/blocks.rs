@@ -200,7 +200,7 @@ impl Way {
     }
 }
 
-/// Works on neighbours. As a kernel on those of ordinary blocks: [`Elements::work`] takes all.
+/// Works on neighbours. The kernel takes neighbours in ordinary blocks alone, and [`Elements::work`] takes all.
 pub(super) struct Elements<'a, R> {
     pub(super) job: &'a Job<R>,
     pub(super) grids: Grids<'a>,
@@ -233,7 +233,8 @@ impl<R: ElementRule> Kernel for Elements<'_, R> {
     }
 }
 
-/// [`Elements`] whose grids are of [any](Way::Any) kind: a kernel of its own, because the way of ordinary blocks pays for each row.
+/// [`Elements`] whose grids are of [any](Way::Any) kind. The kernel is apart from the other, so that each row of ordinary blocks does not pay for the
+/// questions here.
 struct AnyElements<'a, R>(Elements<'a, R>);
 
 impl<R: ElementRule> Kernel for AnyElements<'_, R> {
