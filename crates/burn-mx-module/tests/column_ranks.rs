@@ -1,5 +1,7 @@
 //! Hot columns that are ranked over a window of training steps.
 
+use std::sync::Mutex;
+
 use burn_core as burn;
 use burn_core::module::{Module, Param};
 use burn_core::tensor::{Tensor, TensorData, backend::Backend, module::linear};
@@ -8,6 +10,9 @@ use burn_mx_core::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
 use burn_mx_module::{ColumnRanks, ColumnRecord, label_parameters, set_specs_at, specs_of};
 
 type Mx = MxAutodiff<Flex>;
+
+/// A watch sees the layers of all threads, and the tests' layers have the same paths.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Named as Burn's: a layer is found by the name.
 #[derive(Module, Debug)]
@@ -93,6 +98,7 @@ fn rankings(net: &Net<Mx>) -> [Option<Vec<u32>>; 3] {
 
 #[test]
 fn a_window_ranks_columns() {
+    let _alone = ALONE.lock();
     for period in [0, 5] {
         let mut net = net();
         let ranks = ColumnRanks {
@@ -168,6 +174,7 @@ fn wrong_windows_and_models_are_errors() {
 /// Stopped after each step, and resumed with another model from text.
 #[test]
 fn a_resumed_watch_goes_on() {
+    let _alone = ALONE.lock();
     let ranks = ColumnRanks {
         start: 2,
         steps: 3,
