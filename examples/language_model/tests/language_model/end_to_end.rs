@@ -1,6 +1,6 @@
 //! A small model is trained, resumed, quantized, exported, and writes text.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Mutex};
 
 use burn::backend::flex::FlexDevice;
 use burn::prelude::*;
@@ -76,6 +76,9 @@ const RANKING: Training = Training {
     },
     ..TRAINING
 };
+
+/// Runs that rank columns go one at a time: each sees the layers of all threads.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The specs of hot columns in a layer of this test's width.
 const HOT_COLUMNS: &str = "hot_columns(chosen=fixed,percent=25,format=mxfp8_e4m3)";
@@ -191,6 +194,7 @@ fn a_resumed_run_on_ranks_is_the_same() {
 /// Also one that is stopped within a window that ranks columns.
 #[test]
 fn a_resumed_run_with_hot_columns_is_the_same() {
+    let _alone = ALONE.lock();
     assert_eq!(resume("mxfp4+columns"), None);
 }
 
@@ -373,6 +377,7 @@ fn a_trained_model_is_quantized_exported_and_writes() {
 /// one does, whose head is exempt in one format.
 #[test]
 fn a_folder_has_the_model_that_was_trained() {
+    let _alone = ALONE.lock();
     let corpus = Corpus::new();
     let [training, validation] = &corpus.parts;
     for name in ["mxfp4", "quartet", "columns"] {
