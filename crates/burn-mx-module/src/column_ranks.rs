@@ -128,7 +128,6 @@ impl ColumnRanks {
         step: u64,
     ) -> Result<ColumnWatch, ColumnRanksError> {
         self.watch_from(model, step, BTreeMap::new())
-            .map(|(watch, _)| watch)
     }
 
     /// Watches a model that was resumed, from where the record was made. The returned model has the rankings of the record.
@@ -144,37 +143,16 @@ impl ColumnRanks {
             let sums = sums.iter().map(|sum| f32::from_bits(*sum)).collect();
             (path.clone(), sums)
         });
-        let (watch, columns) = self.watch_from(&model, record.next, sums.collect())?;
-        let sums = record.sums.iter().map(|(path, sums)| (path, sums.len()));
-        let rankings = record.rankings.iter();
-        let rankings = rankings.map(|(path, ranking)| (path, ranking.order().len()));
-        for (path, found) in sums.chain(rankings) {
-            let own = columns.get(path);
-            if own != Some(&found) {
-                return Err(ColumnRanksError::Record {
-                    path: path.clone(),
-                    found,
-                    allowed: own.map_or_else(
-                        || "a linear layer of the model with fixed hot columns".into(),
-                        |own| format!("{own}"),
-                    ),
-                });
-            }
-        }
-        let model = model.map(&mut RankingMapper {
-            path: LayerPath::default(),
-            ranking_of: |path: &str| record.rankings.get(path).cloned(),
-        });
-        Ok((model, watch))
+        let watch = self.watch_from(&model, record.next, sums.collect())?;
+        Ok((record.rank(model)?, watch))
     }
 
-    /// The watch, and the columns of each layer that has hot ones.
     fn watch_from<B: MxTensorOps, M: Module<B>>(
         self,
         model: &M,
         step: u64,
         by_label: BTreeMap<String, Vec<f32>>,
-    ) -> Result<(ColumnWatch, BTreeMap<String, usize>), ColumnRanksError> {
+    ) -> Result<ColumnWatch, ColumnRanksError> {
         let field = |field, value, allowed: &str| {
             let allowed = allowed.into();
             Err(ColumnRanksError::Field {
@@ -189,13 +167,9 @@ impl ColumnRanks {
         if self.period != 0 && self.period <= self.steps {
             return field("period", self.period, "0, or more than `steps`");
         }
-        let mut finder = ColumnFinder::default();
-        model.visit(&mut finder);
+        let finder = ColumnFinder::of(model)?;
         if let Some(error) = finder.error {
             return Err(error);
-        }
-        if finder.columns.is_empty() {
-            return Err(ColumnRanksError::NoLayer);
         }
         let scores = Arc::new(ScoreSums::default());
         scores.lock().by_label = by_label;
@@ -206,7 +180,7 @@ impl ColumnRanks {
             scores,
         };
         watch.begin_or_stop();
-        Ok((watch, finder.columns))
+        Ok(watch)
     }
 
     /// Whether scores of the step with this number count.
@@ -251,6 +225,36 @@ pub struct ColumnRecord {
     /// As patterns, since JSON has no NaN and no Inf.
     sums: BTreeMap<String, Vec<u32>>,
     rankings: BTreeMap<String, ColumnRanking>,
+}
+
+impl ColumnRecord {
+    /// The model with the rankings of the record, to predict with. [`ColumnRanks::resume`] goes on with training.
+    ///
+    /// # Errors
+    /// If the model has no fixed hot columns, lacks a layer of the record, or the layer has another number of columns.
+    pub fn rank<B: MxTensorOps, M: Module<B>>(&self, model: M) -> Result<M, ColumnRanksError> {
+        let columns = ColumnFinder::of(&model)?.columns;
+        let sums = self.sums.iter().map(|(path, sums)| (path, sums.len()));
+        let rankings = self.rankings.iter();
+        let rankings = rankings.map(|(path, ranking)| (path, ranking.order().len()));
+        for (path, found) in sums.chain(rankings) {
+            let own = columns.get(path);
+            if own != Some(&found) {
+                return Err(ColumnRanksError::Record {
+                    path: path.clone(),
+                    found,
+                    allowed: own.map_or_else(
+                        || "a linear layer of the model with fixed hot columns".into(),
+                        ToString::to_string,
+                    ),
+                });
+            }
+        }
+        Ok(model.map(&mut RankingMapper {
+            path: LayerPath::default(),
+            ranking_of: |path: &str| self.rankings.get(path).cloned(),
+        }))
+    }
 }
 
 impl ScoreSums {
@@ -320,8 +324,7 @@ impl ColumnWatch {
 
     /// The record from which [`ColumnRanks::resume`] goes on with this model.
     pub fn record<B: MxTensorOps, M: Module<B>>(&self, model: &M) -> ColumnRecord {
-        let mut finder = ColumnFinder::default();
-        model.visit(&mut finder);
+        let finder = ColumnFinder::of(model).unwrap_or_default();
         let sums = self.scores.lock();
         let sums = sums.by_label.iter().map(|(path, sums)| {
             let sums = sums.iter().map(|sum| sum.to_bits()).collect();
@@ -360,6 +363,18 @@ struct ColumnFinder {
     columns: BTreeMap<String, usize>,
     rankings: BTreeMap<String, ColumnRanking>,
     error: Option<ColumnRanksError>,
+}
+
+impl ColumnFinder {
+    /// The linear layers with fixed hot columns: at least one, or an error.
+    fn of<B: MxTensorOps, M: Module<B>>(model: &M) -> Result<Self, ColumnRanksError> {
+        let mut finder = Self::default();
+        model.visit(&mut finder);
+        match finder.columns.is_empty() {
+            true => Err(ColumnRanksError::NoLayer),
+            false => Ok(finder),
+        }
+    }
 }
 
 impl<B: MxTensorOps> ModuleVisitor<B> for ColumnFinder {

@@ -56,7 +56,7 @@ impl Folder {
         let is_own = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let weights = [".safetensors", ".safetensors.index.json"];
-            ["config.json", "tokenizer.json"].contains(&&*name)
+            ["config.json", "tokenizer.json", COLUMNS].contains(&&*name)
                 || COMPANIONS.contains(&&*name)
                 || weights.iter().any(|end| name.ends_with(end))
         };
@@ -92,7 +92,7 @@ impl Folder {
 }
 
 /// The file of a ranking of columns.
-const COLUMNS: &str = "columns.json";
+pub(crate) const COLUMNS: &str = "columns.json";
 
 /// Writes what [`Folder::columns`] reads.
 ///

@@ -6,7 +6,7 @@ pub(crate) mod interleaved;
 mod table_lanes;
 
 use super::layout::Layout;
-use super::rules::{BlockRule, ElementRule, Grid, ScalePair, StepElement};
+use super::rules::{BlockRule, ConversionRule, ElementRule, Grid, ScalePair, StepElement};
 use crate::format::ElementRounding;
 use crate::round::bits::{ABS, ONE};
 use crate::round::draws::{Draws, WINDOW};
@@ -40,12 +40,7 @@ impl<R: ElementRule> Job<R> {
         let mut tile = Tile::new();
         let mut rest = data;
         while !rest.is_empty() {
-            // Contiguous blocks are worked on together, where none is shorter than others all of them.
-            let rows = match layout.inner {
-                1 if layout.axis.is_multiple_of(layout.block) => rest.len(),
-                1 => (layout.axis - at).min(rest.len()),
-                _ => layout.block.min(layout.axis - at),
-            };
+            let rows = layout.next_rows(at, rest.len());
             let (run, tail) = rest.split_at_mut(rows * layout.inner);
             if layout.inner == 1 {
                 Line {
@@ -259,7 +254,7 @@ impl<R: ElementRule> Kernel for AnyElements<'_, R> {
                     );
                 }
                 Some(conversion) if conversion.rounding().is_none() => {
-                    let element = element.with_rounding(conversion, None);
+                    let element = element.with_conversion(conversion.with_rounding(None));
                     elements.each(
                         #[inline(always)]
                         |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
@@ -290,6 +285,7 @@ impl<R: ElementRule> Kernel for AnyElements<'_, R> {
 /// not become vectors.
 struct OwnRounding<'a> {
     element: StepElement,
+    conversion: ConversionRule,
     rounding: ElementRounding,
     grids: Grids<'a>,
     data: &'a mut [f32],
@@ -319,10 +315,8 @@ impl Kernel for OwnRounding<'_> {
 impl OwnRounding<'_> {
     #[inline(always)]
     fn each(self, rounding: ElementRounding) {
-        let Some(conversion) = self.element.conversion else {
-            return;
-        };
-        let element = self.element.with_rounding(conversion, Some(rounding));
+        let conversion = self.conversion.with_rounding(Some(rounding));
+        let element = self.element.with_conversion(conversion);
         match self.grids {
             Grids::One(grid) => {
                 for x in self.data {
@@ -351,23 +345,16 @@ impl<R: ElementRule> Elements<'_, R> {
         if self.way != Way::Any {
             return level.run(self);
         }
-        match self.own_rounding() {
-            Some((element, rounding)) => level.run(OwnRounding {
+        match R::UPPER.and_then(|_| self.job.rule.own_rounding()) {
+            Some((element, conversion, rounding)) => level.run(OwnRounding {
                 element,
+                conversion,
                 rounding,
                 grids: self.grids,
                 data: self.data,
             }),
             None => level.run(AnyElements(self)),
         }
-    }
-
-    /// The rounding of the format, if elements are rounded and the format has one that needs no draws.
-    #[inline(never)]
-    fn own_rounding(&self) -> Option<(StepElement, ElementRounding)> {
-        R::UPPER?;
-        let element = self.job.rule.step_element()?;
-        Some((element, element.own_rounding()?))
     }
 
     #[inline(always)]

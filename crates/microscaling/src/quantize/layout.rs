@@ -19,6 +19,17 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// How many rows are worked on next, from a position on the axis, of as many as are left. Interleaved blocks are worked on one row of
+    /// blocks at a time. Contiguous blocks are worked on together, where none is shorter than others all of them.
+    #[inline(always)]
+    pub(crate) fn next_rows(&self, at: usize, left: usize) -> usize {
+        match self.inner {
+            1 if self.axis.is_multiple_of(self.block) => left,
+            1 => (self.axis - at).min(left),
+            _ => self.block.min(self.axis - at),
+        }
+    }
+
     /// Blocks side by side.
     pub(crate) fn blocks(&self, columns: usize) -> usize {
         self.pool.map_or(columns, |pool| pool.blocks(columns))

@@ -33,8 +33,8 @@ pub use scale::PowerScale;
 pub use scale_pair::ScalePair;
 pub use unit::UnitElement;
 
-use crate::format::BlockFormat;
 use crate::format::element::table::ShortTable;
+use crate::format::{BlockFormat, ElementRounding};
 use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::round::mode::Rounding;
 use crate::round::words::Word;
@@ -146,9 +146,7 @@ impl BlockRule {
             Self::OuterScale(_) => false,
         }
     }
-}
 
-impl BlockRule {
     /// Whether a second look at any block is one at an ordinary block.
     #[inline(always)]
     pub(crate) fn looks_alike(&self) -> bool {
@@ -160,6 +158,14 @@ impl BlockRule {
     pub(crate) fn is_of_columns(&self) -> bool {
         let has_steps = self.ordinary().is_empty() && self.step_element().is_some();
         has_steps || matches!(self, Self::OuterScale(_))
+    }
+
+    /// How elements are rounded to [`Steps`], and the rounding of the format, if the format has one that needs no draws.
+    #[inline(never)]
+    pub(crate) fn own_rounding(&self) -> Option<(StepElement, ConversionRule, ElementRounding)> {
+        let element = self.step_element()?;
+        let conversion = element.conversion?;
+        Some((element, conversion, conversion.own_rounding()?))
     }
 }
 
@@ -248,6 +254,26 @@ impl BlockRule {
         }
     }
 
+    /// The same of a format without scales by sign, or of the elements of one sign.
+    #[inline(always)]
+    pub(crate) fn grid_of_one(&self, amax: u32, refinement: u32) -> Grid {
+        match self {
+            Self::Mx(_) | Self::FixedPoint(_) => self.steps(amax, refinement).words(),
+            Self::FloatScale(rule) => rule.grid(amax, refinement),
+            Self::OuterScale(rule) => rule.grid(amax, refinement),
+        }
+    }
+
+    /// The same of a block whose scale is a power of two.
+    #[inline(always)]
+    fn steps<W: Word>(&self, amax: W, refinement: W) -> Steps<W> {
+        match self {
+            Self::Mx(rule) => rule.grid(amax, refinement),
+            Self::FixedPoint(rule) => rule.grid(amax, refinement),
+            Self::FloatScale(_) | Self::OuterScale(_) => unreachable!("the scale is a float"),
+        }
+    }
+
     /// The grids of many sub-blocks, word by word.
     #[inline(always)]
     pub(crate) fn grids(&self, maxima: &[u32], refinements: &[u32], grids: [&mut [u32]; 2]) {
@@ -270,26 +296,6 @@ impl BlockRule {
             rule => write_grids(maxima, refinements, grids, |amax, refinement| {
                 rule.grid(amax, refinement)
             }),
-        }
-    }
-
-    /// The same of a format without scales by sign, or of the elements of one sign.
-    #[inline(always)]
-    pub(crate) fn grid_of_one(&self, amax: u32, refinement: u32) -> Grid {
-        match self {
-            Self::Mx(_) | Self::FixedPoint(_) => self.steps(amax, refinement).words(),
-            Self::FloatScale(rule) => rule.grid(amax, refinement),
-            Self::OuterScale(rule) => rule.grid(amax, refinement),
-        }
-    }
-
-    /// The same of a block whose scale is a power of two.
-    #[inline(always)]
-    fn steps<W: Word>(&self, amax: W, refinement: W) -> Steps<W> {
-        match self {
-            Self::Mx(rule) => rule.grid(amax, refinement),
-            Self::FixedPoint(rule) => rule.grid(amax, refinement),
-            Self::FloatScale(_) | Self::OuterScale(_) => unreachable!("the scale is a float"),
         }
     }
 

@@ -168,6 +168,26 @@ impl Columns {
             period: self.column_period,
         }
     }
+
+    /// Refuses a window without a format that ranks columns, and says where runs end before their window does.
+    fn check(&self, ranking: &[&str], steps: usize) -> Result<(), String> {
+        let window = self.settings();
+        if ranking.is_empty() && window != ColumnRanks::default() {
+            return Err(format!(
+                "--column-start '{}', --column-window '{}', --column-period '{}'; allowed: the defaults, or a format with hot columns (chosen=fixed) such as tetrajet_v2",
+                window.start, window.steps, window.period
+            ));
+        }
+        let ranked = window.start.saturating_add(window.steps).saturating_add(1);
+        if ranked >= steps as u64 {
+            for name in ranking {
+                eprintln!(
+                    "{name}: hot columns are chosen after {ranked} steps (--column-start, --column-window), and the run has {steps}: there are none"
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Reset {
@@ -294,17 +314,18 @@ impl Train {
         for file in [&chart, &gaps, &losses] {
             own_files::check(file).map_err(|error| format!("--out: {error}"))?;
         }
-        let mut runs = Vec::new();
+        let mut costs = Vec::new();
+        let mut ranking = Vec::new();
         for format in &formats {
             let trainer = Trainer::new(&settings, &config, format, data)?;
-            let ranked = settings.columns.start + settings.columns.steps + 1;
-            if trainer.ranks_columns() && ranked >= self.steps as u64 {
-                eprintln!(
-                    "{}: hot columns are chosen after {ranked} steps (--column-start, --column-window), and the run has {}: there are none",
-                    format.name, self.steps
-                );
+            costs.push(StepCost::of(&costing, &trainer.products()));
+            if trainer.ranks_columns() {
+                ranking.push(format.name.as_str());
             }
-            let cost = StepCost::of(&costing, &trainer.products());
+        }
+        self.columns.check(&ranking, self.steps)?;
+        let mut runs = Vec::new();
+        for (format, cost) in formats.iter().zip(costs) {
             for seed in self.seeds() {
                 let settings = Training { seed, ..settings };
                 runs.push(self.train(&settings, &config, format, data, cost)?);

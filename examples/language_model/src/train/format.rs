@@ -10,8 +10,8 @@ use burn::{
 use burn_mx::{
     FusedLayers, MxBackend, MxDevice, MxSpecs, QatBackward, Recipe, ResolvedSpecs, Slot,
     module::{
-        ColumnRanks, ColumnRanksError, LoraConfig, MxTensorOps, label_parameters, set_exemptions,
-        set_recipe_layers, set_specs_at, share_tensor_scales, specs_of,
+        ColumnRanksError, LoraConfig, MxTensorOps, set_exemptions, set_recipe_layers, set_specs_at,
+        share_tensor_scales, specs_of,
     },
     optim::OptimizerStates,
 };
@@ -196,11 +196,10 @@ impl Format {
         let Some(record) = folder.columns()? else {
             return Ok(model);
         };
-        match ColumnRanks::default().resume(label_parameters(model.clone()), &record) {
+        match record.rank(model.clone()) {
+            // A format without fixed hot columns.
             Err(ColumnRanksError::NoLayer) => Ok(model),
-            resumed => resumed
-                .map(|(model, _)| model)
-                .map_err(|error| Error::Other(format!("{}: {error}", self.name))),
+            ranked => ranked.map_err(|error| Error::Other(format!("{}: {error}", self.name))),
         }
     }
 

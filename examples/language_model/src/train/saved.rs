@@ -29,7 +29,7 @@ impl Saved {
         let file = path.join("run.json");
         match fs::read(&file) {
             Err(_) => {
-                let names = ["progress.json", "model.safetensors"];
+                let names = ["progress.json", "model.safetensors", folder::COLUMNS];
                 let names = names.into_iter().chain(folder::DESCRIPTION);
                 let mut files = names.map(|name| path.join(name));
                 // Nothing of somebody else is replaced.

@@ -4,7 +4,7 @@ mod magnitudes;
 mod short_table;
 mod windows;
 
-use super::exchange::{Bits, exchange};
+use super::exchange::exchange_at;
 use super::interleaved::{Run, Tile};
 use super::table_lanes::ContiguousTables;
 use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
@@ -25,6 +25,9 @@ use windows::{SUB_SCALES, Windows};
 
 /// How many blocks are worked on as columns.
 const COLUMNS: [usize; 2] = [64, LANES];
+
+/// The longest blocks that are worked on as columns. Longer ones are enough vectors as they are, and many of them exceed the caches.
+const LONGEST: usize = 512;
 
 /// Whether [`Line::windows`] are of such blocks.
 pub(crate) fn is_usual(rule: &BlockRule, block: usize) -> bool {
@@ -51,7 +54,7 @@ pub(crate) struct Line<'a, R> {
 impl<R: ElementRule> Line<'_, R> {
     /// Works on contiguous blocks; the last one may be shorter.
     pub(in crate::quantize) fn quantize(&mut self, line: &mut [f32], block: usize, start: u64) {
-        let mut done = match self.job.rule.is_of_columns() {
+        let mut done = match self.job.rule.is_of_columns() && block <= LONGEST {
             true => self.columns(line, block, start),
             false => 0,
         };
@@ -79,9 +82,8 @@ impl<R: ElementRule> Line<'_, R> {
             true => LANES,
             false => block,
         };
-        let element = self.job.rule.step_element();
-        let has_own = element.is_some_and(|element| element.own_rounding().is_some());
-        let uses_draws = R::USES_DRAWS && !has_own;
+        let uses_draws = R::USES_DRAWS && self.job.rule.own_rounding().is_none();
+        let level = self.level;
         let mut tile = Tile::new();
         let mut done = 0;
         for columns in COLUMNS {
@@ -100,14 +102,15 @@ impl<R: ElementRule> Line<'_, R> {
             let draws = if uses_draws { count } else { 0 };
             let (mut words, mut turned_words) = (vec![0; draws], vec![0; draws]);
             for window in windows {
-                self.turn(window, [length, columns], &mut turned);
+                let (there, back) = ([length, columns], [columns, length]);
+                exchange_at(level, window, there, back, &mut turned);
                 if uses_draws {
                     let (from, at) = (&mut *self.draws, start + done as u64);
-                    self.level.run(
+                    level.run(
                         #[inline(always)]
                         || fill(&mut words, from, at),
                     );
-                    self.turn(&words, [length, columns], &mut turned_words);
+                    exchange_at(level, &words, there, back, &mut turned_words);
                 }
                 let mut draws = Draws::of(turned_words);
                 for (data, at) in turned
@@ -120,22 +123,14 @@ impl<R: ElementRule> Line<'_, R> {
                         start: at,
                         goes_on: false,
                     };
-                    run.quantize(self.job, self.level, &mut tile, &mut draws, None);
+                    run.quantize(self.job, level, &mut tile, &mut draws, None);
                 }
                 turned_words = draws.into_words();
-                self.turn(&turned, [columns, length], window);
+                exchange_at(level, &turned, back, there, window);
                 done += count;
             }
         }
         done
-    }
-
-    /// Writes rows of `columns` elements as columns.
-    fn turn<T: Bits, U: Bits>(&self, from: &[T], [columns, rows]: [usize; 2], to: &mut [U]) {
-        self.level.run(
-            #[inline(always)]
-            || exchange(from, [columns, rows], [rows, columns], to),
-        );
     }
 
     /// Works on parts that have an outer scale, each as on a tensor with this scale.

@@ -2,6 +2,7 @@
 
 use super::contiguous::LANES;
 use core::ops::Range;
+use microscaling_processor::instruction_set::Level;
 use microscaling_processor::transpose;
 
 /// A word of 32 bits.
@@ -52,6 +53,20 @@ pub(super) fn exchange<T: Bits, U: Bits>(
             }
         }
     }
+}
+
+/// [`exchange`] as a kernel.
+pub(super) fn exchange_at<T: Bits, U: Bits>(
+    level: Level,
+    from: &[T],
+    strides: [usize; 2],
+    shape: [usize; 2],
+    to: &mut [U],
+) {
+    level.run(
+        #[inline(always)]
+        || exchange(from, strides, shape, to),
+    );
 }
 
 #[inline(always)]

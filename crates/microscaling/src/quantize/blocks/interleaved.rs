@@ -5,7 +5,7 @@ mod sub_rows;
 mod tile;
 
 use super::contiguous::{LANES, Line};
-use super::exchange::exchange;
+use super::exchange::exchange_at;
 use super::table_lanes::{InterleavedTables, has_table_registers};
 use super::{Job, Units, Way};
 use crate::quantize::layout::Layout;
@@ -205,27 +205,16 @@ fn by_columns<R: ElementRule>(
     let (mut words, mut of_rows) = (vec![0; count], vec![0; count]);
     for first in all.clone().step_by(LANES) {
         let columns = LANES.min(all.end - first);
-        level.run(
-            #[inline(always)]
-            || exchange(&data[first..], [inner, rows], [rows, columns], &mut turned),
-        );
+        let shape = [rows, columns];
+        exchange_at(level, &data[first..], [inner, rows], shape, &mut turned);
         level.run(FillRows {
             stream: job.stream,
             first: start + first as u64,
             apart: inner as u64,
             rows: of_rows.as_chunks_mut().0,
         });
-        level.run(
-            #[inline(always)]
-            || {
-                exchange(
-                    &of_rows,
-                    [LANES, rows],
-                    [count / LANES, columns],
-                    &mut words,
-                )
-            },
-        );
+        let shape = [count / LANES, columns];
+        exchange_at(level, &of_rows, [LANES, rows], shape, &mut words);
         let mut turned_draws = Draws::of(core::mem::take(&mut words));
         let mut line = Line {
             job,
@@ -234,9 +223,7 @@ fn by_columns<R: ElementRule>(
         };
         line.quantize(&mut turned[..columns * rows], rows, 0);
         words = turned_draws.into_words();
-        level.run(
-            #[inline(always)]
-            || exchange(&turned, [rows, inner], [columns, rows], &mut data[first..]),
-        );
+        let shape = [columns, rows];
+        exchange_at(level, &turned, [rows, inner], shape, &mut data[first..]);
     }
 }

@@ -58,17 +58,19 @@ impl ConversionRule {
 
     /// The rounding of the format, if the format has one that needs no draws.
     #[inline(always)]
-    pub(super) fn own_rounding(self) -> Option<ElementRounding> {
+    pub(crate) fn own_rounding(self) -> Option<ElementRounding> {
         self.conversion.own_rounding()
     }
 
+    /// The rounding of the format, if the format has one.
     #[inline(always)]
     pub(crate) fn rounding(self) -> Option<ElementRounding> {
         self.conversion.rounding
     }
 
+    /// The same with this rounding.
     #[inline(always)]
-    pub(super) fn with_rounding(self, rounding: Option<ElementRounding>) -> Self {
+    pub(crate) fn with_rounding(self, rounding: Option<ElementRounding>) -> Self {
         Self {
             conversion: ElementConversion {
                 rounding,

@@ -113,19 +113,10 @@ impl FixedPointRule {
     #[inline(always)]
     pub(super) fn least_overflow(&self, amax: u32) -> u32 {
         let field = amax & INFINITY;
-        let from_one = match self.overflow {
-            Some(mantissa) => IMPLICIT | mantissa,
-            None => return INFINITY,
-        };
-        if field == INFINITY {
-            INFINITY
-        } else if field > 0 {
-            field - IMPLICIT + from_one
-        } else if self.flush_below > 0 {
-            INFINITY
-        } else {
-            // Subnormal numbers are multiples of a fixed step.
-            from_one.div_ceil(2)
+        match self.overflow {
+            // Subnormal numbers count as zero in such formats.
+            Some(mantissa) if field > 0 && field < INFINITY => field + mantissa,
+            _ => INFINITY,
         }
     }
 

@@ -1,7 +1,6 @@
 //! Rounding an element to the numbers that its block can hold, for any block with a power-of-two scale.
 
 use super::ConversionRule;
-use crate::format::ElementRounding;
 use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::round::words::Word;
 use crate::round::{RoundingRule, round_magnitude};
@@ -47,21 +46,11 @@ pub(crate) struct StepElement {
 }
 
 impl StepElement {
-    /// The rounding of the format, if the format has one that needs no draws.
+    /// The same with this conversion: its own one, with a constant for the rounding.
     #[inline(always)]
-    pub(crate) fn own_rounding(&self) -> Option<ElementRounding> {
-        self.conversion.and_then(ConversionRule::own_rounding)
-    }
-
-    /// The same with this conversion, whose rounding is a constant: its own one.
-    #[inline(always)]
-    pub(crate) fn with_rounding(
-        self,
-        conversion: ConversionRule,
-        rounding: Option<ElementRounding>,
-    ) -> Self {
+    pub(crate) fn with_conversion(self, conversion: ConversionRule) -> Self {
         Self {
-            conversion: Some(conversion.with_rounding(rounding)),
+            conversion: Some(conversion),
             ..self
         }
     }

@@ -95,7 +95,6 @@ impl Dialect {
                 data,
                 at,
                 layout,
-                block: format.block_size,
                 tensor_amax,
             };
             at_level(|level| run_compiled!(level, runs, rule));
@@ -114,8 +113,6 @@ struct BlockRuns<'a> {
     /// Position on the axis.
     at: usize,
     layout: Layout,
-    /// Elements of a block that is not short.
-    block: usize,
     /// The largest magnitude of a tensor with a tensor scale.
     tensor_amax: u32,
 }
@@ -123,13 +120,15 @@ struct BlockRuns<'a> {
 impl BlockRuns<'_> {
     #[inline(always)]
     fn quantize(&mut self, rule: ToolRule) {
-        let Layout { axis, inner, .. } = self.layout;
         let Self {
             at,
-            block,
+            layout,
             tensor_amax,
             ..
         } = *self;
+        let Layout {
+            axis, inner, block, ..
+        } = layout;
         let rule = TensorRule {
             rule: DialectRule { rule },
             tensor_amax,
@@ -137,16 +136,11 @@ impl BlockRuns<'_> {
         let mut rest = &mut *self.data;
         let mut at = at;
         while !rest.is_empty() {
-            // Contiguous blocks are worked on together, where none is shorter than others all of them.
-            let rows = match inner {
-                1 if axis.is_multiple_of(block) => rest.len(),
-                1 => (axis - at).min(rest.len()),
-                _ => block.min(axis - at),
-            };
+            let rows = layout.next_rows(at, rest.len());
             let (run, tail) = rest.split_at_mut(rows * inner);
             match inner {
                 1 => rule.contiguous(run, block),
-                _ => rule.interleaved(run, &Lines::of(&self.layout, rows), inner),
+                _ => rule.interleaved(run, &Lines::of(&layout, rows), inner),
             }
             at = (at + rows) % axis;
             rest = tail;
