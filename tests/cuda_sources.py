@@ -31,7 +31,7 @@ SLACK = 0.03
 # Elements that a unit works on, by the beginning of a kernel's name.
 ELEMENTS = {"scaled": 1, "shared_": 4, "hadamard_whole_blocks": 16, "inverse_hadamard_whole_blocks": 16}
 INTEGER = re.compile(
-    r"(IADD|IMAD|LOP|SHF|ISETP|SEL|LEA|V?IMNMX|PRMT|FLO|POPC|IABS|ISCADD|I2F|F2I|BREV|SGXT|BMSK|VIADD|PLOP|R2P)"
+    r"(IADD|IMAD|LOP|SHF|ISETP|SEL|LEA|V?IMNMX|PRMT|FLO|POPC|IABS|ISCADD|I2F|F2I|BREV|SGXT|BMSK|VIADD|PLOP|R2P|FMNMX|FSEL|FSETP|FCHK)"
 )
 
 
@@ -77,7 +77,10 @@ def problems(name, source, ptx):
     # The recorder's float32 sums have a tolerance.
     if name.startswith("statistics_"):
         return
-    fused, written = len(re.findall(r"\bfma\.rn\.f32", ptx)), len(re.findall(r"\bfmaf?\(", source))
+    # A product with a power of two is exact, fused or not.
+    factors = re.findall(r"\bfma\.rn\.f32\s+[^,]+,[^,]+,\s*([^,]+),", ptx)
+    fused = sum(not re.fullmatch(r"0f[0-9A-F]{2}[08]00000", factor) for factor in factors)
+    written = len(re.findall(r"\bfmaf?\(", source))
     if fused > written:
         yield f"{fused} fused products and sums, where the source has {written}"
 
@@ -89,26 +92,62 @@ def disassembler():
     return next((path for folder in folders for path in folder.glob("**/bin/nvdisasm")), None)
 
 
-def counted(nvdisasm, machine_code):
-    """The instructions of machine code by name."""
+def counted(nvdisasm, machine_code, elements):
+    """The instructions of machine code by name, on its shortest way, and how many there are in all."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(machine_code)
         file.flush()
         text = subprocess.run([nvdisasm, "-c", file.name], capture_output=True, text=True, check=True).stdout
-    names = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z0-9_]+)", text)
-    return collections.Counter(name for name in names if name != "NOP")
+    steps, labels = [], {}
+    for line in text.splitlines():
+        if label := re.match(r"(\.L_\w+):", line):
+            labels[label[1]] = len(steps)
+        elif step := re.search(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_]+)(.*)", line):
+            steps.append(step.groups())
+    in_all = sum(name != "NOP" for _, name, _ in steps)
+    return collections.Counter(shortest_way(steps, labels, elements)), in_all
+
+
+def shortest_way(steps, labels, elements):
+    """The names of the instructions on the shortest way through machine code that reads and writes as many numbers as there are
+    elements. A block of ordinary numbers takes this way: all others are longer."""
+    start = 0, 0, 0
+    before, waiting = {start: None}, collections.deque([start])
+    while waiting:
+        here = waiting.popleft()
+        at, read, written = here
+        condition, name, operands = steps[at]
+        read = min(read + (name == "LDG"), elements)
+        written = min(written + (name == "STG"), elements)
+        if name == "EXIT" and read == written == elements:
+            way = []
+            while here:
+                way.append(steps[here[0]][1])
+                here = before[here]
+            return [name for name in way if name != "NOP"]
+        target = re.search(r"`\((\.L_\w+)\)", operands) if name == "BRA" else None
+        is_certain = not condition and not re.match(r"[.\w]*\s+!?U?P\d", operands)
+        following = [labels[target[1]]] if target else []
+        if not (name in ("EXIT", "RET", "BRA") and is_certain):
+            following.append(at + 1)
+        for place in following:
+            state = place, read, written
+            if place < len(steps) and state not in before:
+                before[state] = here
+                waiting.append(state)
+    raise ValueError("no way reads and writes all elements")
 
 
 def compared(counts, record):
     """What is wrong with the counts of kernels; prints them."""
     version = importlib.metadata.version("nvidia-cuda-nvrtc-cu12")
     if record:
-        integers = {name: {"integer": integer, "all": total} for name, (integer, total, _) in counts.items()}
+        integers = {name: {"integer": integer, "all": total} for name, (integer, total, *_) in counts.items()}
         RECORD.write_text(json.dumps({"nvrtc": version, "instructions": integers}, indent=2) + "\n")
     recorded = json.loads(RECORD.read_text())
-    for name, (integer, total, names) in counts.items():
-        elements = next(count for start, count in ELEMENTS.items() if name.startswith(start))
+    for name, (integer, total, in_all, elements, names) in counts.items():
         others = {what: names[what] for what in ("CALL", "BAR", "SHFL", "STL") if names[what]}
+        others["in all"] = in_all
         each = f"{integer / elements:6.1f} integer, {total / elements:6.1f} of all kinds an element"
         print(f"{name:36} {each}", *(f"{what} {count}" for what, count in others.items()))
         before = recorded["instructions"].get(name, {"all": 0})["all"]
@@ -128,9 +167,10 @@ def main():
         print(f"{path.name}: {'; '.join(errors) or 'compiled'}")
         failed += bool(errors)
         if nvdisasm and machine_code and path.name.startswith(tuple(ELEMENTS)):
-            names = counted(nvdisasm, machine_code)
+            elements = next(count for start, count in ELEMENTS.items() if path.name.startswith(start))
+            names, in_all = counted(nvdisasm, machine_code, elements)
             integer = sum(count for name, count in names.items() if INTEGER.match(name))
-            counts[path.stem] = integer, sum(names.values()), names
+            counts[path.stem] = integer, sum(names.values()), in_all, elements, names
     if not nvdisasm:
         print("there is no nvdisasm: machine code is not counted")
     wrong = list(compared(counts, "--record" in sys.argv)) if nvdisasm else []

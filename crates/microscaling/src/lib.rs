@@ -50,7 +50,7 @@ pub mod internal {
     pub use crate::quantize::largest::largest;
     pub use crate::quantize::rules::{
         FloatScaleRule, PowerBlocks, PowerRules, ScaleAbove, ScalePair, Steps, SubScaleRule,
-        TOGETHER, UnitElement, is_large,
+        TAME_END, TOGETHER, UnitElement, is_large,
     };
     pub use crate::round::bits;
     pub use crate::round::mode::{Even, Floor, Nearest, RoundingRule, Stochastic};

@@ -7,5 +7,5 @@ pub(crate) mod mode;
 pub(crate) mod random;
 pub(crate) mod words;
 
-pub(crate) use magnitude::{NORMAL, normal, round_magnitude, round_normal};
+pub(crate) use magnitude::{NORMAL, normal, round_drawn, round_magnitude, round_normal};
 pub(crate) use mode::{RoundingRule, with_rule};

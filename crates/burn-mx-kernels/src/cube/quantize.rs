@@ -7,6 +7,7 @@ mod job;
 pub(super) mod known;
 mod places;
 pub(super) mod rules;
+mod shared_blocks;
 pub(super) mod square;
 mod tensor_scale;
 pub(super) mod two_pass_scale;
@@ -22,10 +23,10 @@ use super::numbers::bits::ABS;
 use super::numbers::float::computed_by;
 use super::numbers::random::{self, Stream};
 pub(super) use job::{Job, UNITS, element, rounded, scale_of_results, word_at};
-use job::{WORDS, words_at};
 use known::{Known, KnownWords};
 use places::place;
-use rules::Format;
+pub(super) use shared_blocks::shared_kernel;
+use shared_blocks::{EACH, shared_block};
 pub(super) use tensor_scale::largest;
 #[cfg(all(test, feature = "cuda"))]
 pub(super) use tensor_scale::scale_kernel;
@@ -144,35 +145,6 @@ pub(super) struct BlockLayout {
     pub(super) whole: bool,
 }
 
-/// Elements that each of its units works on.
-const EACH: usize = 4;
-const _: () = assert!(
-    EACH == WORDS,
-    "a unit draws the words of its elements at once"
-);
-
-/// The length of blocks for [`shared_kernel`]: a power of two, to which an axis that is one block is extended. `None` where a
-/// block is too short or too long, or looked at twice. Sub-blocks lie within the elements of one unit, or are of whole units.
-fn shared_block(format: Format, block: usize, is_one_block: bool) -> Option<usize> {
-    let length = match is_one_block {
-        true => block.next_power_of_two(),
-        false => block,
-    };
-    let sub_block = format.sub_block_length(length);
-    let fits = !format.looks_twice()
-        && length.is_power_of_two()
-        && (EACH..=UNITS * EACH).contains(&length);
-    let is_of_a_unit = match format.first_sub_block() {
-        Some(first) => {
-            let is_of_units = first.is_multiple_of(EACH) && length.is_multiple_of(first);
-            EACH.is_multiple_of(sub_block) && is_of_units
-        }
-        None if format.has_outer_scale() => EACH.is_multiple_of(sub_block),
-        None => sub_block == length || EACH.is_multiple_of(sub_block),
-    };
-    (fits && is_of_a_unit).then_some(length)
-}
-
 /// One unit a block. Units are numbered so that neighbours have neighbouring elements, unless they are neighbours along the
 /// axis.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -259,111 +231,4 @@ fn largest_between(
         amax = max(amax, rules::counted(x & ABS, job.format));
     }
     amax
-}
-
-/// Several units for each block, along an axis whose elements lie side by side. Each unit reads its elements once, and
-/// neighbouring units read neighbouring elements. Shared memory joins their largest magnitudes.
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn shared_kernel<O: Int>(
-    input: &Tensor<u32>,
-    output: &mut Tensor<O>,
-    known: &Known,
-    stream: &Stream,
-    blocks: usize,
-    #[comptime] layout: BlockLayout,
-    #[comptime] job: Job,
-) {
-    let BlockLayout {
-        axis,
-        rank,
-        block,
-        sub_block,
-        whole,
-    } = comptime!(layout);
-    computed_by(comptime!(job.format.float32));
-    let units = comptime!(block / EACH);
-    let mut maxima = SharedMemory::<u32>::new(UNITS);
-    let unit = UNIT_POS as usize;
-    let own = unit % units;
-    let number = CUBE_POS * comptime!(UNITS * EACH / block) + unit / units;
-    let (from, to, start, step_of_position, rest) = if comptime!(whole) {
-        let from = number * block;
-        (from, from, from, 1usize.runtime(), block.runtime())
-    } else {
-        let place = place::<O>(input, output, number, axis, rank, block);
-        let rest = input.shape(axis) - place.start;
-        (place.from, place.to, place.position, place.step, rest)
-    };
-    let length = select(number < blocks, min(rest, block), 0);
-    // A sub-block's elements belong to one unit, and so do those that share four random words; otherwise neighbours have
-    // neighbouring ones.
-    let has_sub_blocks = comptime!(job.format.has_sub_blocks(block));
-    let (first, step) = if comptime!(has_sub_blocks || whole) {
-        (own * EACH, 1usize.runtime())
-    } else {
-        (own, units.runtime())
-    };
-
-    let mut elements = Array::<u32>::new(EACH);
-    let mut amax = 0u32.runtime();
-    #[unroll]
-    for i in 0..EACH {
-        let at = first + i * step;
-        let mut x = 0u32.runtime();
-        if at < length {
-            x = element(input[from + at], job);
-        }
-        elements[i] = x;
-        amax = max(amax, rules::counted(x & ABS, job.format));
-    }
-    maxima[unit] = amax;
-    sync_cube();
-    let mut above = 0u32.runtime();
-    if comptime!(job.format.first_sub_block().is_some()) {
-        let joined = comptime!(job.format.first_sub_block().unwrap() / EACH);
-        for i in 0..joined {
-            above = max(above, maxima[unit - own % joined + i]);
-        }
-    }
-    for i in 0..units {
-        amax = max(amax, maxima[unit - own + i]);
-    }
-
-    let words = if comptime!(whole) {
-        words_at(stream, start + first, job)
-    } else {
-        Array::<u32>::new(EACH)
-    };
-    let sub_length = comptime!(if has_sub_blocks { sub_block } else { EACH });
-    #[unroll]
-    for sub in 0..comptime!(EACH / sub_length) {
-        let mut sub_amax = amax;
-        if comptime!(has_sub_blocks) {
-            sub_amax = 0u32;
-            #[unroll]
-            for i in 0..sub_length {
-                let x = elements[comptime!(sub * sub_length + i)];
-                sub_amax = max(sub_amax, rules::counted(x & ABS, job.format));
-            }
-        }
-        if comptime!(job.format.first_sub_block().is_some()) {
-            sub_amax = rules::both_levels(above, sub_amax);
-        }
-        let grid = rules::grid(amax, sub_amax, known, job.format);
-        let scale = scale_of_results(grid, amax, sub_amax, known, job);
-        #[unroll]
-        for i in 0..sub_length {
-            let index = comptime!(sub * sub_length + i);
-            let at = first + index * step;
-            if at < length {
-                let word = if comptime!(whole) {
-                    words[index]
-                } else {
-                    word_at(stream, start + at * step_of_position, job)
-                };
-                let value = rounded(elements[index], grid, scale, word, known, job);
-                output[to + at] = launch::upper_bits::<O>(value);
-            }
-        }
-    }
 }

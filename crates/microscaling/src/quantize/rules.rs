@@ -17,6 +17,7 @@ mod power_blocks;
 mod rms;
 mod scale;
 mod scale_pair;
+mod tame;
 mod unit;
 
 pub(crate) use conversion::ConversionRule;
@@ -31,6 +32,7 @@ pub(crate) use mx::MxRule;
 pub use power_blocks::{PowerBlocks, PowerRules};
 pub use scale::PowerScale;
 pub use scale_pair::ScalePair;
+pub use tame::TAME_END;
 pub use unit::UnitElement;
 
 use crate::format::element::table::ShortTable;

@@ -1,7 +1,7 @@
 //! Rounding a magnitude to a grid: the one place where bits are dropped.
 
-use super::bits::{self, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
-use super::mode::{RoundingRule, Upper};
+use super::bits::{self, ABS, BIAS, IMPLICIT, LOWEST_EXPONENT, MANTISSA_BITS};
+use super::mode::{Floor, RoundingRule, Upper};
 use super::words::{Int, Word};
 use core::ops::{Range, RangeInclusive};
 
@@ -74,24 +74,41 @@ pub(crate) fn normal(lowest: i32, end: i32) -> Range<u32> {
 /// All numbers that matter are normal or zero: half a step is, and a subnormal is less than that. So
 /// the flush-to-zero state of the thread does not matter.
 #[inline(always)]
-pub(crate) fn round_normal<R: RoundingRule>(
-    abs: u32,
+pub(crate) fn round_normal<R: RoundingRule, W: Word>(
+    abs: W,
     mantissa_bits: i32,
-    smallest: u32,
+    smallest: W,
     by_code: u32,
-) -> u32 {
+) -> W {
     // 2 to the exponent of the magnitude, or to emin.
-    let power = (abs & bits::INFINITY).max(smallest);
-    let fraction_bits = |bits: i32| (bits as u32) << MANTISSA_BITS;
-    let step = f32::from_bits(power - fraction_bits(mantissa_bits));
+    let power = (abs & bits::INFINITY.into()).larger(smallest);
+    let step = power.times_power(-mantissa_bits);
     // So large that one step is its unit in the last place: the sum rounds to a multiple of the step.
-    let large = power + fraction_bits(MANTISSA_BITS - mantissa_bits);
+    let large = power.times_power(MANTISSA_BITS - mantissa_bits);
     // One step more where, without mantissa bits, the code of the power is even: then the tie goes down to it.
-    let odd_binade = (power.wrapping_sub(smallest) >> MANTISSA_BITS) & by_code;
-    let large = f32::from_bits(match R::UPPER {
+    let odd_binade = ((power - smallest) >> (MANTISSA_BITS as u32).into()) & by_code.into();
+    let large = match R::UPPER {
         Upper::HalfToEven => large | odd_binade,
         Upper::Half | Upper::Whole => large,
-    });
-    let x = f32::from_bits(abs);
-    R::from_even(x, (x + large) - large, step).to_bits()
+    };
+    R::from_even(abs, abs.plus(large).minus(large), step)
+}
+
+/// [`round_magnitude`] with draws by float arithmetic, for steps of 2^−90 and more and magnitudes below 2^101. `smallest` is the pattern
+/// of 2^emin.
+#[inline(always)]
+pub(crate) fn round_drawn<W: Word>(abs: W, mantissa_bits: i32, smallest: W, draw: W) -> W {
+    let whole = round_normal::<Floor, W>(abs, mantissa_bits, smallest, 0);
+    let power = (abs & bits::INFINITY.into()).larger(smallest);
+    // 31 bits of the fraction and of the draw take part. Both are whole numbers below 2^31.
+    let per_step = (31 + mantissa_bits + 2 * BIAS) as u32;
+    let per_unit = W::from(per_step << MANTISSA_BITS) - power;
+    let fraction = abs.minus(whole).product(per_unit).truncated();
+    let sum = fraction + (draw >> 1.into());
+    let is_up = W::from(ABS).is_below(sum);
+    whole.plus(W::select(
+        is_up,
+        power.times_power(-mantissa_bits),
+        0.into(),
+    ))
 }

@@ -120,7 +120,7 @@ pub trait RoundingRule: Copy + Send + Sync {
 
     /// Corrects what rounding to nearest, half to even, made of a magnitude x: `even`, a multiple of
     /// `step`. Exact float arithmetic, see `round_normal`. Never called if the rule wants draws.
-    fn from_even(x: f32, even: f32, step: f32) -> f32;
+    fn from_even<W: Word>(x: W, even: W, step: W) -> W;
 }
 
 /// [`Rounding::NearestAway`]
@@ -135,9 +135,9 @@ impl RoundingRule for Nearest {
     }
 
     #[inline(always)]
-    fn from_even(x: f32, even: f32, step: f32) -> f32 {
-        let tie_went_down = x - even == 0.5 * step;
-        even + if tie_went_down { step } else { 0.0 }
+    fn from_even<W: Word>(x: W, even: W, step: W) -> W {
+        let tie_went_down = x.minus(even).equals(step.times_power(-1));
+        even.plus(W::select(tie_went_down, step, 0.into()))
     }
 }
 
@@ -158,7 +158,7 @@ impl RoundingRule for Even {
     }
 
     #[inline(always)]
-    fn from_even(_: f32, even: f32, _: f32) -> f32 {
+    fn from_even<W: Word>(_: W, even: W, _: W) -> W {
         even
     }
 }
@@ -176,8 +176,8 @@ impl RoundingRule for Floor {
     }
 
     #[inline(always)]
-    fn from_even(x: f32, even: f32, step: f32) -> f32 {
-        even - if even > x { step } else { 0.0 }
+    fn from_even<W: Word>(x: W, even: W, step: W) -> W {
+        even.minus(W::select(x.is_below(even), step, 0.into()))
     }
 }
 
@@ -197,7 +197,7 @@ impl RoundingRule for Stochastic {
     }
 
     #[inline(always)]
-    fn from_even(_: f32, _: f32, _: f32) -> f32 {
+    fn from_even<W: Word>(_: W, _: W, _: W) -> W {
         unreachable!("the draws are added as integers")
     }
 }
@@ -218,7 +218,7 @@ macro_rules! exact_rule {
                 $addend
             }
 
-            fn from_even(_: f32, _: f32, _: f32) -> f32 {
+            fn from_even<W: Word>(_: W, _: W, _: W) -> W {
                 unreachable!("hardware's modes take the exact way")
             }
         }

@@ -56,6 +56,15 @@ pub trait Word:
     fn sum(self, other: Self) -> Self;
     /// This pattern without a sign in multiples of 2^exponent, −127 < exponent < 127, rounded down, which are less than 2^31.
     fn steps(self, exponent: Self::Int) -> Self;
+    /// This normal pattern times 2^exponent, which is normal, too.
+    fn times_power(self, exponent: i32) -> Self;
+    /// The float32 sum of two finite patterns, rounded half to even. A device that computes float32 adds them itself, and its compiler may
+    /// fuse a product with the sum: neither is a product, unless of a power of two.
+    fn plus(self, other: Self) -> Self;
+    /// The difference, as [`plus`](Self::plus).
+    fn minus(self, other: Self) -> Self;
+    /// The whole part of a pattern without a sign, which is less than 2^31.
+    fn truncated(self) -> Self;
 
     /// One word, or the other. A processor computes that one alone.
     #[inline(always)]
@@ -228,7 +237,27 @@ impl Word for u32 {
     fn steps(self, exponent: i32) -> Self {
         // Without a branch on the exponent, which would keep loops from vectors.
         let per_unit = ((bits::BIAS - exponent) as u32) << MANTISSA_BITS;
-        f32::from_bits(bits::product(self, per_unit)) as i32 as u32
+        bits::product(self, per_unit).truncated()
+    }
+
+    #[inline(always)]
+    fn times_power(self, exponent: i32) -> Self {
+        self.wrapping_add((exponent as u32) << MANTISSA_BITS)
+    }
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        bits::sum(self, other)
+    }
+
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        (f32::from_bits(self) - f32::from_bits(other)).to_bits()
+    }
+
+    #[inline(always)]
+    fn truncated(self) -> Self {
+        f32::from_bits(self) as i32 as u32
     }
 
     #[inline(always)]

@@ -74,6 +74,7 @@ mod square;
 mod statistics;
 mod sub_scales;
 mod tables;
+mod tame;
 #[cfg(feature = "rayon")]
 mod threads;
 mod weight_layouts;

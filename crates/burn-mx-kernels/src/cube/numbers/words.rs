@@ -10,8 +10,8 @@ use cubecl::ir::{ManagedVariable, Scope};
 use cubecl::prelude::*;
 use microscaling::internal::{Condition, Int, Word};
 
-use super::bits::{self, ABS, INFINITY};
-use super::float::is_by_device;
+use super::bits::{self, ABS, INFINITY, SIGN};
+use super::float::{is_by_device, number};
 
 thread_local! {
     static KERNEL: RefCell<Kernel> = RefCell::new(Kernel {
@@ -288,13 +288,33 @@ impl Word for KernelValue<u32> {
         self.with(exponent, bits::steps::expand)
     }
 
+    fn times_power(self, exponent: i32) -> Self {
+        if device_computes() {
+            self.product(microscaling::internal::bits::pow2(exponent).into())
+        } else {
+            self + ((exponent << 23) as u32).into()
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.with(other, device_sum::expand)
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.with(other, device_difference::expand)
+    }
+
+    fn truncated(self) -> Self {
+        self.then(truncated::expand)
+    }
+
     fn choose(
         condition: Self::Condition,
         then: impl FnOnce() -> Self,
         otherwise: impl FnOnce() -> Self,
     ) -> Self {
         // A branch spares a device its slow quotients, which few numbers need. Integers compute both words without a branch.
-        if !KERNEL.with_borrow_mut(|kernel| is_by_device::expand(&mut kernel.scope)) {
+        if !device_computes() {
             return Self::select(condition, then(), otherwise());
         }
         let condition = condition.variable();
@@ -339,6 +359,43 @@ impl Int for KernelValue<i32> {
 
     fn smaller(self, other: Self) -> Self {
         self.with(other, min::expand)
+    }
+}
+
+/// Whether the device computes float32 in the kernel that is written.
+fn device_computes() -> bool {
+    KERNEL.with_borrow_mut(|kernel| is_by_device::expand(&mut kernel.scope))
+}
+
+/// The sum of two finite numbers, by the device if it computes. Neither is a product.
+#[cube]
+fn device_sum(a: u32, b: u32) -> u32 {
+    let by_device = is_by_device();
+    if comptime!(by_device) {
+        u32::reinterpret(number(a) + number(b))
+    } else {
+        bits::sum(a, b)
+    }
+}
+
+#[cube]
+fn device_difference(a: u32, b: u32) -> u32 {
+    let by_device = is_by_device();
+    if comptime!(by_device) {
+        u32::reinterpret(number(a) - number(b))
+    } else {
+        bits::sum(a, b ^ SIGN)
+    }
+}
+
+/// The whole part of a number without a sign, which is less than 2^31.
+#[cube]
+fn truncated(a: u32) -> u32 {
+    let by_device = is_by_device();
+    if comptime!(by_device) {
+        u32::cast_from(number(a))
+    } else {
+        bits::steps(a, 0)
     }
 }
 

@@ -5,6 +5,7 @@ mod float_scale;
 pub(super) mod known;
 mod power_of_two;
 pub(in crate::cube) mod tables;
+pub(in crate::cube::quantize) mod tame;
 
 use burn_cubecl::CubeRuntime;
 use cubecl::client::ComputeClient;

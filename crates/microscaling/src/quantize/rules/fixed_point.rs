@@ -182,9 +182,11 @@ impl FixedPointRule {
     }
 
     #[inline(always)]
-    pub(super) fn ordinary_pair(&self, amax: u32, sub_amax: u32) -> ScalePair {
-        let shifted = (amax & INFINITY) - ((self.largest_shift as u32) << MANTISSA_BITS);
-        ScalePair::of_power((sub_amax & INFINITY).max(shifted))
+    pub(super) fn ordinary_pair<W: Word>(&self, amax: W, sub_amax: W) -> ScalePair<W> {
+        let exponent = |abs: W| abs & INFINITY.into();
+        let largest_shift = (self.largest_shift as u32) << MANTISSA_BITS;
+        let shifted = exponent(amax) - largest_shift.into();
+        ScalePair::of_power(exponent(sub_amax).larger(shifted))
     }
 
     /// The scale of a sub-block of an ordinary block.

@@ -51,6 +51,15 @@ impl<W: Word> TensorScale<W> {
         }
     }
 
+    /// Of a scale that is neither 0 nor NaN.
+    #[inline(always)]
+    fn of_ordinary(scale: W) -> Self {
+        Self {
+            scale,
+            inverse: W::from(ONE).quotient(scale),
+        }
+    }
+
     /// A number by which words can be divided: t, unless it is 0.
     #[inline(always)]
     fn divisor(scale: W) -> W {
@@ -67,7 +76,8 @@ pub struct FloatScaleRule<W: Word = u32> {
     in_units: bool,
     /// h as a pattern; `None` stands for 1.
     headroom: Option<u32>,
-    pub(crate) element: UnitElement,
+    /// The elements, in units of their scale.
+    pub element: UnitElement,
     /// Q as a pattern.
     largest_unit: u32,
     pub(crate) scale: ScaleRow,
@@ -183,6 +193,12 @@ impl FloatScaleRule {
     pub fn with_tensor_scale<W: Word>(self, tensor_scale: W) -> FloatScaleRule<W> {
         let tensor = Some(TensorScale::of(tensor_scale));
         self.with_tensor(tensor)
+    }
+
+    /// The same rule in a tensor with this scale, which is neither 0 nor NaN.
+    #[inline(always)]
+    pub fn with_ordinary_tensor_scale<W: Word>(self, tensor_scale: W) -> FloatScaleRule<W> {
+        self.with_tensor(Some(TensorScale::of_ordinary(tensor_scale)))
     }
 
     /// The same rule in a tensor with the scale 1.
@@ -347,30 +363,38 @@ impl FloatScaleRule {
     }
 
     pub(super) fn ordinary(&self) -> Range<u32> {
-        let range = |least: u32, end: u32, scales: Range<u32>| match scales
-            .contains(&self.tensor_scale())
-        {
-            true => least..end,
+        let [magnitudes, scales] = self.ordinary_ranges();
+        match scales.contains(&self.tensor_scale()) {
+            true => magnitudes,
             false => 0..0,
-        };
-        match self.scale.min >= NARROW {
-            _ if self.tables.is_some() || self.conversion.is_some() => 0..0,
-            _ if self.sign_scales => 0..0,
-            _ if self.element.flush_below > 0 || self.special_elements || self.divides => 0..0,
-            // A scale of more than float32 makes its block NaN.
-            true => range(0, bits::pow2(120), LARGE..INFINITY),
-            // Neither a scale nor its reciprocal is very small or very large.
-            false => range(
-                bits::pow2(-60),
-                bits::pow2(100),
-                bits::pow2(-20)..bits::pow2(20),
-            ),
         }
     }
 
+    /// The largest magnitudes of ordinary blocks, and the tensor scales beside which they are ordinary.
+    #[inline(always)]
+    pub(super) fn ordinary_ranges(&self) -> [Range<u32>; 2] {
+        match self.scale.min >= NARROW {
+            _ if self.tables.is_some() || self.conversion.is_some() => [0..0, 0..0],
+            _ if self.sign_scales => [0..0, 0..0],
+            _ if self.element.flush_below > 0 || self.special_elements || self.divides => {
+                [0..0, 0..0]
+            }
+            // A scale of more than float32 makes its block NaN.
+            true => [0..bits::pow2(120), LARGE..INFINITY],
+            // Neither a scale nor its reciprocal is very small or very large.
+            false => [
+                bits::pow2(-60)..bits::pow2(100),
+                bits::pow2(-20)..bits::pow2(20),
+            ],
+        }
+    }
+}
+
+/// Ordinary blocks, for both.
+impl<W: Word> FloatScaleRule<W> {
     /// The pair of an ordinary block.
     #[inline(always)]
-    pub(super) fn ordinary_pair(&self, amax: u32, choice: u32) -> ScalePair {
+    pub(super) fn ordinary_pair(&self, amax: W, choice: W) -> ScalePair<W> {
         self.ordinary_pair_of(self.ordinary_scale(amax, self.largest_unit, choice))
     }
 
@@ -379,34 +403,32 @@ impl FloatScaleRule {
     /// A missing factor is 1 here. The number behind `None` is arbitrary, and compilers multiply by this number before they select. If the
     /// number is subnormal, each product takes a hundred cycles.
     #[inline(always)]
-    fn ordinary_scale(&self, amax: u32, largest_unit: u32, choice: u32) -> u32 {
-        let mut scale = amax.quotient(largest_unit);
-        if self.tensor.is_some() {
-            scale = scale.quotient(self.tensor_scale());
+    fn ordinary_scale(&self, amax: W, largest_unit: u32, choice: W) -> W {
+        let mut scale = amax.quotient(largest_unit.into());
+        if let Some(tensor) = self.tensor {
+            scale = scale.quotient(tensor.scale);
         }
-        scale = scale.product(self.headroom.unwrap_or(ONE));
+        scale = scale.product(self.headroom.unwrap_or(ONE).into());
         if self.four_over_six {
-            scale = scale.product(match choice {
-                FOUR_CHOICE => SIX_OVER_FOUR,
-                _ => ONE,
-            });
+            let is_four = choice.equals(FOUR_CHOICE.into());
+            scale = scale.product(W::select(is_four, SIX_OVER_FOUR.into(), ONE.into()));
         }
         self.scale.round(scale)
     }
 
     /// [`pair`](Self::pair) of an ordinary block, where a missing factor is 1.
     #[inline(always)]
-    fn ordinary_pair_of(&self, scale: u32) -> ScalePair {
-        let tensor = self.tensor.unwrap_or(TensorScale {
-            scale: ONE,
-            inverse: ONE,
-        });
+    fn ordinary_pair_of(&self, scale: W) -> ScalePair<W> {
+        let [tensor, inverse] = match self.tensor {
+            Some(tensor) => [tensor.scale, tensor.inverse],
+            None => [ONE.into(); 2],
+        };
         ScalePair {
             scale: match self.in_units {
                 true => scale,
-                false => tensor.scale.product(scale),
+                false => tensor.product(scale),
             },
-            inverse: tensor.inverse.quotient(scale),
+            inverse: inverse.quotient(scale),
         }
     }
 }

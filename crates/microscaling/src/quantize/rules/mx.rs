@@ -9,7 +9,7 @@ use super::scale::PowerScale;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
 use crate::format::{BlockFormat, Subnormals};
-use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN};
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, INFINITY, MANTISSA_BITS, NAN, ONE};
 use crate::round::words::{Int, Word};
 use crate::round::{NORMAL, normal};
 use core::ops::Range;
@@ -142,7 +142,7 @@ impl MxRule {
 
     /// The scale of an ordinary block.
     #[inline(always)]
-    pub(super) fn ordinary_pair(&self, amax: u32) -> ScalePair {
+    pub(super) fn ordinary_pair<W: Word>(&self, amax: W) -> ScalePair<W> {
         let Ordinary {
             factor,
             addend,
@@ -150,8 +150,9 @@ impl MxRule {
             limit,
             ..
         } = self.ordinary;
-        let scaled = (f32::from_bits(amax) * factor).to_bits() + addend;
-        ScalePair::of_power((scaled & INFINITY).wrapping_sub(emax).max(limit))
+        let scaled = amax.product(factor.into()) + addend.into();
+        let scale = (scaled & INFINITY.into()).wrapping_sum(0_u32.wrapping_sub(emax).into());
+        ScalePair::of_power(scale.larger(limit.into()))
     }
 
     /// [`ordinary_pair`](Self::ordinary_pair) from a root mean square.
@@ -203,7 +204,7 @@ struct Ordinary {
     /// The ends of [`MxRule::ordinary`]: a range is not `Copy`.
     from: u32,
     below: u32,
-    factor: f32,
+    factor: u32,
     addend: u32,
     /// From there to the scale, as a difference of patterns.
     emax: u32,
@@ -220,8 +221,8 @@ impl Ordinary {
     ) -> Self {
         let (factor, emax) = match power {
             // The product is a normal number; it has the exponent of the scale.
-            Some(PowerScale { divides: true, .. }) => (f32::from_bits(row.inverse_max), 0),
-            _ => (1.0, row.emax),
+            Some(PowerScale { divides: true, .. }) => (row.inverse_max, 0),
+            _ => (ONE, row.emax),
         };
         let addend = power.map_or(0, |power| power.addend);
         // emin of a block is row.emin + scale. The scale is at least exponent − row.emax. A root mean square is at least 2^−15 of the

@@ -59,7 +59,7 @@ impl PowerBlocks {
 
 /// The rules of blocks whose scales are powers of two, for numbers and for the words of a device's kernel.
 #[derive(Clone, Copy)]
-pub struct PowerRules(BlockRule);
+pub struct PowerRules(pub(super) BlockRule);
 
 impl PowerRules {
     /// The rules of a format, if its scales are powers of two.

@@ -45,19 +45,19 @@ impl<W: Word> ScalePair<W> {
             inverse: W::select(is_finite, self.inverse, 0.into()),
         }
     }
-}
 
-impl ScalePair {
     /// From a scale that is a power of two, if neither the scale nor its reciprocal is subnormal.
     #[inline(always)]
-    pub(crate) const fn of_power(scale: u32) -> Self {
+    pub(crate) fn of_power(scale: W) -> Self {
         const TWICE: u32 = (2 * BIAS as u32) << MANTISSA_BITS;
         Self {
             scale,
-            inverse: TWICE.wrapping_sub(scale),
+            inverse: W::from(TWICE) - scale,
         }
     }
+}
 
+impl ScalePair {
     /// Whether everything becomes NaN.
     #[inline(always)]
     pub(crate) const fn is_nan(self) -> bool {

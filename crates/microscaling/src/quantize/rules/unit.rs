@@ -4,7 +4,7 @@ use super::ScalePair;
 use crate::format::ElementFormat;
 use crate::round::bits::{ABS, BIAS, MANTISSA_BITS, ONE, SIGN, pow2};
 use crate::round::words::Word;
-use crate::round::{RoundingRule, round_magnitude, round_normal};
+use crate::round::{RoundingRule, round_drawn, round_magnitude, round_normal};
 
 /// The elements of a format, as rounding in units of the scale sees them.
 #[derive(Clone, Copy)]
@@ -41,15 +41,49 @@ impl UnitElement {
     #[inline(always)]
     pub(crate) fn round<R: RoundingRule>(&self, pair: ScalePair, x: f32, draw: u32) -> f32 {
         let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
-        let scaled = f32::from_bits(abs) * f32::from_bits(pair.inverse);
-        let limited = scaled.to_bits().min(self.max);
-        let unit = if R::USES_DRAWS {
+        let magnitude = if R::USES_DRAWS {
+            let limited = self.limited(pair, abs);
             let counted = if abs < self.flush_below { 0 } else { limited };
-            round_magnitude::<R, _>(counted, self.mantissa_bits, self.emin, draw)
+            let unit = round_magnitude::<R, _>(counted, self.mantissa_bits, self.emin, draw);
+            unit.product(pair.scale)
         } else {
-            round_normal::<R>(limited, self.mantissa_bits, pow2(self.emin), self.by_code())
+            self.round_tame::<R, _>(pair, abs, draw)
         };
-        f32::from_bits(sign | (f32::from_bits(unit) * f32::from_bits(pair.scale)).to_bits())
+        f32::from_bits(sign | magnitude)
+    }
+
+    /// A magnitude in units of the scale, and at most the largest one.
+    #[inline(always)]
+    fn limited<W: Word>(&self, pair: ScalePair<W>, abs: W) -> W {
+        abs.product(pair.inverse).smaller(self.max.into())
+    }
+
+    /// Rounds a magnitude of a [tame](super::tame) block, or by a rule without draws of an ordinary one.
+    #[inline(always)]
+    pub fn round_tame<R: RoundingRule, W: Word>(&self, pair: ScalePair<W>, abs: W, draw: W) -> W {
+        let limited = self.limited(pair, abs);
+        let unit = self.by_floats::<R, _>(limited, pow2(self.emin).into(), draw);
+        unit.product(pair.scale)
+    }
+
+    /// The same where the scale is a power of two.
+    #[inline(always)]
+    pub(crate) fn round_tame_unscaled<R: RoundingRule, W: Word>(
+        &self,
+        scale: W,
+        abs: W,
+        draw: W,
+    ) -> W {
+        let magnitude = self.by_floats::<R, _>(abs, self.smallest_normal(scale), draw);
+        magnitude.smaller(self.largest(scale))
+    }
+
+    #[inline(always)]
+    fn by_floats<R: RoundingRule, W: Word>(&self, abs: W, smallest: W, draw: W) -> W {
+        match R::USES_DRAWS {
+            true => round_drawn(abs, self.mantissa_bits, smallest, draw),
+            false => round_normal::<R, _>(abs, self.mantissa_bits, smallest, self.by_code()),
+        }
     }
 
     /// [`round`](Self::round) with fewer operations where the scale is a power of two: nothing is scaled.
@@ -59,16 +93,12 @@ impl UnitElement {
         let magnitude = if R::USES_DRAWS {
             let counted = if abs < self.flush_below { 0 } else { abs };
             let emin = self.emin + (scale >> MANTISSA_BITS) as i32 - BIAS;
-            round_magnitude::<R, _>(counted, self.mantissa_bits, emin, draw)
+            let magnitude = round_magnitude::<R, _>(counted, self.mantissa_bits, emin, draw);
+            magnitude.min(self.largest(scale))
         } else {
-            round_normal::<R>(
-                abs,
-                self.mantissa_bits,
-                self.smallest_normal(scale),
-                self.by_code(),
-            )
+            self.round_tame_unscaled::<R, _>(scale, abs, draw)
         };
-        f32::from_bits(sign | magnitude.min(self.largest(scale)))
+        f32::from_bits(sign | magnitude)
     }
 
     /// [`round_unscaled`](Self::round_unscaled) with fewer operations, of a format with mantissa bits and by a rule without draws.
@@ -76,7 +106,7 @@ impl UnitElement {
     pub(crate) fn round_mantissa<R: RoundingRule>(&self, scale: u32, x: f32) -> u32 {
         let (sign, abs) = (x.to_bits() & SIGN, x.to_bits() & ABS);
         let smallest = self.smallest_normal(scale);
-        let magnitude = round_normal::<R>(abs, self.mantissa_bits, smallest, 0);
+        let magnitude = round_normal::<R, _>(abs, self.mantissa_bits, smallest, 0);
         sign | magnitude.min(self.largest(scale))
     }
 
@@ -88,8 +118,8 @@ impl UnitElement {
 
     /// The pattern of the smallest number with all its mantissa bits of a block whose scale is a power of two.
     #[inline(always)]
-    fn smallest_normal(&self, scale: u32) -> u32 {
-        scale.wrapping_add(pow2(self.emin).wrapping_sub(ONE))
+    fn smallest_normal<W: Word>(&self, scale: W) -> W {
+        scale.wrapping_sum(pow2(self.emin).wrapping_sub(ONE).into())
     }
 
     /// The pattern of the smallest number but zero of a block whose scale is a power of two.
@@ -101,7 +131,7 @@ impl UnitElement {
 
     /// The pattern of the largest number of a block whose scale is a power of two.
     #[inline(always)]
-    pub(crate) fn largest(&self, scale: u32) -> u32 {
-        scale.wrapping_add(self.max.wrapping_sub(ONE))
+    pub(crate) fn largest<W: Word>(&self, scale: W) -> W {
+        scale.wrapping_sum(self.max.wrapping_sub(ONE).into())
     }
 }

@@ -84,7 +84,7 @@ impl FloatScaleRule {
             self.round_unit::<Even>(pair, abs, 0)
         } else {
             let scaled = bits::product(abs, pair.inverse);
-            round_normal::<Even>(scaled.min(self.element.max), 1, ONE, 0)
+            round_normal::<Even, _>(scaled.min(self.element.max), 1, ONE, 0)
         };
         let value = bits::product(q, pair.scale);
         let difference = bits::sum(value, abs | SIGN);

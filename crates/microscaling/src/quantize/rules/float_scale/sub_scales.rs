@@ -2,7 +2,7 @@
 
 use crate::format::BlockFormat;
 use crate::quantize::rules::ScalePair;
-use crate::round::bits::{INFINITY, MANTISSA_BITS, ONE};
+use crate::round::bits::{IMPLICIT, INFINITY, MANTISSA_BITS, ONE};
 use crate::round::words::{Int, Word};
 
 /// The upper half of a pattern.
@@ -59,15 +59,19 @@ impl SubScaleRule {
 
     /// The pair of an ordinary sub-block, from its block's pair: all numbers are normal, so that exponents may be added as integers.
     #[inline(always)]
-    pub(crate) fn ordinary_pair(&self, of_block: ScalePair, refinement: u32) -> ScalePair {
-        let times = |scale: u32, exponent: i32| {
-            scale.wrapping_add((exponent as u32) << MANTISSA_BITS) & UPPER
-        };
-        let limit = times(of_block.scale, self.exponent + 1);
-        let first = refinement & UPPER >= limit;
-        let limit = times(of_block.scale, self.exponent + i32::from(first));
-        let own = refinement << 16 >= limit;
-        let doubled = (u32::from(first) + u32::from(own)) << MANTISSA_BITS;
+    pub(crate) fn ordinary_pair<W: Word>(
+        &self,
+        of_block: ScalePair<W>,
+        refinement: W,
+    ) -> ScalePair<W> {
+        let [above, limit] = [self.exponent + 1, self.exponent]
+            .map(|exponent| of_block.scale.times_power(exponent) & UPPER.into());
+        let first = !(refinement & UPPER.into()).is_below(above);
+        let limit = W::select(first, above, limit);
+        let own = !(refinement << 16.into()).is_below(limit);
+        let [first, own] =
+            [first, own].map(|doubled| W::select(doubled, IMPLICIT.into(), 0.into()));
+        let doubled = first + own;
         ScalePair {
             scale: of_block.scale + doubled,
             inverse: of_block.inverse - doubled,
