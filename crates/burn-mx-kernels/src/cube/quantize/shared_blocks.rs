@@ -46,7 +46,7 @@ pub(super) fn shared_block(format: Format, block: usize, is_one_block: bool) -> 
 struct Own {
     /// As they are in memory, or as they go into their block.
     elements: Array<u32>,
-    /// The random words, where they are drawn together.
+    /// The random words, if the kernel draws them together.
     words: Array<u32>,
     /// Where the block begins in the output, and in the stream of random words.
     to: usize,

@@ -7,7 +7,7 @@ use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::words::written_by_rules;
 use crate::cube::quantize::Job;
 use cubecl::prelude::*;
-use microscaling::internal::{FloatScaleRule, PowerRules, ScalePair, TAME_END, Word};
+use microscaling::internal::{FloatScaleRule, PowerRules, ScalePair, TAME_END};
 use microscaling::{BlockFormat, FloatFormat, Rounding, with_rule};
 
 /// Whether tame blocks are rounded as such: where the device computes, and elements are rounded to a bfloat format before, if at all.
@@ -33,7 +33,7 @@ pub(in crate::cube::quantize) fn may_be_tame(amax: u32) -> bool {
     amax < TAME_END
 }
 
-/// A magnitude below 2^100 as it goes into its block, but that a subnormal one stays as it is.
+/// A magnitude below 2^100, rounded before it goes into its block. A subnormal one stays unchanged.
 #[cube]
 fn before(abs: u32, #[comptime] job: Job) -> u32 {
     match comptime!(job.elementwise) {
