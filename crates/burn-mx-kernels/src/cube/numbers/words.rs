@@ -10,8 +10,10 @@ use cubecl::ir::{ManagedVariable, Scope};
 use cubecl::prelude::*;
 use microscaling::internal::{Condition, Int, Word};
 
-use super::bits::{self, ABS, INFINITY, SIGN};
+use super::bits::{self, ABS, INFINITY, ONE, SIGN};
 use super::float::{is_by_device, number};
+
+const MINUS_ONE: u32 = SIGN | ONE;
 
 thread_local! {
     static KERNEL: RefCell<Kernel> = RefCell::new(Kernel {
@@ -378,11 +380,14 @@ fn device_sum(a: u32, b: u32) -> u32 {
     }
 }
 
+/// The difference of two finite numbers. Vulkan's compilers take (a + b) − b for a, so the −1 here is one that a compiler does not know. CUDA's
+/// knows that there are fewer than 2^31 cubes, and subtracts.
 #[cube]
 fn device_difference(a: u32, b: u32) -> u32 {
     let by_device = is_by_device();
     if comptime!(by_device) {
-        u32::reinterpret(number(a) - number(b))
+        let minus_one = number((CUBE_COUNT_X >> 31) | MINUS_ONE);
+        u32::reinterpret(fma(number(b), minus_one, number(a)))
     } else {
         bits::sum(a, b ^ SIGN)
     }

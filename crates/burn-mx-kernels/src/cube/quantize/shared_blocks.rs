@@ -116,18 +116,13 @@ pub(in crate::cube) fn shared_kernel<O: Int>(
         elements[i] = x;
         raw = max(raw, x & ABS);
     }
-    let mut may_be_tame = false.runtime();
-    let mut amax = 0u32.runtime();
-    if comptime!(has_tame_blocks) {
-        may_be_tame = tame::may_be_tame(raw);
-        amax = element(raw, job);
-        if !may_be_tame {
-            amax = largest_in_block(&elements, job);
-        }
+    let may_be_tame = tame::may_be_tame(raw);
+    let mut amax = if comptime!(has_tame_blocks) {
+        largest_as_read(raw, may_be_tame, &elements, job)
     } else {
         into_block(&mut elements, job);
-        amax = largest(&elements, 0usize, EACH, job);
-    }
+        largest(&elements, 0usize, EACH, job)
+    };
     maxima[unit] = amax;
     sync_cube();
     let mut above = 0u32.runtime();
@@ -180,14 +175,22 @@ fn into_block(elements: &mut Array<u32>, #[comptime] job: Job) {
     }
 }
 
-/// The largest counted magnitude of some elements, as they are in memory.
+/// The largest counted magnitude of the elements as they are in memory, of which `raw` is the largest magnitude.
 #[cube]
-fn largest_in_block(elements: &Array<u32>, #[comptime] job: Job) -> u32 {
-    let mut amax = 0u32.runtime();
-    #[unroll]
-    for i in 0..EACH {
-        let x = element(elements[i], job);
-        amax = max(amax, rules::counted(x & ABS, job.format));
+fn largest_as_read(
+    raw: u32,
+    may_be_tame: bool,
+    elements: &Array<u32>,
+    #[comptime] job: Job,
+) -> u32 {
+    let mut amax = element(raw, job);
+    if !may_be_tame {
+        amax = 0u32;
+        #[unroll]
+        for i in 0..EACH {
+            let x = element(elements[i], job);
+            amax = max(amax, rules::counted(x & ABS, job.format));
+        }
     }
     amax
 }

@@ -140,6 +140,66 @@ fn its_float32_and_integers_agree() {
     }
 }
 
+/// Blocks that a device rounds by few float operations, and their neighbours that are too large, by every rounding.
+#[test]
+fn tame_blocks() {
+    let stream = RandomStream::new(6, 0);
+    // Lines of 64 numbers: zeros, and numbers of one to 2^18 parts of the line's largest one, which is 2^-60 to 2^118.
+    let number = |i| {
+        let word = stream.draw(i);
+        let exponent = 67 + (i / 64) as u32 % 179 - word % 19;
+        let pattern = word & 0x807f_ffff | exponent << 23;
+        // Ties, and numbers without a fraction.
+        let pattern = if word >> 8 & 1 == 0 {
+            pattern & 0xfff0_0000
+        } else {
+            pattern
+        };
+        if word >> 9 & 15 == 0 {
+            0.0
+        } else {
+            f32::from_bits(pattern)
+        }
+    };
+    let values: Vec<f32> = (0..64 * 179).map(number).collect();
+    let data = TensorData::new(values, [179, 64]);
+    let x: DeviceTensor = B::float_from_data(data, &Default::default());
+    let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    for format in TAME {
+        for rounding in Rounding::ALL {
+            for elementwise in [None, Some((bfloat16, Rounding::NearestEven))] {
+                let op = KernelOp::Quantize {
+                    elementwise,
+                    axis: 1,
+                    format: format.parse().expect("the format is sound"),
+                    rounding,
+                    stream: RandomStream::new(7, 7),
+                };
+                let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
+                    FORCED.set(Some(float32));
+                    bits(B::kernels().run(op, x.clone(), [None, None]).0)
+                });
+                assert_eq!(device, integers, "{op:?}");
+            }
+        }
+    }
+}
+
+const TAME: [&str; 12] = [
+    "mxfp8_e4m3",
+    "mxfp8_e5m2",
+    "mxfp6_e2m3",
+    "mxfp4",
+    "mxint8",
+    "mx4",
+    "mx9",
+    "bfp16",
+    "mx(element=fp4_e2m1,block_size=32,scale_mode=rceil)",
+    "nvfp4",
+    "nvfp4(tensor_scale=true)",
+    "block(element=fp6_e3m2,scale=ue5m2,block_size=32)",
+];
+
 /// A product gets the bits of float64 from a device that has float64, and from integers.
 #[test]
 fn tensor_scales_in_float64() {

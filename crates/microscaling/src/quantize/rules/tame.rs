@@ -10,8 +10,8 @@ use core::ops::Range;
 
 /// The pattern of 2^100. All magnitudes of tame blocks are less.
 pub const TAME_END: u32 = 0x7180_0000;
-/// Binades of ordinary blocks that are too small for a tame one. So a subnormal element is less than 2^−31 steps, and rounding it to a
-/// bfloat format before changes nothing.
+/// Binades of ordinary blocks that are too small for a tame one. So a subnormal element of a tame block is less than 2^−31 steps, and a
+/// rounding to a bfloat format before changes nothing.
 const TOO_SMALL: u32 = 40;
 
 /// The largest magnitudes of tame blocks, given those of ordinary blocks.
