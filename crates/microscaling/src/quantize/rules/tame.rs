@@ -14,7 +14,7 @@ pub const TAME_END: u32 = 0x7180_0000;
 /// rounding to a bfloat format before changes nothing.
 const TOO_SMALL: u32 = 40;
 
-/// The largest magnitudes of tame blocks, given those of ordinary blocks.
+/// The range of the largest magnitudes that make an ordinary block tame.
 fn narrowed(rule: &BlockRule, ordinary: Range<u32>) -> Range<u32> {
     let start = match ordinary.start {
         // Elements are rounded in units of their scale.
