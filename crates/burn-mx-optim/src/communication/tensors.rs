@@ -176,7 +176,8 @@ impl Communication {
 impl Communication {
     /// The tensor as `rank` sends it, rounded as one message, for an exchange that another library makes. With `sent` before and after Burn's
     /// own `all_reduce`, operands and result are rounded. After the exchange all ranks call with `rank` 0 and equal states, so
-    /// that all of them round alike. The result is detached from autodiff.
+    /// that all of them round alike. The result is detached from autodiff. The exchange makes the sum, so the fields of sums (`route`, `order`,
+    /// `requantize`, `quantize_own`, `ranks_per_node`, `accumulator`, `mean`) are the exchange's to follow.
     ///
     /// # Errors
     /// Before any work: the errors of [`check`](Self::check), a state of another length, `difference`, and `shared_scale`, which needs
