@@ -109,7 +109,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<Done, Error> {
             let matrix = weight.matrix(|part| read.tensor(part));
             let layout = args.to.of_integers();
             let (matrix, layout) = matrix.zip(layout).expect("the layout holds the weight");
-            return Ok(PackedWeight::Integers(matrix.store(layout, name)));
+            return Ok(PackedWeight::Tensors(matrix.store(layout, name)));
         }
         let packed = read.packed(name).expect("it is one of the weights");
         let packed = packed.map_err(|source| Error::file(&input.path, source))?;

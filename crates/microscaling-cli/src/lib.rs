@@ -18,6 +18,7 @@ mod numbers;
 mod output;
 mod p3109;
 mod quantize;
+mod scheme;
 mod target;
 mod unpack;
 mod vectors;
@@ -118,7 +119,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     };
     let form = args.form;
     let done = match args.command {
-        Command::Quantize(args) => quantize::run(&args),
+        Command::Quantize(args) => quantize::run(&args.with_scheme()),
         Command::Inspect(args) => inspect::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Convert(args) => convert::run(&args),

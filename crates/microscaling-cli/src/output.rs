@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum PackedWeight {
     /// In blocks, and the divisor that compressed-tensors stores in place of its tensor scale, where the divisor is known.
     Blocks(Packed, Option<f32>),
-    /// The tensors of its integers.
-    Integers(Vec<RepackedTensor>),
+    /// The tensors that the file has.
+    Tensors(Vec<RepackedTensor>),
 }
 
 /// A weight that is to be packed: its name, the place of the input's file whose place it takes, and the input's tensors that it
@@ -162,7 +162,7 @@ impl Output<'_> {
     ) -> Result<Vec<Stored<'static>>, Error> {
         let (packed, divisor) = match weight {
             PackedWeight::Blocks(packed, divisor) => (packed, divisor),
-            PackedWeight::Integers(tensors) => {
+            PackedWeight::Tensors(tensors) => {
                 let stored = tensors.into_iter().map(|tensor| Stored {
                     name: tensor.name,
                     dtype: tensor.dtype,
@@ -250,7 +250,7 @@ impl Output<'_> {
                 PackedWeight::Blocks(packed, _) => {
                     Some((*name, packed.format(), packed.shape(), packed.axis()))
                 }
-                PackedWeight::Integers(_) => None,
+                PackedWeight::Tensors(_) => None,
             });
             let text = safetensors::metadata(described);
             let text = text.map_err(|source| Error::file(self.path, source))?;

@@ -1,5 +1,6 @@
 //! `microscaling quantize`.
 
+mod inputs;
 mod numbers;
 mod plan;
 mod shared;
@@ -12,8 +13,11 @@ use crate::formats::table;
 use crate::fused::{Fused, FusedArgs};
 use crate::numbers::floats;
 use crate::output::{Output, PackedWeight};
+use crate::scheme::{Scheme, SchemeWeights};
 use crate::target::NewLayout;
 use globset::Glob;
+use inputs::{InputMax, input_max};
+use microscaling::internal::CompressedElement;
 use microscaling::safetensors::{CheckpointLayout, PackedFiles};
 use microscaling::{Dialect, Rounding, WeightLayout};
 use microscaling_checkpoint::{called, is_low_bit, quantized, summed_axis};
@@ -33,6 +37,14 @@ pub(crate) struct QuantizeArgs {
     /// Replace files of the output that exist; an input is never replaced
     #[arg(long)]
     force: bool,
+    /// The format of weights and of inputs, by the name that compressed-tensors has: `FP8_DYNAMIC`, `W4A16`, `NVFP4A16`, `MXFP4`. Rounded by
+    /// the rules of that tool, for vLLM and transformers
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "layout", "axis", "rounding", "seed", "dialect"])]
+    scheme: Option<Scheme>,
+    /// The largest magnitude of layers' inputs, for the schemes with a fixed scale of inputs, `FP8` and `NVFP4`: a number for all layers, or a
+    /// JSON file with one for each, such as {"model.layers.0.mlp.up_proj": 3.5}
+    #[arg(long, value_name = "NUMBER|FILE", requires = "scheme")]
+    input_max: Option<InputMax>,
     /// The block format, such as `mxfp4`; in layouts of integers `int4(group_size=128,zero_points=false)`, with 2, 3, 4 or 8 bits, where the
     /// size 0 is a whole row [default: the layout's own]
     #[arg(long)]
@@ -64,6 +76,26 @@ pub(crate) struct QuantizeArgs {
     fused: FusedArgs,
 }
 
+impl QuantizeArgs {
+    /// The layout and the dialect that the scheme has.
+    pub(crate) fn with_scheme(mut self) -> Self {
+        match self.scheme.map(|scheme| scheme.weights) {
+            Some(SchemeWeights::Blocks(layout)) => {
+                self.layout = NewLayout::Packed(layout.into());
+                self.dialect = Some(Dialect::CompressedTensors);
+            }
+            Some(SchemeWeights::Numbers(numbers)) => {
+                self.layout = match numbers.element {
+                    CompressedElement::Fp8 => NewLayout::Float,
+                    CompressedElement::Integers { layout, .. } => NewLayout::Integers(layout),
+                };
+            }
+            None => {}
+        }
+        self
+    }
+}
+
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     let target = NewNumbers::of(args)?;
     let fused = fused(args, target)?;
@@ -78,6 +110,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     }
     check_floats(&input, &read)?;
     let names = chosen(args, &input, &read)?;
+    let input_max = input_max(args, &names)?;
     let shared = Shared::of(args, &fused, &input, &read, &names)?;
     let (planned, zeros) = plan(args, target, (&input, &read), &names, &shared)?;
     let output = Output {
@@ -85,14 +118,15 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         read: &read,
         path: &args.output,
         layout: target.layout(),
-        config: target.config(&read, &planned),
+        config: target.config(args.scheme, &read, &planned),
         force: args.force,
     };
     let mut rows = table(["Weight", "Shape", "Bytes", "SQNR in dB", "NaN or Inf"]);
     let mut not_finite = 0;
     let (files, bytes) = output.write(&planned, |name| {
         let tensor = read.tensor(name).expect("it is one of them");
-        let data = floats(&tensor).expect("they are floats");
+        let (dtype, data) = (tensor.dtype.clone(), floats(&tensor));
+        let data = data.expect("they are floats");
         let (data, shape, axis) = placed(args, &input, name, data, tensor.shape)?;
         let shape = &shape[..];
         // Each weight draws from another stream, in any file.
@@ -105,6 +139,8 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
             axis,
             stream,
             largest: shared.largest(name),
+            dtype: &dtype,
+            input_max: input_max.get(name).copied(),
         };
         let failed = |source| Error::Tensor {
             path: input.path.clone(),
@@ -124,7 +160,8 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
         ]);
         Ok(weight)
     })?;
-    let (count, layout, format) = (planned.len(), args.layout.name(), target.format());
+    let (count, layout) = (planned.len(), args.layout.name());
+    let format = target.format(args.scheme);
     let mut done = Done::default();
     done.table("weights", rows);
     done.text(format!(
@@ -150,7 +187,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
 fn fused(args: &QuantizeArgs, target: NewNumbers) -> Result<Fused, Error> {
     let is_engine = args.layout != NewLayout::Packed(CheckpointLayout::Microscaling);
     let has_scale = target.blocks().is_some_and(|format| format.tensor_scale);
-    let why_none = || format!("{} has no tensor scale", target.format());
+    let why_none = || format!("{} has no tensor scale", target.format(args.scheme));
     let why_none = (!has_scale).then(why_none);
     args.fused.layers(is_engine && has_scale, why_none)
 }
@@ -159,7 +196,7 @@ fn fused(args: &QuantizeArgs, target: NewNumbers) -> Result<Fused, Error> {
 fn bytes_of(weight: &PackedWeight) -> usize {
     match weight {
         PackedWeight::Blocks(packed, _) => crate::formats::bytes_of(packed),
-        PackedWeight::Integers(tensors) => tensors.iter().map(|tensor| tensor.bytes.len()).sum(),
+        PackedWeight::Tensors(tensors) => tensors.iter().map(|tensor| tensor.bytes.len()).sum(),
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) const INTEGERS: [IntegerLayout; 3] = [
 pub(crate) enum NewLayout {
     Packed(CheckpointLayout),
     Integers(IntegerLayout),
+    /// FP8 with scales of compressed-tensors.
+    Float,
 }
 
 impl NewLayout {
@@ -40,6 +42,7 @@ impl NewLayout {
         match self {
             Self::Packed(layout) => layout.name(),
             Self::Integers(layout) => layout.name(),
+            Self::Float => "float-quantized",
         }
     }
 }
@@ -111,6 +114,7 @@ impl FromStr for ToLayout {
         match name.parse() {
             Ok(NewLayout::Packed(layout)) => Ok(Self::Layout(layout)),
             Ok(NewLayout::Integers(layout)) => Ok(Self::Integers(layout)),
+            Ok(NewLayout::Float) => unreachable!("no name gives this layout"),
             Err(error) => Err(format!(
                 "{error}, {}",
                 TOOLS.map(|(name, _)| name).join(", ")

@@ -43,6 +43,10 @@ pub mod internal {
     pub use crate::pack::DialectRule;
     #[cfg(feature = "safetensors")]
     pub use crate::pack::checkpoint::quark;
+    #[cfg(feature = "safetensors")]
+    pub use crate::pack::checkpoint::safetensors::compressed::{
+        CompressedElement, CompressedNumbers,
+    };
     pub use crate::pack::codes::ElementCodes;
     pub use crate::quantize::PowerScale;
     pub use crate::quantize::blocks::contiguous::largest_of_block;

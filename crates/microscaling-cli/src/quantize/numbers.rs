@@ -4,7 +4,9 @@ use super::QuantizeArgs;
 use crate::error::Error;
 use crate::export::{IntegerLayer, integers_config};
 use crate::output::{Planned, ignored};
+use crate::scheme::{Scheme, SchemeWeights};
 use crate::target::NewLayout;
+use microscaling::internal::CompressedNumbers;
 use microscaling::safetensors::{CheckpointLayout, IntegerFormat, IntegerLayout, PackedFiles};
 use microscaling::{BlockFormat, ElementRounding, ParseFormatError, Rounding, WeightLayout};
 use serde_json::Value;
@@ -45,6 +47,7 @@ impl Display for NumberFormat {
 pub(super) enum NewNumbers {
     Blocks(BlockFormat, CheckpointLayout, Rounding),
     Integers(IntegerFormat, IntegerLayout),
+    Compressed(CompressedNumbers),
 }
 
 impl NewNumbers {
@@ -55,6 +58,9 @@ impl NewNumbers {
                 "`--format` is {format}, and the layout is {layout}; allowed: {allowed}"
             )))
         };
+        if let Some(SchemeWeights::Numbers(numbers)) = args.scheme.map(|scheme| scheme.weights) {
+            return Ok(Self::Compressed(numbers));
+        }
         let (format, layout) = match (args.format, args.layout) {
             (None, NewLayout::Packed(CheckpointLayout::Microscaling)) => {
                 return Err(Error::Arguments(
@@ -72,6 +78,7 @@ impl NewNumbers {
             (Some(NumberFormat::Blocks(format)), NewLayout::Integers(_)) => {
                 return refuse(format.to_string(), "int2, int3, int4, int8");
             }
+            (_, NewLayout::Float) => unreachable!("a scheme alone gives this layout"),
             (format, NewLayout::Integers(layout)) => {
                 let own = IntegerFormat {
                     bits: 4,
@@ -91,8 +98,13 @@ impl NewNumbers {
         Ok(Self::Blocks(format, layout, rounding))
     }
 
-    pub(super) fn format(self) -> String {
+    /// The name of the scheme, or the format's.
+    pub(super) fn format(self, scheme: Option<Scheme>) -> String {
+        if let Some(scheme) = scheme {
+            return scheme.name.to_owned();
+        }
         match self {
+            Self::Compressed(_) => String::new(),
             Self::Blocks(format, ..) => format.to_string(),
             Self::Integers(format, _) => format.to_string(),
         }
@@ -102,7 +114,7 @@ impl NewNumbers {
     pub(super) const fn blocks(self) -> Option<BlockFormat> {
         match self {
             Self::Blocks(format, ..) => Some(format),
-            Self::Integers(..) => None,
+            Self::Integers(..) | Self::Compressed(_) => None,
         }
     }
 
@@ -110,12 +122,22 @@ impl NewNumbers {
     pub(super) fn layout(self) -> CheckpointLayout {
         match self {
             Self::Blocks(_, layout, _) => layout,
-            Self::Integers(..) => WeightLayout::Mxfp4PackQuantized.into(),
+            Self::Integers(..) | Self::Compressed(_) => WeightLayout::Mxfp4PackQuantized.into(),
         }
     }
 
-    /// The `quantization_config` of integers.
-    pub(super) fn config(self, read: &PackedFiles<'_>, planned: &[Planned]) -> Option<Value> {
+    /// The `quantization_config` of a scheme or of integers.
+    pub(super) fn config(
+        self,
+        scheme: Option<Scheme>,
+        read: &PackedFiles<'_>,
+        planned: &[Planned],
+    ) -> Option<Value> {
+        let replaced: BTreeSet<&str> = planned.iter().map(|x| x.name.as_str()).collect();
+        let ignored = ignored(read, &replaced);
+        if let Some(scheme) = scheme {
+            return Some(scheme.config(&ignored));
+        }
         let Self::Integers(format, layout) = self else {
             return None;
         };
@@ -132,9 +154,8 @@ impl NewNumbers {
                 is_permuted: false,
             }
         });
-        let replaced: BTreeSet<&str> = planned.iter().map(|x| x.name.as_str()).collect();
         let layers: Vec<_> = layers.collect();
-        integers_config(layout, &layers, &ignored(read, &replaced)).ok()
+        integers_config(layout, &layers, &ignored).ok()
     }
 }
 

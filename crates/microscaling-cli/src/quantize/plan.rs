@@ -78,18 +78,22 @@ pub(super) fn plan(
     let (mut planned, mut zeros) = (Vec::new(), Vec::new());
     for name in names {
         let tensor = read.tensor(name).expect("it is one of the names");
-        if let NewNumbers::Integers(format, layout) = target {
-            let fits = match along(args, input, name, &tensor.shape)?.0 {
-                0 => Err("its products sum over axis 0; allowed: the last axis".to_owned()),
-                _ => format.group(layout, name, &tensor.shape).map(drop),
-            };
-            fits.map_err(|reason| Error::Unheld {
-                path: input.path.clone(),
-                layer: name.clone(),
-                what: format!("to become {format}; {reason}"),
-                target: layout.name().to_owned(),
-            })?;
-        }
+        let fits = match target {
+            NewNumbers::Blocks(..) => Ok(()),
+            _ if along(args, input, name, &tensor.shape)?.0 == 0 => {
+                Err("its products sum over axis 0; allowed: the last axis".to_owned())
+            }
+            NewNumbers::Integers(format, layout) => {
+                format.group(layout, name, &tensor.shape).map(drop)
+            }
+            NewNumbers::Compressed(numbers) => numbers.block(name, &tensor.shape).map(drop),
+        };
+        fits.map_err(|reason| Error::Unheld {
+            path: input.path.clone(),
+            layer: name.clone(),
+            what: format!("to become {}; {reason}", target.format(args.scheme)),
+            target: args.layout.name().to_owned(),
+        })?;
         let largest = shared.largest(name);
         let dialect = args.dialect.zip(target.blocks());
         if dialect.is_some_and(|(dialect, format)| is_zero(dialect, format, &tensor, largest)) {

@@ -1,9 +1,11 @@
 //! From a weight's numbers to its packed form.
 
 use super::QuantizeArgs;
+use super::inputs::stored;
 use super::numbers::NewNumbers;
 use crate::output::PackedWeight;
-use microscaling::safetensors::IntegerMatrix;
+use crate::target::NewLayout;
+use microscaling::safetensors::{CheckpointLayout, IntegerMatrix, RepackedTensor};
 use microscaling::{Comparison, Packed, RandomStream, Statistics};
 use std::error::Error;
 
@@ -18,6 +20,10 @@ pub(super) struct WeightNumbers<'a> {
     pub(super) stream: u64,
     /// The largest magnitude of the fused layers that the weight belongs to.
     pub(super) largest: Option<f32>,
+    /// The type of the stored numbers.
+    pub(super) dtype: &'a str,
+    /// The largest magnitude of the layer's input, where the scheme fixes a scale.
+    pub(super) input_max: Option<f32>,
 }
 
 impl WeightNumbers<'_> {
@@ -30,10 +36,15 @@ impl WeightNumbers<'_> {
         let (data, shape) = (self.data, self.shape);
         let (format, rounding) = match target {
             NewNumbers::Blocks(format, _, rounding) => (format, rounding),
+            NewNumbers::Compressed(numbers) => {
+                let (mut tensors, values) = numbers.encode(data, self.name, shape, self.dtype)?;
+                tensors.extend(self.input_scale(args));
+                return Ok((PackedWeight::Tensors(tensors), values));
+            }
             NewNumbers::Integers(format, layout) => {
                 let matrix = IntegerMatrix::round(data, self.name, shape, format, layout)?;
                 let tensors = matrix.store(layout, self.name);
-                return Ok((PackedWeight::Integers(tensors), matrix.values()));
+                return Ok((PackedWeight::Tensors(tensors), matrix.values()));
             }
         };
         if let Some(dialect) = args.dialect {
@@ -42,10 +53,21 @@ impl WeightNumbers<'_> {
                 None => dialect.encode(format, data, shape),
             }?;
             let values = encoded.packed.decode();
-            return Ok((
-                PackedWeight::Blocks(encoded.packed, encoded.divisor),
-                values,
-            ));
+            let weight = match (self.input_scale(args), args.layout) {
+                (Some(input), NewLayout::Packed(CheckpointLayout::Weights(layout))) => {
+                    let view = encoded.packed.view();
+                    let stored = layout.store(self.name, &view, encoded.divisor)?;
+                    let stored = stored.into_iter().map(|tensor| RepackedTensor {
+                        name: tensor.name,
+                        dtype: tensor.dtype.name().to_owned(),
+                        shape: tensor.shape,
+                        bytes: tensor.bytes,
+                    });
+                    PackedWeight::Tensors(stored.chain([input]).collect())
+                }
+                _ => PackedWeight::Blocks(encoded.packed, encoded.divisor),
+            };
+            return Ok((weight, values));
         }
         let stream = RandomStream::new(args.seed.unwrap_or(0), self.stream);
         let (axis, rounder) = (self.axis, rounding.with(stream));
@@ -56,6 +78,12 @@ impl WeightNumbers<'_> {
         let packed = packed?;
         let values = packed.decode();
         Ok((PackedWeight::Blocks(packed, None), values))
+    }
+
+    /// The tensor that fixes the scale of the layer's input.
+    fn input_scale(&self, args: &QuantizeArgs) -> Option<RepackedTensor> {
+        let end = args.scheme?.input_scale()?;
+        Some(stored(end, self.name, self.input_max?, self.dtype))
     }
 
     /// The SQNR of the packed numbers in dB, as text.

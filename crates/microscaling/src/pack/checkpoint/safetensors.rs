@@ -11,6 +11,7 @@
 //! `{"NAME": {"format": "mxfp4", "shape": [64, 96], "axis": 1}}`, where the format is the text of a [`BlockFormat`]. A
 //! file may hold other tensors, which are skipped.
 
+pub(crate) mod compressed;
 mod error;
 mod files;
 mod folder;

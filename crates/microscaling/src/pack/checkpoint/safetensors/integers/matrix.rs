@@ -10,18 +10,18 @@ use microscaling_processor::float_state::ieee;
 /// a scale each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntegerMatrix {
-    pub(super) bits: u32,
-    pub(super) shape: [usize; 2],
+    pub(in super::super) bits: u32,
+    pub(in super::super) shape: [usize; 2],
     /// How many inputs a group has.
-    pub(super) group: usize,
+    pub(in super::super) group: usize,
     /// The group of each input, if the groups do not follow one another.
-    pub(super) order: Option<Vec<usize>>,
+    pub(in super::super) order: Option<Vec<usize>>,
     /// \[out, in\].
-    pub(super) integers: Vec<u8>,
+    pub(in super::super) integers: Vec<u8>,
     /// \[out, groups\].
-    pub(super) zeros: Vec<i32>,
+    pub(in super::super) zeros: Vec<i32>,
     /// The type of the scales, by safetensors' name, and their bytes, \[out, groups\].
-    pub(super) scales: (String, Vec<u8>),
+    pub(in super::super) scales: (String, Vec<u8>),
 }
 
 impl IntegerWeight {
@@ -195,7 +195,7 @@ impl IntegerMatrix {
 
 impl IntegerLayout {
     /// That the layout can hold such a weight; AutoGPTQ and GPTQModel pack 32 outputs and 32 inputs at a time, and AutoAWQ 8 outputs.
-    pub(super) fn check(
+    pub(in super::super) fn check(
         self,
         name: &str,
         bits: u32,
@@ -203,8 +203,7 @@ impl IntegerLayout {
         group: usize,
     ) -> Result<(), String> {
         let (allowed, words): (&[u32], [usize; 2]) = match self {
-            Self::Bytes => return Err("no weight is packed in this layout".into()),
-            Self::PackQuantized => (&[1, 2, 3, 4, 5, 6, 7, 8], [1, 1]),
+            Self::Bytes | Self::PackQuantized => (&[1, 2, 3, 4, 5, 6, 7, 8], [1, 1]),
             Self::Awq => (&[4], [8, 1]),
             Self::Gptq | Self::GptqV2 => (&[2, 3, 4, 8], [32, 32]),
         };

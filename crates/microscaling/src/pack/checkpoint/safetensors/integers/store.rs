@@ -21,13 +21,39 @@ impl IntegerMatrix {
     pub fn store(&self, layout: IntegerLayout, name: &str) -> Vec<RepackedTensor> {
         let module = name.strip_suffix(".weight").unwrap_or(name);
         match layout {
-            IntegerLayout::Bytes | IntegerLayout::PackQuantized => self.pack_quantized(name),
+            IntegerLayout::Bytes => self.bytes(name, !self.is_symmetric()),
+            IntegerLayout::PackQuantized => self.pack_quantized(name, !self.is_symmetric()),
             IntegerLayout::Gptq | IntegerLayout::GptqV2 => self.gptq(module, layout.least_zero()),
             IntegerLayout::Awq => self.awq(module),
         }
     }
 
-    fn pack_quantized(&self, name: &str) -> Vec<RepackedTensor> {
+    pub(in super::super) fn bytes(&self, name: &str, zero_points: bool) -> Vec<RepackedTensor> {
+        let middle = 1 << (self.bits - 1);
+        let tensor = |end: &str, shape: Vec<usize>, bytes: Vec<u8>| RepackedTensor {
+            name: format!("{name}{end}"),
+            dtype: "I8".into(),
+            shape,
+            bytes,
+        };
+        let integers = self.integers.iter().map(|x| x.wrapping_sub(middle));
+        let mut stored = vec![
+            tensor("", self.shape.into(), integers.collect()),
+            self.scales_by_output(name),
+        ];
+        if zero_points {
+            let zeros = self.zeros.iter().map(|x| (*x as u8).wrapping_sub(middle));
+            let shape = vec![self.shape[0], self.groups()];
+            stored.push(tensor("_zero_point", shape, zeros.collect()));
+        }
+        stored
+    }
+
+    pub(in super::super) fn pack_quantized(
+        &self,
+        name: &str,
+        zero_points: bool,
+    ) -> Vec<RepackedTensor> {
         let ([outputs, inputs], bits, groups) = (self.shape, self.bits as usize, self.groups());
         let codes = in_rows([outputs, inputs], bits, |i, j| self.integer(i, j));
         let shape = self.shape.map(|length| (length as u64).to_le_bytes());
@@ -38,12 +64,7 @@ impl IntegerMatrix {
                 [outputs, (inputs * bits).div_ceil(32)],
                 &codes,
             ),
-            RepackedTensor {
-                name: of("_scale"),
-                dtype: self.scales.0.clone(),
-                shape: vec![outputs, groups],
-                bytes: self.scales.1.clone(),
-            },
+            self.scales_by_output(name),
             RepackedTensor {
                 name: of("_shape"),
                 dtype: "I64".into(),
@@ -51,7 +72,7 @@ impl IntegerMatrix {
                 bytes: shape.concat(),
             },
         ];
-        if !self.is_symmetric() {
+        if zero_points {
             let zeros = in_columns([outputs, groups], bits, |i, j| self.zero(i, j));
             let shape = [(outputs * bits).div_ceil(32), groups];
             stored.push(words(of("_zero_point"), shape, &zeros));
@@ -104,6 +125,16 @@ impl IntegerMatrix {
             self.scales_by_group(module),
             words(format!("{module}.qzeros"), [groups, outputs / 8], &zeros),
         ]
+    }
+
+    /// The scales, \[out, groups\].
+    fn scales_by_output(&self, name: &str) -> RepackedTensor {
+        RepackedTensor {
+            name: format!("{name}_scale"),
+            dtype: self.scales.0.clone(),
+            shape: vec![self.shape[0], self.groups()],
+            bytes: self.scales.1.clone(),
+        }
     }
 
     /// The scales, \[groups, out\].
