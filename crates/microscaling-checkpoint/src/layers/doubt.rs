@@ -30,7 +30,9 @@ impl Schemes {
                     &format!("the number {}", layer.bits),
                 );
             };
-            if number != u64::from(layer.bits) {
+            // A byte holds integers of fewer bits.
+            let is_within = layer.layout == "int-quantized" && (1..=8).contains(&number);
+            if number != u64::from(layer.bits) && !is_within {
                 return contradicts(group, "num_bits", bits, &layer.bits.to_string());
             }
         }
