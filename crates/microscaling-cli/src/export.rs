@@ -53,6 +53,19 @@ fn fp8() -> Value {
     json!({"num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false})
 }
 
+/// FP8 activations with a scale for each token.
+fn fp8_token() -> Value {
+    json!({"num_bits": 8, "type": "float", "symmetric": true, "strategy": "token", "dynamic": true})
+}
+
+/// MXFP8 activations.
+fn mxfp8() -> Value {
+    json!({
+        "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32, "dynamic": true,
+        "scale_dtype": "torch.uint8",
+    })
+}
+
 impl<'a> Export<'a> {
     /// Every layer as the target has it.
     ///
@@ -120,7 +133,13 @@ impl<'a> Export<'a> {
         let group = self.schemes.group(layer.module());
         let said = group.map(|group| &group.activations);
         let has_scale = INPUT_SCALES.iter().any(|end| self.has(layer, end));
-        let by_format = || if layer.bits == 4 { nvfp4() } else { fp8() };
+        let is_row = layer.block().is_some_and(|block| block[0] == 1);
+        let by_format = || match (layer.bits, &layer.kind) {
+            (4, _) => nvfp4(),
+            (_, WeightKind::Packed(_)) => mxfp8(),
+            _ if is_row && !has_scale => fp8_token(),
+            _ => fp8(),
+        };
         match said {
             Some(said @ Value::Object(fields)) if fields.contains_key("strategy") => said.clone(),
             // Model Optimizer's words.
@@ -192,6 +211,10 @@ impl<'a> Export<'a> {
                 (4, ActivationKind::None) => Some(("W4A16_NVFP4", 16)),
                 (4, ActivationKind::Nvfp4) => Some(("NVFP4", 16)),
                 (8, ActivationKind::Fp8) if self.has(layer, INPUT_SCALES[1]) => Some(("FP8", 0)),
+                (8, ActivationKind::Fp8Token) => Some(("FP8_PER_CHANNEL_PER_TOKEN", 0)),
+                (8, ActivationKind::DynamicGroup(32)) if matches!(form, WrittenForm::Packed(_)) => {
+                    Some(("MXFP8", 32))
+                }
                 _ => None,
             }
             .map(|(algorithm, size)| {
@@ -199,6 +222,9 @@ impl<'a> Export<'a> {
                     json!({"dynamic": false, "num_bits": layer.bits, "type": "float"});
                 if size > 0 {
                     weights["group_size"] = size.into();
+                }
+                if algorithm == "FP8_PER_CHANNEL_PER_TOKEN" {
+                    weights["strategy"] = "channel".into();
                 }
                 (algorithm.to_owned(), weights)
             }),
@@ -228,7 +254,8 @@ impl<'a> Export<'a> {
     fn compressed(&self, layer: &QuantizedLayer, form: &WrittenForm) -> (String, Value) {
         let group = self.schemes.group(layer.module());
         let known = group.map(|group| &group.weights);
-        let known = known.filter(|weights| weights.get("strategy").is_some());
+        let is_modelopt = tool_of(self.schemes) == Some(Tool::ModelOpt);
+        let known = known.filter(|weights| weights.get("strategy").is_some() && !is_modelopt);
         let float = |bits: u32, strategy: &str| json!({"num_bits": bits, "type": "float", "symmetric": true, "strategy": strategy, "dynamic": false});
         let with = |mut fields: Value, key: &str, value: Value| {
             fields[key] = value;
@@ -348,6 +375,8 @@ enum ActivationKind {
     Nvfp4,
     /// FP8 with one static scale.
     Fp8,
+    /// FP8 with a scale for each token, computed by the engine.
+    Fp8Token,
     /// FP8 with a scale for as many inputs, computed by the engine.
     DynamicGroup(u64),
     Other,
@@ -370,6 +399,7 @@ impl ActivationKind {
         ) {
             (Some(4), Some("float"), Some("tensor_group"), Some(16), _) => Self::Nvfp4,
             (Some(8), Some("float"), Some("tensor"), None, Some(false)) => Self::Fp8,
+            (Some(8), Some("float"), Some("token"), None, Some(true)) => Self::Fp8Token,
             (Some(8), Some("float"), Some("group"), Some(size), Some(true)) => {
                 Self::DynamicGroup(size)
             }

@@ -205,9 +205,7 @@ impl Scheme {
         let size = |size: u32| json!({"group_size": size});
         let inputs = match self.inputs {
             Inputs::Float => None,
-            Inputs::Integers(bits) => {
-                Some(fields(bits, "int", "token", true.into(), Value::Null))
-            }
+            Inputs::Integers(bits) => Some(fields(bits, "int", "token", true.into(), Value::Null)),
             Inputs::Fp8Token => Some(fields(8, "float", "token", true.into(), Value::Null)),
             Inputs::Fp8Group(length) => {
                 Some(fields(8, "float", "group", true.into(), size(length)))

@@ -13,7 +13,7 @@ pub(crate) enum ToLayout {
     Layout(CheckpointLayout),
     /// The layouts of compressed-tensors, one for each format.
     CompressedTensors,
-    /// The layouts of NVIDIA Model Optimizer: NVFP4, and FP8 with a scale for the tensor.
+    /// The layouts of NVIDIA Model Optimizer: NVFP4, MXFP8, and FP8 with a scale for the tensor or for each row.
     ModelOpt,
     /// `quant_method: fp8`: FP8 E4M3 with a scale for each block of rows and columns, in `weight_scale_inv`.
     Fp8,
@@ -202,9 +202,10 @@ impl ToLayout {
                 Some(WrittenForm::Packed(layout.into()))
             }
             (Self::ModelOpt, WeightKind::Packed(format)) => {
-                let layout = WeightLayout::ModelOptNvfp4;
-                let is_it = layout.has(*format);
-                is_it.then_some(WrittenForm::Packed(layout.into()))
+                // Both tools have the same tensors of MXFP8.
+                let layouts = [WeightLayout::ModelOptNvfp4, WeightLayout::Mxfp8Quantized];
+                let layout = layouts.into_iter().find(|layout| layout.has(*format))?;
+                Some(WrittenForm::Packed(layout.into()))
             }
             (Self::CompressedTensors | Self::Integers(_), WeightKind::Integers { .. }) => {
                 let of_tool = ["int-quantized", "pack-quantized"].contains(&layer.layout);
@@ -251,6 +252,7 @@ impl ToLayout {
             Self::CompressedTensors if is_row => ("_scale", vec![outputs, 1]),
             Self::CompressedTensors if stored.len() == 2 => ("_scale", stored),
             Self::ModelOpt if is_tensor => ("_scale", vec![]),
+            Self::ModelOpt if is_row => ("_scale", vec![outputs]),
             Self::Fp8 if stored.len() == 2 => ("_scale_inv", stored),
             _ => return None,
         };

@@ -40,6 +40,9 @@ impl Export<'_> {
             let mut group = json!({"targets": targets, "weights": first.said.1});
             if !first.activations.is_null() {
                 group["input_activations"] = first.said.1.clone();
+                if let Some(fields) = group["input_activations"].as_object_mut() {
+                    fields.remove("strategy");
+                }
             }
             (format!("group_{number}"), group)
         });

@@ -74,9 +74,9 @@ pub(super) fn input_max(
         let number = numbers.get(module).copied();
         let number = number.ok_or_else(|| "there is none; allowed: a number".to_owned());
         let number = number.and_then(checked);
-        number.map(|number| (name.clone(), number)).map_err(|reason| {
-            Error::Arguments(format!("{}: `{module}`: {reason}", path.display()))
-        })
+        number
+            .map(|number| (name.clone(), number))
+            .map_err(|reason| Error::Arguments(format!("{}: `{module}`: {reason}", path.display())))
     });
     found.collect()
 }

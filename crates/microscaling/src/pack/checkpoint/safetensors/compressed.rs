@@ -164,7 +164,9 @@ impl CompressedNumbers {
         let of = |length: usize, all: usize| if length == 0 { all } else { length };
         let block = [of(self.block[0], outputs), of(self.block[1], inputs)];
         if outputs == 0 || inputs == 0 {
-            return Err(format!("the shape is {shape:?}; allowed: lengths from 1 on"));
+            return Err(format!(
+                "the shape is {shape:?}; allowed: lengths from 1 on"
+            ));
         }
         if let CompressedElement::Integers { bits, layout, .. } = self.element {
             layout.check(name, bits, [outputs, inputs], block[1])?;
@@ -201,7 +203,13 @@ impl CompressedNumbers {
             CompressedElement::Fp8 => {
                 let codes = ElementCodes::of_element(ElementFormat::FP8_E4M3);
                 let codes = numbers.iter().map(|x| codes.code(x.to_bits(), 0) as u8);
-                fp8(name, [outputs, inputs], self, (dtype, scales), codes.collect())
+                fp8(
+                    name,
+                    [outputs, inputs],
+                    self,
+                    (dtype, scales),
+                    codes.collect(),
+                )
             }
             CompressedElement::Integers {
                 bits,

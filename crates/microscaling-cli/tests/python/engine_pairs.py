@@ -1,0 +1,300 @@
+"""Exports each pair of an engine and a configuration from a small float model, and loads it in the engine: a table in Markdown.
+
+python engine_pairs.py MICROSCALING [LANGUAGE_MODEL]
+
+Small models of random weights, by transformers: a Llama, a Mixtral and a gpt-oss. Each row is exported by the commands that it names. A row that says `loaded`
+had no missing tensor and no other values than `microscaling unpack` gives. With float inputs the logits equal those of transformers with the unpacked
+weights; with quantized inputs they are others. A row that is not loaded has the engine's own message. The exit status is 1 if a row ends in another way
+than this file expects.
+Needs torch, transformers 5.24.0, compressed-tensors 0.20.0, and for llama.cpp cyllama and gguf. Without LANGUAGE_MODEL the rows of llama.cpp are left out.
+"""
+
+import dataclasses
+import json
+import importlib.util
+import logging
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import loguru
+import tokenizers
+import torch
+import transformers
+from compressed_tensors.quantization.lifecycle.forward import forward_quantize
+from compressed_tensors.quantization.quant_scheme import PRESET_SCHEMES
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+os.environ["TQDM_DISABLE"] = "1"
+TOKENS = torch.arange(3, 35).reshape(1, -1)
+SKIP = ["--skip", "*embed*", "--skip", "lm_head*"]
+
+
+@dataclasses.dataclass
+class Row:
+    engine: str
+    configuration: str
+    command: str
+    said: str
+    is_expected: bool = True
+
+    def markdown(self):
+        return f"| {self.engine} | {self.configuration} | {self.command} | {self.said} |"
+
+
+def models(folder):
+    """Folders of float models."""
+    common = dict(vocab_size=256, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False)
+    experts = dict(num_local_experts=4, num_experts_per_tok=2)
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    configs = {
+        "llama": transformers.LlamaConfig(hidden_size=256, intermediate_size=384, num_hidden_layers=2, **common),
+        "mixtral": transformers.MixtralConfig(hidden_size=128, intermediate_size=256, num_hidden_layers=2, **common, **experts),
+        "gpt-oss": transformers.GptOssConfig(
+            hidden_size=64, intermediate_size=96, head_dim=16, num_hidden_layers=2, rope_parameters=rope, **common, **experts
+        ),
+    }
+    for name, config in configs.items():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        for parameter in model.parameters():
+            # Rows of other sizes, and zeros.
+            if parameter.dim() > 1:
+                parameter.data *= 4 * torch.exp2(torch.randint(-3, 3, (*parameter.shape[:-1], 1)).float())
+                parameter.data[..., :3] = 0
+        model.save_pretrained(folder / name)
+        tokenizer(folder / name / "tokenizer.json")
+
+
+def tokenizer(file):
+    """A token for each byte."""
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(file))
+
+
+class Pairs:
+    def __init__(self, microscaling, folder):
+        self.microscaling, self.folder, self.rows = microscaling, folder, []
+
+    def run(self, *words):
+        done = subprocess.run([self.microscaling, *map(str, words)], capture_output=True, text=True)
+        return done.returncode, (done.stdout + done.stderr).strip()
+
+    def export(self, model, name, *commands):
+        """The folder that a chain of commands makes of a model, with the model's config and the quantization's."""
+        source = self.folder / model
+        for number, words in enumerate(commands):
+            out = self.folder / f"{name}-{number}"
+            status, said = self.run(words[0], source, out, *words[1:])
+            if status:
+                return None, said
+            config = json.loads((source / "config.json").read_text())
+            written = json.loads((out / "model.config.json").read_text())
+            (out / "config.json").write_text(json.dumps(config | written))
+            source = out
+        return source, ""
+
+    def reference(self, folder):
+        """The float model of the values that `unpack` gives."""
+        floats = self.folder / "floats"
+        shutil.rmtree(floats, ignore_errors=True)
+        floats.mkdir()
+        status, said = self.run("unpack", folder, "--out", floats / "model.safetensors")
+        assert status == 0, said
+        config = json.loads((folder / "config.json").read_text())
+        del config["quantization_config"]
+        (floats / "config.json").write_text(json.dumps(config))
+        return AutoModelForCausalLM.from_pretrained(floats, dtype=torch.float32).eval()
+
+    def add(self, engine, configuration, command, said, is_expected=True):
+        row = Row(engine, configuration, command, said.replace("|", "\\|"), is_expected)
+        print(row.markdown() + ("" if is_expected else " NOT EXPECTED"), flush=True)
+        self.rows.append(row)
+
+    def check(self, engine, configuration, model, commands, expected=None, quantizes_inputs=False, **loading):
+        """A row; `expected` is a part of the engine's message where the engine does not load the folder."""
+        shown = ", then ".join(f"`{' '.join(map(str, words))}`" for words in commands).replace(f" {' '.join(SKIP)}", "")
+        folder, said = self.export(model, f"{configuration}-{model}".replace(" ", "-"), *commands)
+        if folder is None:
+            return self.add(engine, configuration, shown, said, False)
+        reference = self.reference(folder)
+        try:
+            loaded, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **loading)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            return self.add(engine, configuration, shown, f"not loaded: {text}", expected is not None and expected in text)
+        said, is_expected = compare(loaded.eval(), info, reference, packed(folder))
+        if quantizes_inputs:
+            said += "; " + inputs(folder)
+            is_expected &= "inputs quantized" in said
+        if expected is not None:
+            is_expected = expected in said
+        self.add(engine, configuration, shown, said, is_expected)
+
+
+
+def inputs(folder):
+    """Whether the engine quantizes the input of a layer, by the layer's own scheme."""
+    # compressed-tensors unpacks some formats to bfloat16, and the product needs one type.
+    dtype = torch.bfloat16 if any(name.startswith(("mx", "nvfp4")) for name in formats(folder)) else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    with torch.no_grad():
+        assert model(TOKENS).logits.isfinite().all()
+        layer = model.model.layers[0].mlp.up_proj
+        x = torch.randn(1, 8, layer.in_features, dtype=dtype)
+        quantized = forward_quantize(layer, x, "input", layer.quantization_scheme.input_activations)
+        expected, floats = (torch.nn.functional.linear(input, layer.weight) for input in (quantized, x))
+        found = layer(x)
+    fixed = [f"{name} {getattr(layer, name).item():g}" for name in ("input_scale", "input_global_scale") if hasattr(layer, name)]
+    is_quantized = torch.equal(found, expected) and not torch.equal(found, floats)
+    return ", ".join(["inputs quantized" if is_quantized else "inputs in float", *fixed])
+
+
+def formats(folder):
+    config = json.loads((folder / "config.json").read_text())["quantization_config"]
+    return [group["format"] for group in config.get("config_groups", {}).values() if "format" in group]
+
+
+def packed(folder):
+    """How many weights are quantized."""
+    names = [name for file in folder.glob("*.safetensors") for name in load_file(file)]
+    ends = ("_packed", "_blocks", ".qweight", "_scale_inv")
+    count = sum(name.endswith(ends) for name in names)
+    return count or sum(name.endswith("weight_scale") for name in names)
+
+
+def compare(loaded, info, reference, count):
+    """What a loaded model is, beside the model with the unpacked weights."""
+    # The weights alone are loaded here.
+    fixed = lambda name: name.endswith(("input_scale", "input_global_scale"))
+    bad = {key: [name for name in names if not fixed(str(name))] for key, names in info.items()}
+    bad = {key: names for key, names in bad.items() if names}
+    if bad:
+        return f"loaded without some tensors: {bad}"[:300], False
+    state, expected = loaded.state_dict(), reference.state_dict()
+    if state.keys() != expected.keys():
+        return f"loaded with other names: {sorted(state.keys() ^ expected.keys())[:3]}", False
+    differ = [name for name in expected if not torch.equal(state[name].float(), expected[name])]
+    rounded = [name for name in differ if torch.equal(state[name].float(), expected[name].bfloat16().float())]
+    if len(rounded) < len(differ):
+        wrong = [name for name in differ if name not in rounded]
+        return f"loaded with other values: {', '.join(f'`{name}`' for name in wrong[:1])} and {len(wrong) - 1} more", False
+    with torch.no_grad():
+        same = torch.equal(loaded.float()(TOKENS).logits, reference(TOKENS).logits)
+    if not differ and not same:
+        return "loaded; other logits", False
+    return f"loaded: {count} weights equal" + (", rounded to bfloat16" if differ else ", and the logits"), True
+
+
+def main(microscaling, language_model=None):
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity(logging.CRITICAL)
+    loguru.logger.remove()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        models(folder)
+        pairs = Pairs(microscaling, folder)
+        print("| engine | configuration | command | what the engine said |\n| --- | --- | --- | --- |")
+        compressed_tensors(pairs)
+        of_transformers(pairs)
+        modelopt(pairs)
+        if language_model is not None:
+            gguf(pairs, language_model)
+    bad = [row for row in pairs.rows if not row.is_expected]
+    print(f"{len(pairs.rows)} rows, {len(bad)} not as expected", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def compressed_tensors(pairs):
+    dequantize = transformers.CompressedTensorsConfig(dequantize=True)
+    for name, scheme in PRESET_SCHEMES.items():
+        if name == "UNQUANTIZED":
+            continue
+        inputs = scheme.get("input_activations")
+        fixed = ["--input-max", 8] if inputs is not None and inputs.dynamic in (False, "local") else []
+        commands = [["quantize", "--scheme", name, *fixed, *SKIP]]
+        pairs.check("transformers, compressed-tensors", name, "llama", commands, quantizes_inputs=inputs is not None, quantization_config=dequantize)
+    for name in ["FP8_DYNAMIC", "W4A16", "NVFP4A16", "MXFP4A16"]:
+        commands = [["quantize", "--scheme", name, *SKIP, "--skip", "*.gate.weight"]]
+        # transformers 5.24 leaves out the tensor scales of experts: its values are larger by `weight_global_scale`.
+        expected = "other values: `model.layers.0.mlp.experts" if name == "NVFP4A16" else None
+        pairs.check(
+            "transformers, compressed-tensors", f"{name}, experts of Mixtral", "mixtral", commands, expected, quantization_config=dequantize
+        )
+
+
+def of_transformers(pairs):
+    block = ["quantize", "--scheme", "FP8_BLOCK", *SKIP]
+    pairs.check("transformers", "`fp8`", "llama", [block, ["convert", "--to", "fp8"]])
+    experts = ["quantize", "--layout", "gpt-oss", "--only", "*experts.gate_up_proj", "--only", "*experts.down_proj"]
+    pairs.check("transformers", "`mxfp4`, gpt-oss", "gpt-oss", [experts])
+    for layout, package in [("gptq", "optimum"), ("gptq_v2", "optimum"), ("awq", "gptqmodel")]:
+        pairs.check("transformers", f"`{layout}`", "llama", [["quantize", "--layout", layout, *SKIP]], package)
+
+
+def modelopt(pairs):
+    """What Model Optimizer names by `quant_algo`. No engine of these folders runs on a CPU; the message is transformers'."""
+    layout = ["quantize", "--layout", "modelopt-nvfp4", "--dialect", "modelopt", *SKIP]
+    convert = ["convert", "--to", "modelopt"]
+    fixed = ["--input-max", 8]
+    for algorithm, commands in {
+        "W4A16_NVFP4": [layout],
+        "NVFP4": [["quantize", "--scheme", "NVFP4", *fixed, *SKIP], convert],
+        "FP8": [["quantize", "--scheme", "FP8", *fixed, *SKIP], convert],
+        "FP8_PER_CHANNEL_PER_TOKEN": [["quantize", "--scheme", "FP8_DYNAMIC", *SKIP], convert],
+        "MXFP8": [["quantize", "--scheme", "MXFP8", *SKIP], convert],
+    }.items():
+        pairs.check("transformers, for folders of Model Optimizer", f"`{algorithm}`", "llama", commands, "")
+
+
+def gguf(pairs, language_model):
+    """A file for llama.cpp, whose weights equal those of the folder that the same command writes for compressed-tensors."""
+    file = pathlib.Path(__file__).parents[4] / "benches/engines/language_model.py"
+    spec = importlib.util.spec_from_file_location("engines_language_model", file)
+    engines = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(engines)
+    source = pairs.folder / "llama"
+    description = json.loads((source / "config.json").read_text())
+    for name in ["MXFP4E2M1", "NVFP4"]:
+        made, folder = pairs.folder / f"{name}.gguf", pairs.folder / f"{name}-gguf-values"
+        command = f"`lm export --engine gguf --config {name}`"
+        # Without compressed-tensors' reciprocal of a tensor scale.
+        values = "modelopt" if name == "NVFP4" else "compressed-tensors"
+        for engine, out in [("gguf", made), (values, folder)]:
+            words = [language_model, "export", source, "--engine", engine, "--config", name, "--out", out]
+            subprocess.run(list(map(str, words)), check=True, capture_output=True)
+        reference = pairs.reference(folder)
+        expected = reference.state_dict()
+        found = engines.unpacked_gguf(made, description)
+        differ = [key for key in expected if not torch.equal(found[key].float(), expected[key])]
+        model = engines.LlamaCpp(made, description["vocab_size"])
+        with torch.no_grad():
+            logits, ours = model.logits(TOKENS[0].tolist()), reference(TOKENS).logits[0].double().numpy()
+        noise = ((logits - ours) ** 2).sum() / (ours**2).sum()
+        said = f"loaded: {packed(folder)} weights equal; logits to {-10 * math.log10(noise):.0f} dB, with inputs in Q8_0"
+        if differ:
+            said = f"loaded with other values: {differ[:3]}"
+        pairs.add(model.name, name, command, said, not differ and noise < 1e-3)
+        try:
+            loaded, info = AutoModelForCausalLM.from_pretrained(
+                pairs.folder, gguf_file=made.name, dtype=torch.float32, output_loading_info=True
+            )
+            said, is_expected = compare(loaded.eval(), info, reference, packed(folder))
+        except Exception as error:
+            # gguf 0.19 reads a scale of NVFP4, which is a tensor of one number, as blocks.
+            said = f"not loaded: {type(error).__name__}: {error}".splitlines()[0]
+            is_expected = name == "NVFP4"
+        pairs.add("transformers, GGUF files", name, command, said, is_expected)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
