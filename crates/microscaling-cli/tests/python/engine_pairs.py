@@ -13,7 +13,6 @@ import dataclasses
 import json
 import importlib.util
 import logging
-import math
 import os
 import pathlib
 import shutil
@@ -33,6 +32,9 @@ from transformers import AutoModelForCausalLM
 
 os.environ["TQDM_DISABLE"] = "1"
 TOKENS = torch.arange(3, 35).reshape(1, -1)
+# The linear layers of the Llama.
+PARTS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+LAYERS = [f"model.layers.{layer}.{part}" for layer in range(2) for part in PARTS]
 SKIP = ["--skip", "*embed*", "--skip", "lm_head*"]
 
 
@@ -111,9 +113,25 @@ class Pairs:
         status, said = self.run("unpack", folder, "--out", floats / "model.safetensors")
         assert status == 0, said
         config = json.loads((folder / "config.json").read_text())
-        del config["quantization_config"]
+        config.pop("quantization_config", None)
         (floats / "config.json").write_text(json.dumps(config))
         return AutoModelForCausalLM.from_pretrained(floats, dtype=torch.float32).eval()
+
+    def load(self, folder, **loading):
+        """The engine's model, what it says about the tensors, and its warnings."""
+        warned = []
+        handler = logging.Handler()
+        handler.emit = lambda record: warned.append(record.getMessage())
+        logger = logging.getLogger("transformers")
+        logger.addHandler(handler)
+        try:
+            model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **loading)
+        finally:
+            logger.removeHandler(handler)
+            # It comes before a later error, or before a model whose weights have no scales.
+            if unknown := [line for line in warned if "Unknown quantization type" in line]:
+                raise ValueError(unknown[0].split(" - ")[0]) from None
+        return model.eval(), info
 
     def add(self, engine, configuration, command, said, is_expected=True):
         row = Row(engine, configuration, command, said.replace("|", "\\|"), is_expected)
@@ -127,12 +145,17 @@ class Pairs:
         if folder is None:
             return self.add(engine, configuration, shown, said, False)
         reference = self.reference(folder)
+        if len(commands) > 1:
+            # Converted: the values of the first folder, but for the reciprocals of NVFP4's tensor scales.
+            first = self.reference(self.folder / folder.name.replace(f"-{len(commands) - 1}", "-0")).state_dict()
+            for name, tensor in reference.state_dict().items():
+                assert torch.allclose(tensor, first[name], rtol=3e-7, atol=0), (configuration, name)
         try:
-            loaded, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **loading)
+            loaded, info = self.load(folder, **loading)
         except Exception as error:
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             return self.add(engine, configuration, shown, f"not loaded: {text}", expected is not None and expected in text)
-        said, is_expected = compare(loaded.eval(), info, reference, packed(folder))
+        said, is_expected = compare(loaded, info, reference, packed(folder))
         if quantizes_inputs:
             said += "; " + inputs(folder)
             is_expected &= "inputs quantized" in said
@@ -197,7 +220,8 @@ def compare(loaded, info, reference, count):
 
 def main(microscaling, language_model=None):
     warnings.filterwarnings("ignore")
-    transformers.logging.set_verbosity(logging.CRITICAL)
+    transformers.logging.disable_default_handler()
+    transformers.logging.disable_progress_bar()
     loguru.logger.remove()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -242,7 +266,7 @@ def of_transformers(pairs):
 
 
 def modelopt(pairs):
-    """What Model Optimizer names by `quant_algo`. No engine of these folders runs on a CPU; the message is transformers'."""
+    """What Model Optimizer names by `quant_algo`. No engine of these folders runs on a CPU, and transformers knows none of them."""
     layout = ["quantize", "--layout", "modelopt-nvfp4", "--dialect", "modelopt", *SKIP]
     convert = ["convert", "--to", "modelopt"]
     fixed = ["--input-max", 8]
@@ -253,47 +277,57 @@ def modelopt(pairs):
         "FP8_PER_CHANNEL_PER_TOKEN": [["quantize", "--scheme", "FP8_DYNAMIC", *SKIP], convert],
         "MXFP8": [["quantize", "--scheme", "MXFP8", *SKIP], convert],
     }.items():
-        pairs.check("transformers, for folders of Model Optimizer", f"`{algorithm}`", "llama", commands, "")
+        pairs.check("transformers, folders of Model Optimizer", f"`{algorithm}`", "llama", commands, "Unknown quantization type, got modelopt")
 
 
 def gguf(pairs, language_model):
-    """A file for llama.cpp, whose weights equal those of the folder that the same command writes for compressed-tensors."""
+    """A file for llama.cpp: the weights are those of `quantize` in the same format."""
     file = pathlib.Path(__file__).parents[4] / "benches/engines/language_model.py"
     spec = importlib.util.spec_from_file_location("engines_language_model", file)
     engines = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(engines)
     source = pairs.folder / "llama"
     description = json.loads((source / "config.json").read_text())
-    for name in ["MXFP4E2M1", "NVFP4"]:
-        made, folder = pairs.folder / f"{name}.gguf", pairs.folder / f"{name}-gguf-values"
+    for name, format in {"MXFP4E2M1": "mxfp4", "NVFP4": "nvfp4(tensor_scale=true)"}.items():
+        made, folder = pairs.folder / f"{name}.gguf", pairs.folder / f"{name}-values"
         command = f"`lm export --engine gguf --config {name}`"
-        # Without compressed-tensors' reciprocal of a tensor scale.
-        values = "modelopt" if name == "NVFP4" else "compressed-tensors"
-        for engine, out in [("gguf", made), (values, folder)]:
-            words = [language_model, "export", source, "--engine", engine, "--config", name, "--out", out]
-            subprocess.run(list(map(str, words)), check=True, capture_output=True)
+        words = [language_model, "export", source, "--engine", "gguf", "--config", name, "--out", made]
+        subprocess.run(list(map(str, words)), check=True, capture_output=True)
+        # `lm` gives layers that other engines fuse one scale for every engine.
+        fused = ["--fused", "q_proj,k_proj,v_proj", "--fused", "gate_proj,up_proj"] if name == "NVFP4" else []
+        status, said = pairs.run("quantize", source, folder, "--format", format, *fused, *SKIP)
+        assert status == 0, said
+        shutil.copy(source / "config.json", folder)
         reference = pairs.reference(folder)
         expected = reference.state_dict()
         found = engines.unpacked_gguf(made, description)
-        differ = [key for key in expected if not torch.equal(found[key].float(), expected[key])]
+        # `unpack` rounds the product of a block's scale and the tensor's.
+        tolerance = 3e-7 if name == "NVFP4" else 0
+        differ = [key for key in expected if not torch.allclose(found[key].float(), expected[key], rtol=tolerance, atol=0)]
         model = engines.LlamaCpp(made, description["vocab_size"])
-        with torch.no_grad():
-            logits, ours = model.logits(TOKENS[0].tolist()), reference(TOKENS).logits[0].double().numpy()
-        noise = ((logits - ours) ** 2).sum() / (ours**2).sum()
-        said = f"loaded: {packed(folder)} weights equal; logits to {-10 * math.log10(noise):.0f} dB, with inputs in Q8_0"
+        logits = torch.from_numpy(model.logits(TOKENS[0].tolist()))
+        noises = []
+        # llama.cpp rounds the inputs of packed weights to Q8_0.
+        for is_rounded in [False, True]:
+            for key, layer in reference.named_modules():
+                if is_rounded and isinstance(layer, torch.nn.Linear) and key != "lm_head":
+                    layer.register_forward_pre_hook(lambda _, inputs: (engines.q8_0(inputs[0].double()).float(),))
+            with torch.no_grad():
+                ours = reference(TOKENS).logits[0].double()
+            noises.append(-10 * ((logits - ours) ** 2).sum().div((ours**2).sum()).log10().item())
+        said = f"loaded: {len(LAYERS)} weights equal; logits to {noises[1]:.0f} dB with inputs in Q8_0, {noises[0]:.0f} dB in float"
         if differ:
             said = f"loaded with other values: {differ[:3]}"
-        pairs.add(model.name, name, command, said, not differ and noise < 1e-3)
+        pairs.add(model.name, f"`{name}`", command, said, not differ and noises[1] > 60)
+        reference = pairs.reference(folder)
         try:
-            loaded, info = AutoModelForCausalLM.from_pretrained(
-                pairs.folder, gguf_file=made.name, dtype=torch.float32, output_loading_info=True
-            )
-            said, is_expected = compare(loaded.eval(), info, reference, packed(folder))
+            loaded, info = pairs.load(pairs.folder, gguf_file=made.name, quantization_config=transformers.GgufConfig(dequantize=True))
+            said, is_expected = compare(loaded, info, reference, len(LAYERS))
         except Exception as error:
-            # gguf 0.19 reads a scale of NVFP4, which is a tensor of one number, as blocks.
+            # gguf 0.19 reads the tensor of a scale, which is one number, as blocks.
             said = f"not loaded: {type(error).__name__}: {error}".splitlines()[0]
             is_expected = name == "NVFP4"
-        pairs.add("transformers, GGUF files", name, command, said, is_expected)
+        pairs.add("transformers, GGUF files", f"`{name}`", command, said, is_expected)
 
 
 if __name__ == "__main__":
