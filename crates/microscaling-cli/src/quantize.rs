@@ -43,7 +43,7 @@ pub(crate) struct QuantizeArgs {
     scheme: Option<Scheme>,
     /// The largest magnitude of layers' inputs, for the schemes with a fixed scale of inputs, `FP8` and `NVFP4`: a number for all layers, or a
     /// JSON file with one for each, such as {"model.layers.0.mlp.up_proj": 3.5}
-    #[arg(long, value_name = "NUMBER|FILE", requires = "scheme")]
+    #[arg(long, value_name = "NUMBER|FILE")]
     input_max: Option<InputMax>,
     /// The block format, such as `mxfp4`; in layouts of integers `int4(group_size=128,zero_points=false)`, with 2, 3, 4 or 8 bits, where the
     /// size 0 is a whole row [default: the layout's own]
@@ -101,13 +101,6 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Done, Error> {
     let fused = fused(args, target)?;
     let input = Checkpoint::open(&args.input)?;
     let read = input.read(None)?;
-    if let Some((weight, layout)) = read.weights().first_key_value() {
-        return Err(Error::Packed {
-            path: input.path.clone(),
-            weight: weight.clone(),
-            layout: layout.name(),
-        });
-    }
     check_floats(&input, &read)?;
     let names = chosen(args, &input, &read)?;
     let input_max = input_max(args, &names)?;
@@ -202,6 +195,13 @@ fn bytes_of(weight: &PackedWeight) -> usize {
 
 /// That no weight is quantized already: packing its scales would ruin the weight.
 fn check_floats(input: &Checkpoint, read: &PackedFiles<'_>) -> Result<(), Error> {
+    if let Some((weight, layout)) = read.weights().first_key_value() {
+        return Err(Error::Packed {
+            path: input.path.clone(),
+            weight: weight.clone(),
+            layout: layout.name(),
+        });
+    }
     let by_name = quantized(read).into_iter().next();
     let said = input.config.quantization().is_some();
     let by_config = || {
