@@ -1,5 +1,7 @@
 //! Every folder of the data through every layout, and back.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod support;
 
 use serde_json::{Value, json};

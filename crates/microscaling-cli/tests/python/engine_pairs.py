@@ -1,12 +1,13 @@
 """Exports each pair of an engine and a configuration from a small float model, and loads it in the engine: a table in Markdown.
 
-python engine_pairs.py MICROSCALING [LANGUAGE_MODEL]
+python engine_pairs.py MICROSCALING [LANGUAGE_MODEL [QUANTIZE_ONNX]]
 
 Small models of random weights, by transformers: a Llama, a Mixtral and a gpt-oss. Each row is exported by the commands that it names. A row that says `loaded`
 had no missing tensor and no other values than `microscaling unpack` gives. With float inputs the logits equal those of transformers with the unpacked
 weights; with quantized inputs they are others. A row that is not loaded has the engine's own message. The exit status is 1 if a row ends in another way
 than this file expects.
-Needs torch, transformers 5.24.0, compressed-tensors 0.20.0, and for llama.cpp cyllama and gguf. Without LANGUAGE_MODEL the rows of llama.cpp are left out.
+Needs torch, transformers 5.24.0 and compressed-tensors 0.20.0; for llama.cpp the program `lm`, cyllama and gguf; for ONNX Runtime the program
+`quantize_onnx`, onnx and onnxruntime. Without these programs the rows are left out.
 """
 
 import dataclasses
@@ -218,7 +219,7 @@ def compare(loaded, info, reference, count):
     return f"loaded: {count} weights equal" + (", rounded to bfloat16" if differ else ", and the logits"), True
 
 
-def main(microscaling, language_model=None):
+def main(microscaling, language_model=None, quantize_onnx=None):
     warnings.filterwarnings("ignore")
     transformers.logging.disable_default_handler()
     transformers.logging.disable_progress_bar()
@@ -233,6 +234,8 @@ def main(microscaling, language_model=None):
         modelopt(pairs)
         if language_model is not None:
             gguf(pairs, language_model)
+        if quantize_onnx is not None:
+            onnx_runtime(pairs, quantize_onnx)
     bad = [row for row in pairs.rows if not row.is_expected]
     print(f"{len(pairs.rows)} rows, {len(bad)} not as expected", file=sys.stderr)
     return 1 if bad else 0
@@ -328,6 +331,65 @@ def gguf(pairs, language_model):
             said = f"not loaded: {type(error).__name__}: {error}".splitlines()[0]
             is_expected = name == "NVFP4"
         pairs.add("transformers, GGUF files", f"`{name}`", command, said, is_expected)
+
+
+ONNX = {
+    "MXFP8E5M2": "mxfp8_e5m2", "MXFP8E4M3": "mxfp8_e4m3", "MXFP6E3M2": "mxfp6_e3m2", "MXFP6E2M3": "mxfp6_e2m3", "MXFP4E2M1": "mxfp4",
+    "MXINT8": "mxint8", "MX4": "mx4", "MX6": "mx6", "MX9": "mx9", "BFP16": "bfp16", "NVFP4": "nvfp4(tensor_scale=true)",
+}
+
+
+def onnx_runtime(pairs, quantize_onnx):
+    """The configurations of `quantize_onnx`: the product of the identity and a weight is the weight's values."""
+    import numpy as np
+    import onnx
+    import onnxruntime
+
+    runtime = f"ONNX Runtime {onnxruntime.__version__}"
+    onnxruntime.set_default_logger_severity(4)
+    width = 128
+    weight = load_file(pairs.folder / "llama/model.safetensors")[f"{LAYERS[0]}.weight"][:96, :width].numpy().copy()
+    np.save(pairs.folder / "w.npy", weight)
+    tensor = lambda name, shape: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "product")], "g", [tensor("x", ["n", width])], [tensor("y", ["n", 96])],
+        [onnx.numpy_helper.from_array(np.ascontiguousarray(weight.T), "w")],
+    )
+    for version in [21, 24]:
+        imports = [onnx.helper.make_opsetid("", version)]
+        onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=11), pairs.folder / f"{version}.onnx")
+    x = np.random.default_rng(0).normal(size=(8, width)).astype(np.float32)
+
+    def outputs(name, x, *options, version=21):
+        out = pairs.folder / "q.onnx"
+        command = [quantize_onnx, pairs.folder / f"{version}.onnx", "--config", name, *options, "--output", out, "--force"]
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        return onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+    for name, format in ONNX.items():
+        values = pairs.folder / "w.safetensors"
+        for command in [
+            ["quantize", pairs.folder / "w.npy", pairs.folder / "w-packed.safetensors", "--format", format, "--force"],
+            ["unpack", pairs.folder / "w-packed.safetensors", "--out", values, "--force"],
+        ]:
+            status, said = pairs.run(*command)
+            assert status == 0, said
+        (expected,) = load_file(values).values()
+        found = outputs(name, np.eye(width, dtype=np.float32), "--weights-only")
+        in_floats, quantized = outputs(name, x, "--weights-only"), outputs(name, x)
+        is_equal = bool((found.T == expected.numpy()).all())
+        is_quantized = bool(np.isfinite(quantized).all() and (quantized != in_floats).any())
+        said = "loaded: the weight is equal; inputs quantized" if is_equal and is_quantized else f"{is_equal=} {is_quantized=}"
+        pairs.add(runtime, f"`{name}`", f"`quantize_onnx --config {name}`", said, is_equal and is_quantized)
+    for name in ["MXFP8E4M3", "MXFP4E2M1", "NVFP4"]:
+        try:
+            outputs(name, x, "--newest-types", version=24)
+            said = "loaded"
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode()
+        except Exception as error:
+            said = f"not loaded: {type(error).__name__}: {error}".splitlines()[0][:200]
+        pairs.add(runtime, f"`{name}`, types of operator set 24", f"`quantize_onnx --config {name} --newest-types`", said, "not loaded" in said)
 
 
 if __name__ == "__main__":
