@@ -1,15 +1,17 @@
 """Exports each pair of an engine and a configuration from a small float model, and loads it in the engine: a table in Markdown.
 
-python engine_pairs.py MICROSCALING [LANGUAGE_MODEL [QUANTIZE_ONNX]]
+python engine_pairs.py MICROSCALING [--lm LANGUAGE_MODEL] [--onnx QUANTIZE_ONNX] [--keep FOLDER]
 
 Small models of random weights, by transformers: a Llama, a Mixtral and a gpt-oss. Each row is exported by the commands that it names. A row that says `loaded`
 had no missing tensor and no other values than `microscaling unpack` gives. With float inputs the logits equal those of transformers with the unpacked
 weights; with quantized inputs they are others. A row that is not loaded has the engine's own message. The exit status is 1 if a row ends in another way
 than this file expects.
 Needs torch, transformers 5.24.0 and compressed-tensors 0.20.0; for llama.cpp the program `lm`, cyllama and gguf; for ONNX Runtime the program
-`quantize_onnx`, onnx and onnxruntime. Without these programs the rows are left out.
+`quantize_onnx`, onnx and onnxruntime. Without these programs the rows are left out. `--keep` keeps the exported folders and logits, for
+`vllm_pairs.py`.
 """
 
+import argparse
 import dataclasses
 import json
 import importlib.util
@@ -23,6 +25,7 @@ import tempfile
 import warnings
 
 import loguru
+import numpy as np
 import tokenizers
 import torch
 import transformers
@@ -69,7 +72,7 @@ def models(folder):
         for parameter in model.parameters():
             # Rows of other sizes, and zeros.
             if parameter.dim() > 1:
-                parameter.data *= 4 * torch.exp2(torch.randint(-3, 3, (*parameter.shape[:-1], 1)).float())
+                parameter.data *= torch.exp2(torch.randint(-1, 2, (*parameter.shape[:-1], 1)).float())
                 parameter.data[..., :3] = 0
         model.save_pretrained(folder / name)
         tokenizer(folder / name / "tokenizer.json")
@@ -85,8 +88,8 @@ def tokenizer(file):
 
 
 class Pairs:
-    def __init__(self, microscaling, folder):
-        self.microscaling, self.folder, self.rows = microscaling, folder, []
+    def __init__(self, microscaling, folder, keep):
+        self.microscaling, self.folder, self.keep, self.rows = microscaling, folder, keep, []
 
     def run(self, *words):
         done = subprocess.run([self.microscaling, *map(str, words)], capture_output=True, text=True)
@@ -146,6 +149,13 @@ class Pairs:
         if folder is None:
             return self.add(engine, configuration, shown, said, False)
         reference = self.reference(folder)
+        keep = None
+        if self.keep is not None and model == "llama":
+            keep = self.keep / (configuration.replace("`", "") + ("-modelopt" if "Optimizer" in engine else ""))
+            shutil.copytree(folder, keep)
+            with torch.no_grad():
+                kept = [reference(TOKENS).logits[0].numpy()]
+            np.save(f"{keep}.logits.npy", kept)
         if len(commands) > 1:
             # Converted: the values of the first folder, but for the reciprocals of NVFP4's tensor scales.
             first = self.reference(self.folder / folder.name.replace(f"-{len(commands) - 1}", "-0")).state_dict()
@@ -158,7 +168,10 @@ class Pairs:
             return self.add(engine, configuration, shown, f"not loaded: {text}", expected is not None and expected in text)
         said, is_expected = compare(loaded, info, reference, packed(folder))
         if quantizes_inputs:
-            said += "; " + inputs(folder)
+            text, logits = inputs(folder)
+            said += "; " + text
+            if keep is not None:
+                np.save(f"{keep}.logits.npy", [*kept, logits.float().numpy()])
             is_expected &= "inputs quantized" in said
         if expected is not None:
             is_expected = expected in said
@@ -172,7 +185,8 @@ def inputs(folder):
     dtype = torch.bfloat16 if any(name.startswith(("mx", "nvfp4")) for name in formats(folder)) else torch.float32
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     with torch.no_grad():
-        assert model(TOKENS).logits.isfinite().all()
+        logits = model(TOKENS).logits[0]
+        assert logits.isfinite().all()
         layer = model.model.layers[0].mlp.up_proj
         x = torch.randn(1, 8, layer.in_features, dtype=dtype)
         quantized = forward_quantize(layer, x, "input", layer.quantization_scheme.input_activations)
@@ -180,7 +194,7 @@ def inputs(folder):
         found = layer(x)
     fixed = [f"{name} {getattr(layer, name).item():g}" for name in ("input_scale", "input_global_scale") if hasattr(layer, name)]
     is_quantized = torch.equal(found, expected) and not torch.equal(found, floats)
-    return ", ".join(["inputs quantized" if is_quantized else "inputs in float", *fixed])
+    return ", ".join(["inputs quantized" if is_quantized else "inputs in float", *fixed]), logits
 
 
 def formats(folder):
@@ -219,7 +233,13 @@ def compare(loaded, info, reference, count):
     return f"loaded: {count} weights equal" + (", rounded to bfloat16" if differ else ", and the logits"), True
 
 
-def main(microscaling, language_model=None, quantize_onnx=None):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("microscaling", type=pathlib.Path)
+    parser.add_argument("--lm", type=pathlib.Path)
+    parser.add_argument("--onnx", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path)
+    arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     transformers.logging.disable_default_handler()
     transformers.logging.disable_progress_bar()
@@ -227,15 +247,15 @@ def main(microscaling, language_model=None, quantize_onnx=None):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         models(folder)
-        pairs = Pairs(microscaling, folder)
+        pairs = Pairs(arguments.microscaling.resolve(), folder, arguments.keep)
         print("| engine | configuration | command | what the engine said |\n| --- | --- | --- | --- |")
         compressed_tensors(pairs)
         of_transformers(pairs)
         modelopt(pairs)
-        if language_model is not None:
-            gguf(pairs, language_model)
-        if quantize_onnx is not None:
-            onnx_runtime(pairs, quantize_onnx)
+        if arguments.lm is not None:
+            gguf(pairs, arguments.lm.resolve())
+        if arguments.onnx is not None:
+            onnx_runtime(pairs, arguments.onnx.resolve())
     bad = [row for row in pairs.rows if not row.is_expected]
     print(f"{len(pairs.rows)} rows, {len(bad)} not as expected", file=sys.stderr)
     return 1 if bad else 0
@@ -321,7 +341,7 @@ def gguf(pairs, language_model):
         said = f"loaded: {len(LAYERS)} weights equal; logits to {noises[1]:.0f} dB with inputs in Q8_0, {noises[0]:.0f} dB in float"
         if differ:
             said = f"loaded with other values: {differ[:3]}"
-        pairs.add(model.name, f"`{name}`", command, said, not differ and noises[1] > 60)
+        pairs.add(model.name, f"`{name}`", command, said, not differ and noises[1] > 40)
         reference = pairs.reference(folder)
         try:
             loaded, info = pairs.load(pairs.folder, gguf_file=made.name, quantization_config=transformers.GgufConfig(dequantize=True))
@@ -341,7 +361,6 @@ ONNX = {
 
 def onnx_runtime(pairs, quantize_onnx):
     """The configurations of `quantize_onnx`: the product of the identity and a weight is the weight's values."""
-    import numpy as np
     import onnx
     import onnxruntime
 
@@ -393,4 +412,4 @@ def onnx_runtime(pairs, quantize_onnx):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())
