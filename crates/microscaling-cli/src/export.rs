@@ -58,6 +58,11 @@ fn fp8_token() -> Value {
     json!({"num_bits": 8, "type": "float", "symmetric": true, "strategy": "token", "dynamic": true})
 }
 
+/// FP8 activations with a scale for as many inputs.
+fn fp8_group(size: usize) -> Value {
+    json!({"num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": size, "dynamic": true})
+}
+
 /// MXFP8 activations.
 fn mxfp8() -> Value {
     json!({
@@ -133,11 +138,11 @@ impl<'a> Export<'a> {
         let group = self.schemes.group(layer.module());
         let said = group.map(|group| &group.activations);
         let has_scale = INPUT_SCALES.iter().any(|end| self.has(layer, end));
-        let is_row = layer.block().is_some_and(|block| block[0] == 1);
         let by_format = || match (layer.bits, &layer.kind) {
             (4, _) => nvfp4(),
             (_, WeightKind::Packed(_)) => mxfp8(),
-            _ if is_row && !has_scale => fp8_token(),
+            (_, WeightKind::Scaled { block, .. }) if !has_scale && block[0] == 1 => fp8_token(),
+            (_, WeightKind::Scaled { block, .. }) if !has_scale => fp8_group(block[1]),
             _ => fp8(),
         };
         match said {
@@ -148,10 +153,7 @@ impl<'a> Export<'a> {
                 let WeightKind::Scaled { block, .. } = &layer.kind else {
                     return Value::Null;
                 };
-                json!({
-                    "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": block[1],
-                    "dynamic": true,
-                })
+                fp8_group(block[1])
             }
             _ if has_scale => by_format(),
             _ => Value::Null,
@@ -212,6 +214,11 @@ impl<'a> Export<'a> {
                 (4, ActivationKind::Nvfp4) => Some(("NVFP4", 16)),
                 (8, ActivationKind::Fp8) if self.has(layer, INPUT_SCALES[1]) => Some(("FP8", 0)),
                 (8, ActivationKind::Fp8Token) => Some(("FP8_PER_CHANNEL_PER_TOKEN", 0)),
+                (8, ActivationKind::DynamicGroup(128))
+                    if !matches!(form, WrittenForm::Packed(_)) =>
+                {
+                    Some(("FP8_PB_WO", 0))
+                }
                 (8, ActivationKind::DynamicGroup(32)) if matches!(form, WrittenForm::Packed(_)) => {
                     Some(("MXFP8", 32))
                 }
@@ -223,8 +230,10 @@ impl<'a> Export<'a> {
                 if size > 0 {
                     weights["group_size"] = size.into();
                 }
-                if algorithm == "FP8_PER_CHANNEL_PER_TOKEN" {
-                    weights["strategy"] = "channel".into();
+                match algorithm {
+                    "FP8_PER_CHANNEL_PER_TOKEN" => weights["strategy"] = "channel".into(),
+                    "FP8_PB_WO" => weights["strategy"] = "block".into(),
+                    _ => {}
                 }
                 (algorithm.to_owned(), weights)
             }),
@@ -276,7 +285,7 @@ impl<'a> Export<'a> {
                     .map_or(0, |scales| scales.shape.len());
                 let weights = match (block[0], axes) {
                     (1, _) if block[1] >= layer.shape[1] => float(8, "channel"),
-                    (_, 2) => with(float(8, "block"), "block_structure", json!(block)),
+                    (_, 2 | 4) => with(float(8, "block"), "block_structure", json!(block)),
                     _ => float(8, "tensor"),
                 };
                 ("float-quantized", weights)

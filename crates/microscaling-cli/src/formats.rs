@@ -2,6 +2,7 @@
 
 use crate::done::Done;
 use crate::error::Error;
+use crate::scheme::SCHEMES;
 use crate::target::{INTEGERS, TOOLS};
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use microscaling::safetensors::{CheckpointLayout, IntegerLayout};
@@ -53,6 +54,12 @@ pub(crate) fn run(args: &FormatsArgs) -> Result<Done, Error> {
             tools.join(", ")
         ));
         done.fact("layouts_of_tools", tools.to_vec());
+        let schemes = SCHEMES.map(|scheme| scheme.name);
+        done.text(format!(
+            "\n`quantize --scheme` has the schemes of compressed-tensors: {}\n",
+            schemes.join(", ")
+        ));
+        done.fact("schemes", schemes.to_vec());
     } else {
         done.fact("elements", elements);
     }

@@ -13,7 +13,7 @@ pub(crate) enum ToLayout {
     Layout(CheckpointLayout),
     /// The layouts of compressed-tensors, one for each format.
     CompressedTensors,
-    /// The layouts of NVIDIA Model Optimizer: NVFP4, MXFP8, and FP8 with a scale for the tensor or for each row.
+    /// The layouts of NVIDIA Model Optimizer: NVFP4, MXFP8, and FP8 with a scale for the tensor, each row or each block.
     ModelOpt,
     /// `quant_method: fp8`: FP8 E4M3 with a scale for each block of rows and columns, in `weight_scale_inv`.
     Fp8,
@@ -241,8 +241,11 @@ impl ToLayout {
         scales: &str,
         block: &[usize],
     ) -> Option<WrittenForm> {
-        let stored = read.tensor(scales)?.shape;
+        let mut stored = read.tensor(scales)?.shape;
         let [outputs, inputs] = layer.shape[..].try_into().ok()?;
+        if let [rows, 1, columns, 1] = stored[..] {
+            stored = vec![rows, columns];
+        }
         let is_tensor = stored.len() < 2 && *block == [outputs, inputs];
         let is_row = *block == [1, inputs]
             && stored.iter().product::<usize>() == outputs
@@ -253,6 +256,9 @@ impl ToLayout {
             Self::CompressedTensors if stored.len() == 2 => ("_scale", stored),
             Self::ModelOpt if is_tensor => ("_scale", vec![]),
             Self::ModelOpt if is_row => ("_scale", vec![outputs]),
+            Self::ModelOpt if stored.len() == 2 && *block == [128, 128] => {
+                ("_scale", vec![stored[0], 1, stored[1], 1])
+            }
             Self::Fp8 if stored.len() == 2 => ("_scale_inv", stored),
             _ => return None,
         };

@@ -217,7 +217,7 @@ fn what_a_layout_cannot_hold() {
             ],
         ),
         (
-            "ct-fp8-block",
+            "ct-int4",
             "modelopt",
             ["self_attn.k_proj.weight", "layout modelopt cannot hold"],
         ),

@@ -100,7 +100,7 @@ fn there_and_back() {
         (
             "ct-fp8-block",
             "compressed-tensors",
-            "compressed-tensors fp8",
+            "compressed-tensors modelopt fp8",
             0.0,
         ),
         (
@@ -115,7 +115,12 @@ fn there_and_back() {
             "microscaling mxfp4-pack-quantized gpt-oss* gguf-mxfp4* compressed-tensors",
             0.0,
         ),
-        ("fp8-scale-inv", "fp8", "compressed-tensors fp8", 0.0),
+        (
+            "fp8-scale-inv",
+            "fp8",
+            "compressed-tensors modelopt fp8",
+            0.0,
+        ),
         ("gpt-oss", "gpt-oss", "microscaling gpt-oss gguf-mxfp4", 0.0),
         (
             "modelopt-mixed",

@@ -122,6 +122,41 @@ fn inputs() {
     );
 }
 
+/// Model Optimizer's words for the same weights and inputs, and the way back.
+#[test]
+fn in_model_optimizer() {
+    let folder = model();
+    let folder = folder.path();
+    for (scheme, options, algorithm, shape) in [
+        ("FP8", "--input-max 3", "FP8", &[][..]),
+        ("FP8_DYNAMIC", "", "FP8_PER_CHANNEL_PER_TOKEN", &[32]),
+        ("FP8_BLOCK", "", "FP8_PB_WO", &[1, 1, 1, 1]),
+        ("MXFP8", "", "MXFP8", &[32, 4]),
+        ("NVFP4A16", "", "W4A16_NVFP4", &[32, 8]),
+        ("NVFP4", "--input-max 3", "NVFP4", &[32, 8]),
+    ] {
+        let line = format!("quantize in out --scheme {scheme} {options} --skip lm_head*");
+        succeed(folder, &line);
+        succeed(folder, "convert out there --to modelopt");
+        let written = config(&folder.join("there"));
+        assert_eq!(written["quant_algo"], algorithm);
+        let found = tensors(&folder.join("there"));
+        let scale = &found["model.layers.0.mlp.up_proj.weight_scale"];
+        assert_eq!(scale.shape, shape, "{scheme}");
+        succeed(folder, "convert there back --to compressed-tensors");
+        assert_eq!(config(&folder.join("back")), config(&folder.join("out")));
+        let [before, after] = ["out", "back"].map(|name| tensors(&folder.join(name)));
+        // A divisor is the reciprocal of a rounded reciprocal.
+        let is_exact = |name: &&String| !name.ends_with("global_scale");
+        for name in before.keys().filter(is_exact) {
+            assert!(before[name] == after[name], "{scheme} {name}");
+        }
+        for made in ["out", "there", "back"] {
+            fs::remove_dir_all(folder.join(made)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn refused() {
     let folder = model();

@@ -298,6 +298,7 @@ def modelopt(pairs):
         "NVFP4": [["quantize", "--scheme", "NVFP4", *fixed, *SKIP], convert],
         "FP8": [["quantize", "--scheme", "FP8", *fixed, *SKIP], convert],
         "FP8_PER_CHANNEL_PER_TOKEN": [["quantize", "--scheme", "FP8_DYNAMIC", *SKIP], convert],
+        "FP8_PB_WO": [["quantize", "--scheme", "FP8_BLOCK", *SKIP], convert],
         "MXFP8": [["quantize", "--scheme", "MXFP8", *SKIP], convert],
     }.items():
         pairs.check("transformers, folders of Model Optimizer", f"`{algorithm}`", "llama", commands, "Unknown quantization type, got modelopt")

@@ -101,6 +101,13 @@ pub(super) fn block(shape: &[usize], scales: &[usize]) -> Option<(Vec<usize>, bo
     let counts = match (scales, shape) {
         ([] | [1], _) => vec![1; shape.len()],
         ([rows], [outputs, _]) if rows == outputs => vec![*rows, 1],
+        // Model Optimizer's blocks of 128, with axes of one scale between. A shorter axis has one block.
+        ([rows, 1, columns, 1], [outputs, inputs]) => {
+            let fits = [(rows, outputs), (columns, inputs)]
+                .iter()
+                .all(|(count, length)| length.div_ceil(128) == **count);
+            return fits.then(|| (vec![128, 128], true));
+        }
         _ if scales.len() == shape.len() => scales.to_vec(),
         _ => return None,
     };
