@@ -41,8 +41,8 @@ pub(crate) struct QuantizeArgs {
     /// the rules of that tool, for vLLM and transformers
     #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "layout", "axis", "rounding", "seed", "dialect"])]
     scheme: Option<Scheme>,
-    /// The largest magnitude of layers' inputs, for the schemes with a fixed scale of inputs, `FP8` and `NVFP4`: a number for all layers, or a
-    /// JSON file with one for each, such as {"model.layers.0.mlp.up_proj": 3.5}
+    /// The largest magnitude of layers' inputs, for the schemes `FP8` and `NVFP4`, which fix a scale of inputs. A number for all layers, or a
+    /// JSON file with a number for each: {"model.layers.0.mlp.up_proj": 3.5}
     #[arg(long, value_name = "NUMBER|FILE")]
     input_max: Option<InputMax>,
     /// The block format, such as `mxfp4`; in layouts of integers `int4(group_size=128,zero_points=false)`, with 2, 3, 4 or 8 bits, where the

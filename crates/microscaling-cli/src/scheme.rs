@@ -11,7 +11,7 @@ use std::str::FromStr;
 pub(crate) struct Scheme {
     pub(crate) name: &'static str,
     pub(crate) weights: SchemeWeights,
-    inputs: Inputs,
+    inputs: SchemeInputs,
 }
 
 /// The numbers that weights become.
@@ -24,25 +24,25 @@ pub(crate) enum SchemeWeights {
 
 /// How the inputs of a layer are quantized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inputs {
+enum SchemeInputs {
     Float,
-    /// Integers of so many bits, with a scale for each token.
+    /// Integers with this number of bits, and a scale for each token.
     Integers(u32),
     /// FP8 with a scale for each token.
     Fp8Token,
-    /// FP8 with a scale for as many inputs.
+    /// FP8 with a scale for each group of this number of inputs.
     Fp8Group(u32),
     /// FP8 with a fixed scale.
     Fp8Static,
-    /// MX blocks of so many bits.
+    /// MX blocks with elements of this number of bits.
     Mx(u32),
     /// NVFP4 with a fixed scale.
     Nvfp4,
 }
 
-const fn integers(bits: u32, zero_points: bool, inputs: Inputs) -> SchemeWeights {
+const fn integers(bits: u32, zero_points: bool, inputs: SchemeInputs) -> SchemeWeights {
     let layout = match inputs {
-        Inputs::Float => IntegerLayout::PackQuantized,
+        SchemeInputs::Float => IntegerLayout::PackQuantized,
         // Without the packing of bits beside quantized inputs.
         _ => IntegerLayout::Bytes,
     };
@@ -56,7 +56,7 @@ const fn integers(bits: u32, zero_points: bool, inputs: Inputs) -> SchemeWeights
     })
 }
 
-const fn scheme(name: &'static str, weights: SchemeWeights, inputs: Inputs) -> Scheme {
+const fn scheme(name: &'static str, weights: SchemeWeights, inputs: SchemeInputs) -> Scheme {
     Scheme {
         name,
         weights,
@@ -67,14 +67,14 @@ const fn scheme(name: &'static str, weights: SchemeWeights, inputs: Inputs) -> S
 /// Integers in groups of 128, beside inputs of `inputs` bits or of 16.
 const fn groups(name: &'static str, bits: u32, inputs: u32) -> Scheme {
     let inputs = match inputs {
-        16 => Inputs::Float,
-        bits => Inputs::Integers(bits),
+        16 => SchemeInputs::Float,
+        bits => SchemeInputs::Integers(bits),
     };
     scheme(name, integers(bits, false, inputs), inputs)
 }
 
-/// FP8 with a scale for so many rows and columns.
-const fn fp8(name: &'static str, block: [usize; 2], inputs: Inputs) -> Scheme {
+/// FP8 with a scale for each block of rows and columns.
+const fn fp8(name: &'static str, block: [usize; 2], inputs: SchemeInputs) -> Scheme {
     let element = CompressedElement::Fp8;
     let weights = SchemeWeights::Numbers(CompressedNumbers { element, block });
     scheme(name, weights, inputs)
@@ -90,42 +90,70 @@ const fn int8(name: &'static str) -> Scheme {
         element,
         block: [1, 0],
     });
-    scheme(name, weights, Inputs::Integers(8))
+    scheme(name, weights, SchemeInputs::Integers(8))
 }
 
-const fn blocks(name: &'static str, layout: WeightLayout, inputs: Inputs) -> Scheme {
+const fn blocks(name: &'static str, layout: WeightLayout, inputs: SchemeInputs) -> Scheme {
     scheme(name, SchemeWeights::Blocks(layout), inputs)
 }
 
 /// All schemes but `UNQUANTIZED`.
 pub(crate) const SCHEMES: [Scheme; 32] = [
-    fp8("FP8", [0, 0], Inputs::Fp8Static),
-    fp8("FP8_DYNAMIC", [1, 0], Inputs::Fp8Token),
-    fp8("FP8_BLOCK", [128, 128], Inputs::Fp8Group(128)),
-    blocks("NVFP4A16", WeightLayout::Nvfp4PackQuantized, Inputs::Float),
-    blocks("NVFP4", WeightLayout::Nvfp4PackQuantized, Inputs::Nvfp4),
-    blocks("MXFP4A16", WeightLayout::Mxfp4PackQuantized, Inputs::Float),
-    blocks("MXFP4", WeightLayout::Mxfp4PackQuantized, Inputs::Mx(4)),
+    fp8("FP8", [0, 0], SchemeInputs::Fp8Static),
+    fp8("FP8_DYNAMIC", [1, 0], SchemeInputs::Fp8Token),
+    fp8("FP8_BLOCK", [128, 128], SchemeInputs::Fp8Group(128)),
+    blocks(
+        "NVFP4A16",
+        WeightLayout::Nvfp4PackQuantized,
+        SchemeInputs::Float,
+    ),
+    blocks(
+        "NVFP4",
+        WeightLayout::Nvfp4PackQuantized,
+        SchemeInputs::Nvfp4,
+    ),
+    blocks(
+        "MXFP4A16",
+        WeightLayout::Mxfp4PackQuantized,
+        SchemeInputs::Float,
+    ),
+    blocks(
+        "MXFP4",
+        WeightLayout::Mxfp4PackQuantized,
+        SchemeInputs::Mx(4),
+    ),
     blocks(
         "MXFP4XFP8",
         WeightLayout::Mxfp4PackQuantized,
-        Inputs::Fp8Group(128),
+        SchemeInputs::Fp8Group(128),
     ),
-    blocks("MXFP6A16", WeightLayout::Mxfp6PackQuantized, Inputs::Float),
-    blocks("MXFP6A8", WeightLayout::Mxfp6PackQuantized, Inputs::Mx(8)),
-    blocks("MXFP8A16", WeightLayout::Mxfp8Quantized, Inputs::Float),
-    blocks("MXFP8", WeightLayout::Mxfp8Quantized, Inputs::Mx(8)),
+    blocks(
+        "MXFP6A16",
+        WeightLayout::Mxfp6PackQuantized,
+        SchemeInputs::Float,
+    ),
+    blocks(
+        "MXFP6A8",
+        WeightLayout::Mxfp6PackQuantized,
+        SchemeInputs::Mx(8),
+    ),
+    blocks(
+        "MXFP8A16",
+        WeightLayout::Mxfp8Quantized,
+        SchemeInputs::Float,
+    ),
+    blocks("MXFP8", WeightLayout::Mxfp8Quantized, SchemeInputs::Mx(8)),
     int8("W8A8"),
     int8("INT8"),
     scheme(
         "W4A16_ASYM",
-        integers(4, true, Inputs::Float),
-        Inputs::Float,
+        integers(4, true, SchemeInputs::Float),
+        SchemeInputs::Float,
     ),
     scheme(
         "W4AFP8",
-        integers(4, false, Inputs::Fp8Token),
-        Inputs::Fp8Token,
+        integers(4, false, SchemeInputs::Fp8Token),
+        SchemeInputs::Fp8Token,
     ),
     groups("W2A4", 2, 4),
     groups("W2A8", 2, 8),
@@ -173,8 +201,8 @@ impl Scheme {
     /// The end of the name of the tensor that fixes the scale of an input, if there is one.
     pub(crate) const fn input_scale(self) -> Option<&'static str> {
         match self.inputs {
-            Inputs::Fp8Static => Some("input_scale"),
-            Inputs::Nvfp4 => Some("input_global_scale"),
+            SchemeInputs::Fp8Static => Some("input_scale"),
+            SchemeInputs::Nvfp4 => Some("input_global_scale"),
             _ => None,
         }
     }
@@ -204,15 +232,19 @@ impl Scheme {
         };
         let size = |size: u32| json!({"group_size": size});
         let inputs = match self.inputs {
-            Inputs::Float => None,
-            Inputs::Integers(bits) => Some(fields(bits, "int", "token", true.into(), Value::Null)),
-            Inputs::Fp8Token => Some(fields(8, "float", "token", true.into(), Value::Null)),
-            Inputs::Fp8Group(length) => {
+            SchemeInputs::Float => None,
+            SchemeInputs::Integers(bits) => {
+                Some(fields(bits, "int", "token", true.into(), Value::Null))
+            }
+            SchemeInputs::Fp8Token => Some(fields(8, "float", "token", true.into(), Value::Null)),
+            SchemeInputs::Fp8Group(length) => {
                 Some(fields(8, "float", "group", true.into(), size(length)))
             }
-            Inputs::Fp8Static => Some(fields(8, "float", "tensor", false.into(), Value::Null)),
-            Inputs::Mx(bits) => Some(mx(bits, true)),
-            Inputs::Nvfp4 => Some(nvfp4("local".into())),
+            SchemeInputs::Fp8Static => {
+                Some(fields(8, "float", "tensor", false.into(), Value::Null))
+            }
+            SchemeInputs::Mx(bits) => Some(mx(bits, true)),
+            SchemeInputs::Nvfp4 => Some(nvfp4("local".into())),
         };
         let layout = self.layout();
         let mut group = json!({"targets": ["Linear"], "format": layout, "weights": weights});

@@ -43,7 +43,7 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
     words.map(|x| f32::from_le_bytes(*x)).collect()
 }
 
-/// Whether values are equal, zeros of either sign alike, but for so many units of the last place.
+/// Whether values are equal, zeros of either sign alike, but for a number of units in the last place.
 fn are_equal(one: &[Tensor], other: &[Tensor], units: f32) -> bool {
     let near = |x: &f32, y: &f32| (x - y).abs() <= units * f32::EPSILON * x.abs();
     let same = |(one, other): (&Tensor, &Tensor)| {
@@ -78,7 +78,7 @@ fn describe(folder: &Path, input: &Path, target: &str) {
     fs::write(folder.join("config.json"), config.to_string()).unwrap();
 }
 
-/// Each folder with each target: an error that says what is allowed, and no file; or a folder with the same values, which the first layout gets back.
+/// Each folder with each target gives an error with the reason, and no file, or a folder with the same values. The first layout gets the values back.
 #[test]
 fn there_and_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ fn model() -> tempfile::TempDir {
     folder
 }
 
-/// Codes, scales and zero points of every scheme equal those of the library's functions, and the float values are the library's types.
+/// Codes, scales and zero points of every scheme have the bytes of the library's functions, in the types of the weight.
 #[test]
 fn bytes_are_those_of_the_tool() {
     let folder = tempfile::tempdir().unwrap();

@@ -39,7 +39,7 @@ fn checked(number: f32) -> Result<f32, String> {
 /// The largest magnitudes of the inputs of these weights, where the scheme fixes a scale.
 ///
 /// # Errors
-/// If the scheme needs numbers and there are none, or has no use for them; or a layer has none, or one that is no magnitude.
+/// If the scheme needs numbers and there are none, or has no use for them. If a layer has no number, or a number that is not above 0.
 pub(super) fn input_max(
     args: &QuantizeArgs,
     names: &[String],

@@ -86,7 +86,7 @@ impl Precision {
 
 /// A scale and its zero point.
 #[derive(Clone, Copy)]
-struct Parameters {
+struct ScaleAndZero {
     scale: f32,
     zero: f32,
 }
@@ -103,8 +103,8 @@ impl CompressedElement {
         }
     }
 
-    /// The scale and the zero point of numbers between these; `None` if the scale is no number.
-    fn parameters(self, least: f32, largest: f32, precision: Precision) -> Option<Parameters> {
+    /// The scale and the zero point of numbers between these; `None` if the scale is not finite.
+    fn parameters(self, least: f32, largest: f32, precision: Precision) -> Option<ScaleAndZero> {
         let round = |x| precision.round(x);
         let [low, high] = self.range();
         let has_zero = matches!(
@@ -129,11 +129,11 @@ impl CompressedElement {
             scale
         };
         let zero = zero.round_ties_even();
-        scale.is_finite().then_some(Parameters { scale, zero })
+        scale.is_finite().then_some(ScaleAndZero { scale, zero })
     }
 
     /// The number of a code.
-    fn number(self, x: f32, of: Parameters, precision: Precision) -> f32 {
+    fn number(self, x: f32, of: ScaleAndZero, precision: Precision) -> f32 {
         let [low, high] = self.range();
         let scaled = precision.round(x / of.scale);
         match self {
@@ -243,7 +243,7 @@ impl CompressedNumbers {
         [outputs, inputs]: [usize; 2],
         block: [usize; 2],
         precision: Precision,
-    ) -> Result<(Vec<Parameters>, Vec<f32>), String> {
+    ) -> Result<(Vec<ScaleAndZero>, Vec<f32>), String> {
         let counts = [outputs.div_ceil(block[0]), inputs.div_ceil(block[1])];
         let mut parameters = Vec::with_capacity(counts[0] * counts[1]);
         let mut numbers = vec![0.0; data.len()];
