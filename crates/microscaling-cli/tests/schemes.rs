@@ -1,5 +1,7 @@
 //! `quantize --scheme`: the schemes of compressed-tensors, with the library's bytes.
 
+#![allow(clippy::too_many_lines, reason = "tests list their cases")]
+
 mod support;
 
 use serde_json::{Value, json};
