@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::files::{check_targets, json_file, new_file};
 use crate::npy;
 use crate::target::{NewLayout, Retold};
-use burn_mx_files::{NewFile, input_at, put_all};
+use burn_mx_files::{input_at, put_all};
 use microscaling::Packed;
 use microscaling::safetensors::{
     self, CheckpointLayout, DESCRIPTION_KEY, HeaderEntry, METADATA_KEY, PackedFiles,
@@ -123,7 +123,9 @@ impl Output<'_> {
             let text = json!({"metadata": {"total_size": bytes}, "weight_map": weight_map});
             files.push(json_file(&self.path.join(index), &text)?);
         }
-        files.extend(self.config(&replaced)?);
+        for (path, config) in self.configs(&replaced) {
+            files.push(json_file(&path, &config)?);
+        }
         let files = put_all(files, self.force).map_err(Error::put)?;
         Ok((files, bytes))
     }
@@ -149,8 +151,8 @@ impl Output<'_> {
     fn targets(&self, replaced: &BTreeSet<&str>) -> Vec<PathBuf> {
         let files = (0..self.input.files.len()).map(|number| self.path_of(number));
         let index = self.input.index.iter().map(|name| self.path.join(name));
-        let config = self.quantization_config(replaced).map(|(path, _)| path);
-        files.chain(index).chain(config).collect()
+        let configs = self.configs(replaced).into_iter().map(|(path, _)| path);
+        files.chain(index).chain(configs).collect()
     }
 
     /// The tensors that a packed weight becomes.
@@ -262,14 +264,9 @@ impl Output<'_> {
         Ok(metadata)
     }
 
-    /// The `quantization_config` of a model's `config.json`, in a file beside, where the layout has one.
-    fn config(&self, replaced: &BTreeSet<&str>) -> Result<Option<NewFile>, Error> {
-        let config = self.quantization_config(replaced);
-        let config = config.map(|(path, config)| json_file(&path, &config));
-        config.transpose()
-    }
-
-    fn quantization_config(&self, replaced: &BTreeSet<&str>) -> Option<(PathBuf, Value)> {
+    /// The `quantization_config` of a model's `config.json`, where the layout has one: in a file beside, and in the model's own config if the
+    /// output is a folder.
+    fn configs(&self, replaced: &BTreeSet<&str>) -> Vec<(PathBuf, Value)> {
         let of_layout = || match self.layout {
             CheckpointLayout::Weights(layout) => {
                 let ignored = ignored(self.read, replaced);
@@ -277,7 +274,9 @@ impl Output<'_> {
             }
             CheckpointLayout::Microscaling => None,
         };
-        let config = self.config.clone().or_else(of_layout)?;
+        let Some(config) = self.config.clone().or_else(of_layout) else {
+            return Vec::new();
+        };
         let path = match &self.input.index {
             None => self.path_of(0).with_extension("config.json"),
             Some(index) => {
@@ -285,7 +284,25 @@ impl Output<'_> {
                 self.path.join(format!("{stem}.config.json"))
             }
         };
-        Some((path, json!({ "quantization_config": config })))
+        let model = self.model_config(&config);
+        let model = model.map(|fields| (self.path.join("config.json"), fields));
+        let beside = (path, json!({ "quantization_config": config }));
+        [Some(beside), model].into_iter().flatten().collect()
+    }
+
+    /// The model's config with another quantization, if the input has one and the output is a folder.
+    fn model_config(&self, quantization: &Value) -> Option<Value> {
+        let has_config = self.is_folder() && self.input.config.path.is_file();
+        let mut fields = has_config.then(|| self.input.config.fields.clone())?;
+        // Models of text and images have another config for the text, and older versions of compressed-tensors another name.
+        for place in ["/text_config", ""] {
+            if let Some(Value::Object(fields)) = fields.pointer_mut(place) {
+                fields.remove("quantization_config");
+                fields.remove("compression_config");
+            }
+        }
+        fields["quantization_config"] = quantization.clone();
+        Some(fields)
     }
 
     fn path_of(&self, number: usize) -> PathBuf {

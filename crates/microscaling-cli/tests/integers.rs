@@ -130,9 +130,9 @@ fn there_and_back() {
         "+:^bits8$": {"bits": 8, "group_size": 16},
     });
     assert_eq!(said["dynamic"], expected);
-    let text = fs::read_to_string(folder.join("gptq-gptq/model.config.json")).unwrap();
+    let text = fs::read_to_string(folder.join("gptq-gptq/config.json")).unwrap();
     let text = text.replace("\"bits\": 3", "\"bits\": 4");
-    fs::write(folder.join("gptq-gptq/model.config.json"), text).unwrap();
+    fs::write(folder.join("gptq-gptq/config.json"), text).unwrap();
     let part = "config.json has num_bits 4 in `+:^bits3$`; the tensors have 3";
     refuse(
         folder,

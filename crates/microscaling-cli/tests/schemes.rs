@@ -124,6 +124,51 @@ fn inputs() {
     );
 }
 
+/// The folder has the model's config with the new quantization in place of another.
+#[test]
+fn the_config_of_the_model() {
+    let folder = model();
+    let folder = folder.path();
+    let text = json!({
+        "model_type": "llama", "compression_config": {},
+        "text_config": {"hidden_size": 128, "quantization_config": null},
+    });
+    fs::write(folder.join("in/config.json"), text.to_string()).unwrap();
+    let read = |path: &str| -> Value {
+        serde_json::from_str(&fs::read_to_string(folder.join(path)).unwrap()).unwrap()
+    };
+    succeed(folder, "quantize in out --scheme W4A16 --skip lm_head*");
+    assert_eq!(
+        files(&folder.join("out")),
+        ["config.json", "model.config.json", "model.safetensors"]
+    );
+    let expected = json!({
+        "model_type": "llama", "text_config": {"hidden_size": 128},
+        "quantization_config": read("out/model.config.json")["quantization_config"],
+    });
+    assert_eq!(read("out/config.json"), expected);
+    succeed(folder, "convert out gptq --to gptq");
+    let found = read("gptq/config.json");
+    assert_eq!(
+        (&found["quantization_config"]["bits"], &found["model_type"]),
+        (&json!(4), &json!("llama"))
+    );
+    // A file alone has no config of a model.
+    succeed(
+        folder,
+        "quantize in/model.safetensors a.safetensors --scheme W4A16",
+    );
+    assert_eq!(
+        files(folder),
+        ["a.config.json", "a.safetensors", "gptq", "in", "out"]
+    );
+    refuse(
+        folder,
+        "quantize in out --scheme W4A16",
+        &["out/", "exists"],
+    );
+}
+
 /// Model Optimizer's words for the same weights and inputs, and the way back.
 #[test]
 fn in_model_optimizer() {

@@ -96,16 +96,13 @@ class Pairs:
         return done.returncode, (done.stdout + done.stderr).strip()
 
     def export(self, model, name, *commands):
-        """The folder that a chain of commands makes of a model, with the model's config and the quantization's."""
+        """The folder that a chain of commands makes of a model."""
         source = self.folder / model
         for number, words in enumerate(commands):
             out = self.folder / f"{name}-{number}"
             status, said = self.run(words[0], source, out, *words[1:])
             if status:
                 return None, said
-            config = json.loads((source / "config.json").read_text())
-            written = json.loads((out / "model.config.json").read_text())
-            (out / "config.json").write_text(json.dumps(config | written))
             source = out
         return source, ""
 
