@@ -145,19 +145,23 @@ class Pairs:
         folder, said = self.export(model, f"{configuration}-{model}".replace(" ", "-"), *commands)
         if folder is None:
             return self.add(engine, configuration, shown, said, False)
+        if len(commands) > 1:
+            # Converted: the values of the first folder, but for the reciprocals of NVFP4's tensor scales.
+            first = self.reference(self.folder / folder.name.replace(f"-{len(commands) - 1}", "-0")).state_dict()
+            for name, tensor in self.reference(folder).state_dict().items():
+                assert torch.allclose(tensor, first[name], rtol=3e-7, atol=0), (configuration, name)
+        self.judge(engine, configuration, shown, folder, expected, quantizes_inputs, **loading)
+
+    def judge(self, engine, configuration, shown, folder, expected=None, quantizes_inputs=False, **loading):
+        """The row of a folder."""
         reference = self.reference(folder)
         keep = None
-        if self.keep is not None and model == "llama":
+        if self.keep is not None and reference.config.model_type == "llama":
             keep = self.keep / (configuration.replace("`", "") + ("-modelopt" if "Optimizer" in engine else ""))
             shutil.copytree(folder, keep)
             with torch.no_grad():
                 kept = [reference(TOKENS).logits[0].numpy()]
             np.save(f"{keep}.logits.npy", kept)
-        if len(commands) > 1:
-            # Converted: the values of the first folder, but for the reciprocals of NVFP4's tensor scales.
-            first = self.reference(self.folder / folder.name.replace(f"-{len(commands) - 1}", "-0")).state_dict()
-            for name, tensor in reference.state_dict().items():
-                assert torch.allclose(tensor, first[name], rtol=3e-7, atol=0), (configuration, name)
         try:
             loaded, info = self.load(folder, **loading)
         except Exception as error:
@@ -173,7 +177,6 @@ class Pairs:
         if expected is not None:
             is_expected = expected in said
         self.add(engine, configuration, shown, said, is_expected)
-
 
 
 def inputs(folder):
@@ -250,6 +253,7 @@ def main():
         of_transformers(pairs)
         modelopt(pairs)
         if arguments.lm is not None:
+            trained(pairs, arguments.lm.resolve())
             gguf(pairs, arguments.lm.resolve())
         if arguments.onnx is not None:
             onnx_runtime(pairs, arguments.onnx.resolve())
@@ -299,6 +303,22 @@ def modelopt(pairs):
         "MXFP8": [["quantize", "--scheme", "MXFP8", *SKIP], convert],
     }.items():
         pairs.check("transformers, folders of Model Optimizer", f"`{algorithm}`", "llama", commands, "Unknown quantization type, got modelopt")
+
+
+def trained(pairs, language_model):
+    """The numbers of a training, and of post-training quantization, in a folder of `lm export`."""
+    recipes = pathlib.Path(__file__).parents[4] / "benches/engines/recipes"
+    dequantize = transformers.CompressedTensorsConfig(dequantize=True)
+    for name in ["mxfp4_w4a16", "mxfp4_w4a4", "nvfp4_w4a16", "nvfp4_w4a4", "MXFP4E2M1", "MXFP8E4M3"]:
+        is_recipe = name.islower()
+        option = ["--format", recipes / f"{name}.json"] if is_recipe else ["--config", name]
+        folder = pairs.folder / f"lm-{name}"
+        words = [language_model, "export", pairs.folder / "llama", "--engine", "compressed-tensors", *option, "--out", folder]
+        subprocess.run(list(map(str, words)), check=True, capture_output=True)
+        shown = f"`lm export --engine compressed-tensors {option[0]} {name}{'.json' if is_recipe else ''}`"
+        pairs.judge(
+            "transformers, compressed-tensors", f"`{name}`", shown, folder, quantizes_inputs=name.endswith("a4"), quantization_config=dequantize
+        )
 
 
 def gguf(pairs, language_model):
