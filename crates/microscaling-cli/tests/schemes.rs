@@ -48,7 +48,7 @@ fn bytes_are_those_of_the_tool() {
         }
     }
     let schemes: BTreeSet<&String> = expected.keys().map(|(_, scheme)| scheme).collect();
-    assert_eq!((schemes.len(), expected.len()), (32, 78));
+    assert_eq!((schemes.len(), expected.len()), (32, 89));
     for ((dtype, scheme), expected) in &expected {
         let input = folder.join("in");
         checkpoint(&input, std::slice::from_ref(&floats[dtype]), &Value::Null);

@@ -45,7 +45,7 @@ pub mod internal {
     pub use crate::pack::checkpoint::quark;
     #[cfg(feature = "safetensors")]
     pub use crate::pack::checkpoint::safetensors::compressed::{
-        CompressedElement, CompressedNumbers,
+        CompressedElement, CompressedNumbers, nvfp4_of_halves,
     };
     pub use crate::pack::codes::ElementCodes;
     pub use crate::quantize::PowerScale;

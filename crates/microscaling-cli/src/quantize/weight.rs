@@ -5,8 +5,9 @@ use super::inputs::stored;
 use super::numbers::NewNumbers;
 use crate::output::PackedWeight;
 use crate::target::NewLayout;
+use microscaling::internal::nvfp4_of_halves;
 use microscaling::safetensors::{CheckpointLayout, IntegerMatrix, RepackedTensor};
-use microscaling::{Comparison, Packed, RandomStream, Statistics};
+use microscaling::{Comparison, DialectTensor, Packed, RandomStream, Statistics};
 use std::error::Error;
 
 /// The numbers of a weight.
@@ -49,9 +50,16 @@ impl WeightNumbers<'_> {
         };
         if let Some(dialect) = args.dialect {
             let encoded = match self.largest {
-                Some(largest) => dialect.encode_part(format, data, shape, largest),
-                None => dialect.encode(format, data, shape),
-            }?;
+                _ if args.scheme.is_some() && format.tensor_scale && self.dtype != "F32" => {
+                    let (packed, divisor) = nvfp4_of_halves(data, shape, self.dtype, self.largest)?;
+                    DialectTensor {
+                        packed,
+                        divisor: Some(divisor),
+                    }
+                }
+                Some(largest) => dialect.encode_part(format, data, shape, largest)?,
+                None => dialect.encode(format, data, shape)?,
+            };
             let values = encoded.packed.decode();
             let weight = match (self.input_scale(args), args.layout) {
                 (Some(input), NewLayout::Packed(CheckpointLayout::Weights(layout))) => {

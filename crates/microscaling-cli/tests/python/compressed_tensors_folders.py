@@ -269,15 +269,12 @@ def from_floats(microscaling, seed):
     name = sorted(set(PRESET_SCHEMES) - {"UNQUANTIZED"})[seed % (len(PRESET_SCHEMES) - 1)]
     scheme = preset_name_to_scheme(name, ["Linear"])
     form = infer_module_format(torch.nn.Linear, scheme).value
-    in_blocks = form.startswith(("mx", "nvfp4"))
-    dtype = random.choice([torch.float32, torch.bfloat16, torch.float16])
+    # In float16 the library makes 1 of MX scales that float16 does not have.
+    dtype = random.choice([torch.float32, torch.bfloat16, *([] if form.startswith("mx") else [torch.float16])])
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "in").mkdir()
         weights = {f"model.layers.0.{part}": numbers(random.choice([32, 96, 160]), random.choice([128, 256, 384]), dtype) for part in ["a", "b"]}
-        if in_blocks:
-            # The library rounds scales to the type of the weight, `quantize` to that of the layout.
-            weights = {module: weight.float() for module, weight in weights.items()}
         stored = {f"{module}.weight": weight for module, weight in weights.items()} | {"lm_head.weight": torch.randn(32, 128)}
         save_file(stored, folder / "in/model.safetensors", {"format": "pt"})
         command = ["quantize", folder / "in", folder / "out", "--scheme", name, "--skip", "lm_head*"]

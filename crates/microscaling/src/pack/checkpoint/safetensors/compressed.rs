@@ -3,7 +3,8 @@
 use super::integers::{IntegerLayout, IntegerMatrix, RepackedTensor};
 use super::scaled::ScaledWeight;
 use super::{FileTensor, scaled};
-use crate::format::ElementFormat;
+use crate::format::{BlockFormat, ElementFormat};
+use crate::pack::Packed;
 use crate::pack::codes::ElementCodes;
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 use half::{bf16, f16};
@@ -137,19 +138,79 @@ impl CompressedElement {
         let [low, high] = self.range();
         let scaled = precision.round(x / of.scale);
         match self {
-            Self::Fp8 => {
-                let x = scaled.clamp(low, high);
-                // The distance of FP8 numbers at x: 2^−3 of its power of two, which is 2^−6 at least.
-                let exponent = (x.to_bits() >> 23 & 0xff).max(127 - 6);
-                let step = f32::from_bits((exponent - 3) << 23);
-                (x / step).round_ties_even() * step
-            }
+            Self::Fp8 => nearest(ElementFormat::FP8_E4M3, scaled),
             Self::Integers { .. } => precision
                 .round(scaled + of.zero)
                 .clamp(low, high)
                 .round_ties_even(),
         }
     }
+}
+
+/// The nearest number of a format with mantissa bits, the even one of two; the largest one of those beyond.
+fn nearest(format: ElementFormat, x: f32) -> f32 {
+    let x = x.clamp(-format.max(), format.max());
+    let exponent = (x.to_bits() >> 23 & 0xff).max((127 + format.emin()) as u32);
+    let step = f32::from_bits((exponent - format.mantissa_bits()) << 23);
+    (x / step).round_ties_even() * step
+}
+
+/// A weight \[out, in\] in NVFP4 from numbers in bfloat16 or float16, in which compressed-tensors rounds 1 / A, then the divisor, and the largest magnitudes of
+/// blocks over 6. `largest` is A, the largest magnitude of the tensor, or of the fused layers that the weight belongs to. The second result is the divisor of the scales.
+///
+/// # Errors
+/// The reason: the shape, or a number that is NaN or Inf.
+pub fn nvfp4_of_halves(
+    data: &[f32],
+    shape: &[usize],
+    dtype: &str,
+    largest: Option<f32>,
+) -> Result<(Packed, f32), String> {
+    let format = BlockFormat::nvfp4(true);
+    let precision = Precision::of(dtype).ok_or_else(|| format!("the type is {dtype}"))?;
+    if shape.last().is_none_or(|length| !length.is_multiple_of(16)) {
+        return Err(format!(
+            "the shape is {shape:?}; allowed: rows of a multiple of 16"
+        ));
+    }
+    if let Some(x) = data.iter().find(|x| !x.is_finite()) {
+        return Err(format!("a number is {x}; allowed: finite numbers"));
+    }
+    let of = |numbers: &[f32]| numbers.iter().fold(0.0, |a: f32, x| a.max(x.abs()));
+    let codes = ElementCodes::of_element(ElementFormat::FP4_E2M1);
+    let e4m3 = ElementCodes::of_element(ElementFormat::FP8_E4M3);
+    let (mut scales, mut elements, mut divisor) = (Vec::new(), Vec::new(), 1.0);
+    ieee(|| {
+        let smallest = match precision {
+            Precision::F16 => f16::MIN_POSITIVE.to_f32(),
+            _ => f32::MIN_POSITIVE,
+        };
+        let largest = largest.unwrap_or_else(|| of(data)).max(smallest);
+        divisor = precision.round(2688.0 * precision.round(1.0 / largest));
+        if !divisor.is_finite() {
+            divisor = 1.0;
+        }
+        for block in data.as_chunks::<16>().0 {
+            let scale = nearest(
+                ElementFormat::FP8_E4M3,
+                divisor * precision.round(of(block) / 6.0),
+            );
+            let scale = if scale == 0.0 { 0.125 } else { scale };
+            let unit = scale / divisor;
+            scales.push(e4m3.code(scale.to_bits(), 0) as u8);
+            let code = |x: &f32| {
+                let number = nearest(ElementFormat::FP4_E2M1, x / unit);
+                // −0 loses its sign.
+                let number = if *x == 0.0 { 0.0 } else { number };
+                codes.code(number.to_bits(), 0) as u8
+            };
+            let pairs = block.as_chunks::<2>().0.iter();
+            elements.extend(pairs.map(|[low, high]| code(low) | code(high) << 4));
+        }
+    });
+    let axis = shape.len() - 1;
+    let packed = Packed::from_parts(format, shape, axis, Some(1.0 / divisor), scales, elements);
+    Ok((packed.map_err(|error| format!("{error}"))?, divisor))
 }
 
 impl CompressedNumbers {
