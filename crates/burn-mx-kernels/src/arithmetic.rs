@@ -15,6 +15,8 @@ pub use function::Function;
 pub(crate) use function::with_function;
 pub use rows::Rows;
 pub(crate) use rows::SliceRows;
+#[cfg(feature = "cube")]
+pub(crate) use rows::lanes;
 pub(crate) use scalar::ScalarArithmetic;
 
 /// 1.4453125 = log2(e) in bfloat16, the factor by which `vec_use_exp2` turns exp into exp2.

@@ -153,7 +153,7 @@ where
             KernelOp::NormBackward(function) => {
                 let function = RowFunction::NormBackward(RowNorm::of(function, length));
                 let inputs = [first, given(second), given(third)];
-                let [grad, products, _] = rows::compute(function, length, inputs);
+                let [grad, products] = rows::compute(function, length, inputs);
                 return (grad, Some(products));
             }
             KernelOp::Softmax(function) => {
@@ -171,7 +171,7 @@ where
             }
             KernelOp::LogSoftmaxBackward(function) => {
                 let function = RowFunction::LogSoftmaxBackward(function);
-                let [grad, _] = rows::compute(function, length, [first, given(second)]);
+                let [grad] = rows::compute(function, length, [first, given(second)]);
                 grad
             }
             KernelOp::Recip => functions::unary(first, Unary::Recip, 0.0),

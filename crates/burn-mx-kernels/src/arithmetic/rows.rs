@@ -133,41 +133,29 @@ impl<'a> Rows for SliceRows<'a> {
 
     #[inline(always)]
     fn sum(&self, row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-        let mut lanes = [0.0; LANES];
-        let (chunks, rest) = row.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (sum, x) in lanes.iter_mut().zip(chunk) {
-                *sum += f(*x);
-            }
-        }
-        for (sum, x) in lanes.iter_mut().zip(rest) {
-            *sum += f(*x);
-        }
-        sum_of_lanes(lanes)
+        self.sum_of_two(
+            row,
+            row,
+            #[inline(always)]
+            |x, _| f(x),
+        )
     }
 
     #[inline(always)]
     fn sum_of_two(&self, lhs: &[f32], rhs: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
         debug_assert_eq!(lhs.len(), rhs.len());
-        let mut lanes = [0.0; LANES];
-        let (left, left_rest) = lhs.as_chunks::<LANES>();
-        let (right, right_rest) = rhs.as_chunks::<LANES>();
-        for (left, right) in left.iter().zip(right) {
-            for (sum, (x, y)) in lanes.iter_mut().zip(left.iter().zip(right)) {
-                *sum += f(*x, *y);
-            }
+        match lanes(lhs.len()) {
+            SHORT => sum_in_lanes::<SHORT>(lhs, rhs, f),
+            MIDDLE => sum_in_lanes::<MIDDLE>(lhs, rhs, f),
+            _ => sum_in_lanes::<LONG>(lhs, rhs, f),
         }
-        for (sum, (x, y)) in lanes.iter_mut().zip(left_rest.iter().zip(right_rest)) {
-            *sum += f(*x, *y);
-        }
-        sum_of_lanes(lanes)
     }
 
     #[inline(always)]
     fn max(&self, row: &[f32]) -> f32 {
         let larger = |a: f32, b: f32| if b > a { b } else { a };
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        let (chunks, rest) = row.as_chunks::<LANES>();
+        let mut lanes = [f32::NEG_INFINITY; SHORT];
+        let (chunks, rest) = row.as_chunks::<SHORT>();
         for chunk in chunks {
             for (lane, x) in lanes.iter_mut().zip(chunk) {
                 *lane = larger(*lane, *x);
@@ -183,12 +171,41 @@ impl<'a> Rows for SliceRows<'a> {
     }
 }
 
-/// Partial results that a reduction of a row runs in, which are added up in pairs: an order that vectorizes, and the
-/// same on every processor.
-const LANES: usize = 16;
+const SHORT: usize = 16;
+const MIDDLE: usize = 64;
+const LONG: usize = 256;
 
+/// The partial sums of a row of this length, which are as many units of a device. Sum `l` has the elements `l`,
+/// `l + lanes`, `l + 2 lanes` and so on, in this order. Then the sums are added in pairs, the first half and the second,
+/// until one is left. Vectors and devices add in this order, so the bits are the same everywhere.
+pub(crate) fn lanes(length: usize) -> usize {
+    match length {
+        0..=256 => SHORT,
+        257..=1024 => MIDDLE,
+        _ => LONG,
+    }
+}
+
+/// The sum of `f(x, y)` in a number of [`lanes`].
 #[inline(always)]
-fn sum_of_lanes(mut lanes: [f32; LANES]) -> f32 {
+fn sum_in_lanes<const LANES: usize>(lhs: &[f32], rhs: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (left, left_rest) = lhs.as_chunks::<LANES>();
+    let (right, right_rest) = rhs.as_chunks::<LANES>();
+    for (left, right) in left.iter().zip(right) {
+        for (sum, (x, y)) in lanes.iter_mut().zip(left.iter().zip(right)) {
+            *sum += f(*x, *y);
+        }
+    }
+    for (sum, (x, y)) in lanes.iter_mut().zip(left_rest.iter().zip(right_rest)) {
+        *sum += f(*x, *y);
+    }
+    sum_of_lanes(lanes)
+}
+
+/// By value: what adds them up in place slows the loops before it.
+#[inline(always)]
+fn sum_of_lanes<const LANES: usize>(mut lanes: [f32; LANES]) -> f32 {
     let mut width = LANES;
     while width > 1 {
         width /= 2;

@@ -322,6 +322,90 @@ fn numbers_of_all_kinds(length: usize) -> Vec<f32> {
     (0..length as u64).map(number).collect()
 }
 
+/// Functions of rows have the host's bits on every length: of ordinary numbers and of all kinds, by the device's float32
+/// and by integers.
+#[test]
+fn rows_are_the_hosts() {
+    let rounding = FunctionRounding {
+        format: FloatFormat::bfloat(16).expect("16 bits are allowed"),
+        rounding: Rounding::NearestEven,
+        quantize_backward: true,
+        exp2: false,
+        reciprocal: false,
+    };
+    let softmax = Softmax {
+        rounding,
+        base2: false,
+    };
+    let logarithm = LogSoftmax { rounding };
+    let [layer, rms] =
+        [Norm::Layer, Norm::Rms].map(|norm| Normalization::new(norm, 1e-5, rounding));
+    // With the number of rows that they take, and whether the last is as long as a row.
+    let functions = [
+        (KernelOp::Softmax(softmax), 0, 0),
+        (KernelOp::SoftmaxBackward(softmax), 1, 0),
+        (KernelOp::LogSoftmax(logarithm), 0, 0),
+        (KernelOp::LogSoftmaxBackward(logarithm), 1, 0),
+        (KernelOp::Norm(layer), 0, 2),
+        (KernelOp::NormBackward(layer), 1, 1),
+        (KernelOp::NormBackward(rms), 1, 1),
+    ];
+    let ordinary = |length, seed| {
+        bits(ordinary([1, length], seed))
+            .into_iter()
+            .map(f32::from_bits)
+            .collect::<Vec<f32>>()
+    };
+    let tensor = |values: &[f32], shape: &[usize]| {
+        let data = TensorData::new(values.to_vec(), shape.to_vec());
+        B::float_from_data(data, &Default::default())
+    };
+    let lengths = [
+        1, 2, 15, 16, 17, 64, 100, 257, 1000, 1024, 4096, 5000, 70_000,
+    ];
+    for (length, rows) in lengths
+        .into_iter()
+        .flat_map(|length| [(length, 0), (length, 3)])
+    {
+        let shape = [rows, length];
+        for (op, others, parameters) in functions {
+            for all_kinds in [false, true] {
+                let values = |seed| match all_kinds {
+                    true => numbers_of_all_kinds(rows * length),
+                    false => ordinary(rows * length, seed),
+                };
+                let tensors: Vec<(Vec<f32>, Vec<usize>)> = (0..=others)
+                    .map(|i| (values(i), shape.to_vec()))
+                    .chain((0..parameters).map(|i| (ordinary(length, 9 + i), vec![length])))
+                    .collect();
+                let mut expected = tensors[0].0.clone();
+                let others = [1, 2].map(|i| Some(tensors.get(i)?.0.clone()));
+                let second = op.apply(&mut expected, &shape, others);
+                for float32 in [Float32::Device, Float32::Integers] {
+                    // Mesa's processors flush no subnormal number; but their float32 is not promised.
+                    FORCED.set(Some(float32));
+                    let mut tensors = tensors.iter().map(|(values, shape)| tensor(values, shape));
+                    let first = tensors.next().expect("an op takes a tensor");
+                    let others = [tensors.next(), tensors.next()];
+                    let (got, products) = B::kernels().run(op, first, others);
+                    let pairs = [Some((got, &expected)), products.zip(second.as_ref())];
+                    for (got, expected) in pairs.into_iter().flatten() {
+                        for (i, (got, expected)) in bits(got).into_iter().zip(expected).enumerate()
+                        {
+                            let got = f32::from_bits(got);
+                            assert!(
+                                got.to_bits() == expected.to_bits()
+                                    || got.is_nan() && expected.is_nan(),
+                                "{op:?} {shape:?} {float32:?}, {i}: {got:e}, not {expected:e}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn dialects_are_the_hosts() {
     let mut compared = 0;

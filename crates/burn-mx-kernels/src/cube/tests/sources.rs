@@ -8,7 +8,7 @@ use cubecl::cuda::CudaCompiler;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, FloatFormat, Rounding};
 
-use crate::cube::functions::rows::{RowFunction, RowNorm, rows_kernel};
+use crate::cube::functions::rows::{RowFunction, RowNorm, Units, rows_kernel};
 use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::random::Stream;
 use crate::cube::product::scaled_kernel;
@@ -22,16 +22,19 @@ use crate::cube::quantize::{BlockLayout, Job, quantize_kernel, scale_kernel, sha
 use crate::cube::statistics::{Places, blocks_kernel, parts_kernel};
 use crate::kernel_op::norm::{Norm, Normalization};
 use crate::kernel_op::rounding::FunctionRounding;
-use crate::kernel_op::softmax::Softmax;
+use crate::kernel_op::softmax::{LogSoftmax, Softmax};
 
 /// The source of the kernel that `write` writes.
 fn source(name: &str, write: impl FnOnce(&mut KernelBuilder)) {
+    source_for(name, CubeDim::new_2d(16, 8), write);
+}
+
+/// The source for cubes of these units.
+fn source_for(name: &str, cube: CubeDim, write: impl FnOnce(&mut KernelBuilder)) {
     let mut builder = KernelBuilder::default();
     cubecl::ir::AddressType::U32.register(&mut builder.scope);
     write(&mut builder);
-    let settings = KernelSettings::default()
-        .cube_dim(CubeDim::new_2d(16, 8))
-        .kernel_name(name);
+    let settings = KernelSettings::default().cube_dim(cube).kernel_name(name);
     let definition = builder.build(settings);
     let kernel = CudaCompiler::default()
         .compile(
@@ -338,43 +341,92 @@ fn functions_of_rows() {
         exp2: false,
         reciprocal: false,
     };
-    let softmax = RowFunction::Softmax(Softmax {
+    let softmax = Softmax {
         rounding,
         base2: false,
-    });
-    let norm = RowNorm::of(Normalization::new(Norm::Layer, 1e-5, rounding), 64);
-    let functions = [
-        ("softmax", softmax, 1, 1),
-        ("norm", RowFunction::NormBackward(norm), 3, 3),
-    ];
-    for (name, function, inputs, outputs) in functions {
-        for float32 in [Float32::Device, Float32::Integers] {
-            source(&format!("{name}_{float32:?}"), |builder| {
-                let scope = &mut builder.scope;
-                let mut tensors = [(); 2].map(|()| Sequence::<Tensor<u32>>::__expand_new(scope));
-                for _ in 0..inputs {
-                    let input = tensor::<u32>(builder);
-                    tensors[0].__expand_push_method(&mut builder.scope, input);
-                }
-                for _ in 0..outputs {
-                    let out = output::<u32>(builder);
-                    tensors[1].__expand_push_method(&mut builder.scope, out);
-                }
-                let zero = scalar::<f32>(builder);
-                let rows = scalar::<usize>(builder);
-                let length = scalar::<usize>(builder);
-                let [inputs, outputs] = tensors;
-                rows_kernel::expand(
-                    &mut builder.scope,
-                    inputs,
-                    outputs,
-                    zero,
-                    rows,
-                    length,
-                    function,
-                    float32,
-                );
-            });
+    };
+    let logarithm = LogSoftmax { rounding };
+    let norm = |norm, length| RowNorm::of(Normalization::new(norm, 1e-5, rounding), length);
+    for length in [1024, 2048, 100_000] {
+        let [layer, rms] = [Norm::Layer, Norm::Rms].map(|kind| norm(kind, length));
+        let functions = [
+            ("softmax", RowFunction::Softmax(softmax), 1, 1),
+            (
+                "softmax_backward",
+                RowFunction::SoftmaxBackward(softmax),
+                2,
+                1,
+            ),
+            ("log_softmax", RowFunction::LogSoftmax(logarithm), 1, 1),
+            (
+                "log_softmax_backward",
+                RowFunction::LogSoftmaxBackward(logarithm),
+                2,
+                1,
+            ),
+            ("layer_norm", RowFunction::Norm(layer), 3, 1),
+            (
+                "layer_norm_backward",
+                RowFunction::NormBackward(layer),
+                3,
+                2,
+            ),
+            ("rms_norm", RowFunction::Norm(rms), 2, 1),
+            ("rms_norm_backward", RowFunction::NormBackward(rms), 3, 2),
+        ];
+        for (name, function, inputs, outputs) in functions {
+            let units = Units::of(length, true);
+            let name = match units.keeps_rows() {
+                true => format!("rows_{length}_{name}"),
+                false => format!("long_rows_{name}"),
+            };
+            let tensors = (inputs, outputs + function.places_to_work_in(units));
+            source_of_rows(&name, function, units, tensors, Float32::Device);
         }
     }
+    let (function, units) = (RowFunction::Softmax(softmax), Units::of(1024, false));
+    source_of_rows(
+        "softmax_by_integers",
+        function,
+        units,
+        (1, 1),
+        Float32::Integers,
+    );
+}
+
+fn source_of_rows(
+    name: &str,
+    function: RowFunction,
+    units: Units,
+    (inputs, outputs): (usize, usize),
+    float32: Float32,
+) {
+    let (along, across) = units.cube();
+    source_for(name, CubeDim::new_2d(along, across), |builder| {
+        let mut tensors =
+            [(); 2].map(|()| Sequence::<Tensor<u32>>::__expand_new(&mut builder.scope));
+        for _ in 0..inputs {
+            let input = tensor::<u32>(builder);
+            tensors[0].__expand_push_method(&mut builder.scope, input);
+        }
+        for _ in 0..outputs {
+            let out = output::<u32>(builder);
+            tensors[1].__expand_push_method(&mut builder.scope, out);
+        }
+        let zero = scalar::<f32>(builder);
+        let rows = scalar::<usize>(builder);
+        let length = scalar::<usize>(builder);
+        let [inputs, outputs] = tensors;
+        rows_kernel::expand(
+            &mut builder.scope,
+            inputs,
+            outputs,
+            zero,
+            rows,
+            length,
+            function,
+            units,
+            float32,
+        );
+    });
 }
