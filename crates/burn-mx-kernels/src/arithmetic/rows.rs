@@ -186,19 +186,21 @@ pub(crate) fn lanes(length: usize) -> usize {
     }
 }
 
-/// The sum of `f(x, y)` in a number of [`lanes`].
+/// The sum of `f(x, y)` in a number of [`lanes`]. A few lanes at a time, which stay in registers, read the whole row.
 #[inline(always)]
 fn sum_in_lanes<const LANES: usize>(lhs: &[f32], rhs: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
-    let (left, left_rest) = lhs.as_chunks::<LANES>();
-    let (right, right_rest) = rhs.as_chunks::<LANES>();
-    for (left, right) in left.iter().zip(right) {
+    for (group, lanes) in lanes.as_chunks_mut::<SHORT>().0.iter_mut().enumerate() {
+        let [mut left, mut right] = [lhs, rhs].map(|row| row.get(group * SHORT..).unwrap_or(&[]));
+        while let (Some(x), Some(y)) = (left.first_chunk::<SHORT>(), right.first_chunk::<SHORT>()) {
+            for (sum, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
+                *sum += f(*x, *y);
+            }
+            [left, right] = [left, right].map(|row| row.get(LANES..).unwrap_or(&[]));
+        }
         for (sum, (x, y)) in lanes.iter_mut().zip(left.iter().zip(right)) {
             *sum += f(*x, *y);
         }
-    }
-    for (sum, (x, y)) in lanes.iter_mut().zip(left_rest.iter().zip(right_rest)) {
-        *sum += f(*x, *y);
     }
     sum_of_lanes(lanes)
 }
