@@ -3,4 +3,6 @@
 #[cfg(feature = "wgpu")]
 mod on_a_device;
 #[cfg(feature = "cuda")]
+mod on_a_processor;
+#[cfg(feature = "cuda")]
 mod sources;

@@ -24,13 +24,24 @@ use crate::kernel_op::norm::{Norm, Normalization};
 use crate::kernel_op::rounding::FunctionRounding;
 use crate::kernel_op::softmax::{LogSoftmax, Softmax};
 
-/// The source of the kernel that `write` writes.
+/// Writes the source of the kernel that `write` writes, if somebody asks for a file.
 fn source(name: &str, write: impl FnOnce(&mut KernelBuilder)) {
-    source_for(name, CubeDim::new_2d(16, 8), write);
+    written(name, &source_for(name, CubeDim::new_2d(16, 8), write));
+}
+
+fn written(name: &str, source: &str) {
+    if let Some(folder) = std::env::var_os("MX_CUDA_SOURCES") {
+        let path = std::path::Path::new(&folder).join(format!("{name}.cu"));
+        std::fs::write(path, source).expect("the folder is there");
+    }
 }
 
 /// The source for cubes of these units.
-fn source_for(name: &str, cube: CubeDim, write: impl FnOnce(&mut KernelBuilder)) {
+pub(super) fn source_for(
+    name: &str,
+    cube: CubeDim,
+    write: impl FnOnce(&mut KernelBuilder),
+) -> String {
     let mut builder = KernelBuilder::default();
     cubecl::ir::AddressType::U32.register(&mut builder.scope);
     write(&mut builder);
@@ -46,27 +57,24 @@ fn source_for(name: &str, cube: CubeDim, write: impl FnOnce(&mut KernelBuilder))
         .expect("the kernel is one that CUDA has");
     let source = kernel.to_string();
     assert!(source.contains("__global__"), "{source}");
-    if let Some(folder) = std::env::var_os("MX_CUDA_SOURCES") {
-        let path = std::path::Path::new(&folder).join(format!("{name}.cu"));
-        std::fs::write(path, source).expect("the folder is there");
-    }
+    source
 }
 
-fn tensor<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
+pub(super) fn tensor<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
     builder.input_tensor(T::as_type(&builder.scope)).into()
 }
 
-fn output<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
+pub(super) fn output<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<Tensor<T>> {
     builder.output_tensor(T::as_type(&builder.scope)).into()
 }
 
-fn scalar<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<T> {
+pub(super) fn scalar<T: CubePrimitive>(builder: &mut KernelBuilder) -> NativeExpand<T> {
     let storage = T::as_type(&builder.scope).storage_type();
     builder.scalar(storage).into()
 }
 
 /// A structure of scalars alone.
-fn scalars<T: LaunchArg>(builder: &mut KernelBuilder) -> T::ExpandType {
+pub(super) fn scalars<T: LaunchArg>(builder: &mut KernelBuilder) -> T::ExpandType {
     // A scalar's argument says nothing, and so does the structure's.
     T::expand(&().dynamic_cast(), builder)
 }
@@ -83,7 +91,11 @@ fn on_cuda(format: BlockFormat) -> Format {
 }
 
 /// The job of quantization as CUDA's devices do it.
-fn job(elementwise: Option<(FloatFormat, Rounding)>, format: &str, rounding: Rounding) -> Job {
+pub(super) fn job(
+    elementwise: Option<(FloatFormat, Rounding)>,
+    format: &str,
+    rounding: Rounding,
+) -> Job {
     let format: BlockFormat = format.parse().expect("the format is sound");
     let mut job = Job::of(elementwise, (format, rounding));
     job.format = on_cuda(format);
@@ -91,7 +103,7 @@ fn job(elementwise: Option<(FloatFormat, Rounding)>, format: &str, rounding: Rou
 }
 
 /// Whole blocks along the last of two axes.
-fn layout(job: &Job, block: usize) -> BlockLayout {
+pub(super) fn layout(job: &Job, block: usize) -> BlockLayout {
     BlockLayout {
         axis: 1,
         rank: 2,
@@ -102,7 +114,7 @@ fn layout(job: &Job, block: usize) -> BlockLayout {
 }
 
 /// The facts that a kernel of this format knows.
-fn known(builder: &mut KernelBuilder, format: Option<Format>) -> KnownExpand {
+pub(super) fn known(builder: &mut KernelBuilder, format: Option<Format>) -> KnownExpand {
     known::expand(format, || array(builder))
 }
 
@@ -381,26 +393,25 @@ fn functions_of_rows() {
                 false => format!("long_rows_{name}"),
             };
             let tensors = (inputs, outputs + function.places_to_work_in(units));
-            source_of_rows(&name, function, units, tensors, Float32::Device);
+            let source = source_of_rows(&name, function, units, tensors, Float32::Device);
+            written(&name, &source);
         }
     }
     let (function, units) = (RowFunction::Softmax(softmax), Units::of(1024, false));
-    source_of_rows(
-        "softmax_by_integers",
-        function,
-        units,
-        (1, 1),
-        Float32::Integers,
+    let name = "softmax_by_integers";
+    written(
+        name,
+        &source_of_rows(name, function, units, (1, 1), Float32::Integers),
     );
 }
 
-fn source_of_rows(
+pub(super) fn source_of_rows(
     name: &str,
     function: RowFunction,
     units: Units,
     (inputs, outputs): (usize, usize),
     float32: Float32,
-) {
+) -> String {
     let (along, across) = units.cube();
     source_for(name, CubeDim::new_2d(along, across), |builder| {
         let mut tensors =
@@ -428,5 +439,5 @@ fn source_of_rows(
             units,
             float32,
         );
-    });
+    })
 }
