@@ -94,7 +94,7 @@ fn run(name: &str, source: &str, launch: Launch) -> Vec<Vec<u32>> {
 fn numbers(length: usize, seed: u64) -> Vec<f32> {
     let stream = RandomStream::new(seed, 1);
     let number = |i: u64| {
-        let (word, block) = (stream.draw(i), stream.draw(1 << 32 | i / 16));
+        let (word, block) = (stream.draw(i), stream.draw((1 << 32) | (i / 16)));
         let exponent = match block % 8 {
             0 => 0,
             1 => word % 255,
