@@ -165,22 +165,20 @@ fn tame_blocks() {
     let data = TensorData::new(values, [179, 64]);
     let x: DeviceTensor = B::float_from_data(data, &Default::default());
     let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
-    for format in TAME {
-        for rounding in Rounding::ALL {
-            for elementwise in [None, Some((bfloat16, Rounding::NearestEven))] {
-                let op = KernelOp::Quantize {
-                    elementwise,
-                    axis: 1,
-                    format: format.parse().expect("the format is sound"),
-                    rounding,
-                    stream: RandomStream::new(7, 7),
-                };
-                let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
-                    FORCED.set(Some(float32));
-                    bits(B::kernels().run(op, x.clone(), [None, None]).0)
-                });
-                assert_eq!(device, integers, "{op:?}");
-            }
+    for (i, format) in TAME.into_iter().enumerate() {
+        for (j, rounding) in Rounding::ALL.into_iter().enumerate() {
+            let op = KernelOp::Quantize {
+                elementwise: ((i + j) % 2 == 0).then_some((bfloat16, Rounding::NearestEven)),
+                axis: 1,
+                format: format.parse().expect("the format is sound"),
+                rounding,
+                stream: RandomStream::new(7, 7),
+            };
+            let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
+                FORCED.set(Some(float32));
+                bits(B::kernels().run(op, x.clone(), [None, None]).0)
+            });
+            assert_eq!(device, integers, "{op:?}");
         }
     }
 }
@@ -360,9 +358,7 @@ fn rows_are_the_hosts() {
         let data = TensorData::new(values.to_vec(), shape.to_vec());
         B::float_from_data(data, &Default::default())
     };
-    let lengths = [
-        1, 2, 15, 16, 17, 64, 100, 257, 1000, 1024, 4096, 5000, 70_000,
-    ];
+    let lengths = [1, 2, 15, 16, 17, 100, 257, 1000, 1024, 5000, 9000];
     for (length, rows) in lengths
         .into_iter()
         .flat_map(|length| [(length, 0), (length, 3)])
