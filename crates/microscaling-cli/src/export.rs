@@ -7,6 +7,7 @@ mod integers;
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::fused::Fused;
+use crate::scheme::SchemeInputs;
 use crate::target::{Retold, ToLayout, Tool, WrittenForm, tool_of};
 pub(crate) use fused::FusedResult;
 pub(crate) use integers::{IntegerLayer, integers_config};
@@ -38,37 +39,6 @@ pub(crate) struct Export<'a> {
     pub(crate) fused: &'a Fused,
     /// Whether the activations' part is left out.
     pub(crate) weights_only: bool,
-}
-
-/// NVFP4 activations, in the words of compressed-tensors.
-fn nvfp4() -> Value {
-    json!({
-        "num_bits": 4, "type": "float", "symmetric": true, "strategy": "tensor_group", "group_size": 16,
-        "dynamic": "local", "scale_dtype": "torch.float8_e4m3fn",
-    })
-}
-
-/// FP8 activations with a static scale.
-fn fp8() -> Value {
-    json!({"num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false})
-}
-
-/// FP8 activations with a scale for each token.
-fn fp8_token() -> Value {
-    json!({"num_bits": 8, "type": "float", "symmetric": true, "strategy": "token", "dynamic": true})
-}
-
-/// FP8 activations with a scale for as many inputs.
-fn fp8_group(size: usize) -> Value {
-    json!({"num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": size, "dynamic": true})
-}
-
-/// MXFP8 activations.
-fn mxfp8() -> Value {
-    json!({
-        "num_bits": 8, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32, "dynamic": true,
-        "scale_dtype": "torch.uint8",
-    })
 }
 
 impl<'a> Export<'a> {
@@ -138,12 +108,19 @@ impl<'a> Export<'a> {
         let group = self.schemes.group(layer.module());
         let said = group.map(|group| &group.activations);
         let has_scale = INPUT_SCALES.iter().any(|end| self.has(layer, end));
-        let by_format = || match (layer.bits, &layer.kind) {
-            (4, _) => nvfp4(),
-            (_, WeightKind::Packed(_)) => mxfp8(),
-            (_, WeightKind::Scaled { block, .. }) if !has_scale && block[0] == 1 => fp8_token(),
-            (_, WeightKind::Scaled { block, .. }) if !has_scale => fp8_group(block[1]),
-            _ => fp8(),
+        let by_format = || {
+            let inputs = match (layer.bits, &layer.kind) {
+                (4, _) => SchemeInputs::Nvfp4,
+                (_, WeightKind::Packed(_)) => SchemeInputs::Mx(8),
+                (_, WeightKind::Scaled { block, .. }) if !has_scale && block[0] == 1 => {
+                    SchemeInputs::Fp8Token
+                }
+                (_, WeightKind::Scaled { block, .. }) if !has_scale => {
+                    SchemeInputs::Fp8Group(block[1])
+                }
+                _ => SchemeInputs::Fp8Static,
+            };
+            inputs.config().unwrap_or_default()
         };
         match said {
             Some(said @ Value::Object(fields)) if fields.contains_key("strategy") => said.clone(),
@@ -153,7 +130,9 @@ impl<'a> Export<'a> {
                 let WeightKind::Scaled { block, .. } = &layer.kind else {
                     return Value::Null;
                 };
-                fp8_group(block[1])
+                SchemeInputs::Fp8Group(block[1])
+                    .config()
+                    .unwrap_or_default()
             }
             _ if has_scale => by_format(),
             _ => Value::Null,

@@ -24,14 +24,14 @@ pub(crate) enum SchemeWeights {
 
 /// How the inputs of a layer are quantized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SchemeInputs {
+pub(crate) enum SchemeInputs {
     Float,
     /// Integers with this number of bits, and a scale for each token.
     Integers(u32),
     /// FP8 with a scale for each token.
     Fp8Token,
     /// FP8 with a scale for each group of this number of inputs.
-    Fp8Group(u32),
+    Fp8Group(usize),
     /// FP8 with a fixed scale.
     Fp8Static,
     /// MX blocks with elements of this number of bits.
@@ -230,25 +230,9 @@ impl Scheme {
                 with(fields, json!({"symmetric": symmetric}))
             }
         };
-        let size = |size: u32| json!({"group_size": size});
-        let inputs = match self.inputs {
-            SchemeInputs::Float => None,
-            SchemeInputs::Integers(bits) => {
-                Some(fields(bits, "int", "token", true.into(), Value::Null))
-            }
-            SchemeInputs::Fp8Token => Some(fields(8, "float", "token", true.into(), Value::Null)),
-            SchemeInputs::Fp8Group(length) => {
-                Some(fields(8, "float", "group", true.into(), size(length)))
-            }
-            SchemeInputs::Fp8Static => {
-                Some(fields(8, "float", "tensor", false.into(), Value::Null))
-            }
-            SchemeInputs::Mx(bits) => Some(mx(bits, true)),
-            SchemeInputs::Nvfp4 => Some(nvfp4("local".into())),
-        };
         let layout = self.layout();
         let mut group = json!({"targets": ["Linear"], "format": layout, "weights": weights});
-        if let Some(inputs) = inputs {
+        if let Some(inputs) = self.inputs.config() {
             group["input_activations"] = inputs;
         }
         json!({
@@ -257,6 +241,24 @@ impl Scheme {
             "quantization_status": "compressed",
             "config_groups": {"group_0": group},
             "ignore": ignore,
+        })
+    }
+}
+
+impl SchemeInputs {
+    /// The `input_activations` of a layer with quantized inputs.
+    pub(crate) fn config(self) -> Option<Value> {
+        let fp8 = |strategy, is_dynamic: bool, more| {
+            fields(8, "float", strategy, is_dynamic.into(), more)
+        };
+        Some(match self {
+            Self::Float => return None,
+            Self::Integers(bits) => fields(bits, "int", "token", true.into(), Value::Null),
+            Self::Fp8Token => fp8("token", true, Value::Null),
+            Self::Fp8Group(size) => fp8("group", true, json!({"group_size": size})),
+            Self::Fp8Static => fp8("tensor", false, Value::Null),
+            Self::Mx(bits) => mx(bits, true),
+            Self::Nvfp4 => nvfp4("local".into()),
         })
     }
 }

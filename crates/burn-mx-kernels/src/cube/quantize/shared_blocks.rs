@@ -55,7 +55,7 @@ struct Own {
     first: usize,
     step: usize,
     step_of_position: usize,
-    /// Elements of the block; 0 if there is no such block.
+    /// Elements of the block. A unit beyond the last block has 0.
     length: usize,
     /// The largest magnitudes of the block, and of the unit's sub-block of the first level.
     amax: u32,

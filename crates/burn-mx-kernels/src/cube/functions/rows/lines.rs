@@ -437,7 +437,7 @@ fn divide_index(a: usize, #[comptime] b: usize) -> usize {
     a / b
 }
 
-/// The index, or the last one of the row; 0 where there are no elements.
+/// The index, or the row's last index if that is smaller. An empty row gives 0.
 #[cube]
 fn bounded(index: usize, length: usize) -> usize {
     min(index, max(length, 1) - 1)

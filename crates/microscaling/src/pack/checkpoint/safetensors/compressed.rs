@@ -1,11 +1,14 @@
 //! Weights from floats by the rules of compressed-tensors 0.20: FP8 and integers.
 
+use super::FileTensor;
 use super::integers::{IntegerLayout, IntegerMatrix, RepackedTensor};
 use super::scaled::ScaledWeight;
-use super::{FileTensor, scaled};
 use crate::format::{BlockFormat, ElementFormat};
 use crate::pack::Packed;
 use crate::pack::codes::ElementCodes;
+use crate::quantize::rules::{ScalePair, UnitElement};
+use crate::round::bits::ONE;
+use crate::round::mode::Even;
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
 use half::{bf16, f16};
 use microscaling_processor::float_state::ieee;
@@ -147,12 +150,9 @@ impl CompressedElement {
     }
 }
 
-/// The nearest number of a format with mantissa bits, the even one of two; the largest one of those beyond.
+/// The nearest number of a format, the even one of two; the largest one of those beyond.
 fn nearest(format: ElementFormat, x: f32) -> f32 {
-    let x = x.clamp(-format.max(), format.max());
-    let exponent = (x.to_bits() >> 23 & 0xff).max((127 + format.emin()) as u32);
-    let step = f32::from_bits((exponent - format.mantissa_bits()) << 23);
-    (x / step).round_ties_even() * step
+    UnitElement::of(format).round::<Even>(ScalePair::of_power(ONE), x, 0)
 }
 
 /// A weight \[out, in\] in NVFP4 from numbers in bfloat16 or float16, in which compressed-tensors rounds 1 / A, then the divisor, and the largest magnitudes of
@@ -264,13 +264,11 @@ impl CompressedNumbers {
             CompressedElement::Fp8 => {
                 let codes = ElementCodes::of_element(ElementFormat::FP8_E4M3);
                 let codes = numbers.iter().map(|x| codes.code(x.to_bits(), 0) as u8);
-                fp8(
-                    name,
-                    [outputs, inputs],
-                    self,
-                    (dtype, scales),
-                    codes.collect(),
-                )
+                let counts = match self.block {
+                    [0, 0] => vec![1],
+                    _ => vec![outputs.div_ceil(block[0]), inputs.div_ceil(block[1])],
+                };
+                fp8(name, shape, block, codes.collect(), (dtype, counts, scales))
             }
             CompressedElement::Integers {
                 bits,
@@ -333,43 +331,30 @@ impl CompressedNumbers {
     }
 }
 
-/// The tensors of a weight of FP8 codes with scales, and their values.
+/// The tensors of a weight of FP8 codes with scales for blocks, and their values. The scales have a type, a shape and bytes.
 fn fp8(
     name: &str,
-    [outputs, inputs]: [usize; 2],
-    numbers: CompressedNumbers,
-    (dtype, bytes): (&str, Vec<u8>),
+    shape: &[usize],
+    block: [usize; 2],
     codes: Vec<u8>,
+    (dtype, counts, bytes): (&str, Vec<usize>, Vec<u8>),
 ) -> (Vec<RepackedTensor>, Vec<f32>) {
-    let count = bytes.len() / scaled::scale_bytes(dtype).unwrap_or(1);
-    let shape = match numbers.block {
-        [0, 0] => vec![1],
-        [rows, _] => {
-            let rows = outputs.div_ceil(rows.max(1));
-            vec![rows, count / rows]
-        }
-    };
     let codes = RepackedTensor {
         name: name.to_owned(),
         dtype: "F8_E4M3".into(),
-        shape: vec![outputs, inputs],
+        shape: shape.into(),
         bytes: codes,
     };
     let scales = RepackedTensor {
         name: format!("{name}_scale"),
         dtype: dtype.to_owned(),
-        shape,
+        shape: counts,
         bytes,
     };
     let weight = ScaledWeight {
         element: ElementFormat::FP8_E4M3,
         scales: scales.name.clone(),
-        block: [0, 1]
-            .map(|i| match numbers.block[i] {
-                0 => [outputs, inputs][i],
-                length => length,
-            })
-            .to_vec(),
+        block: block.into(),
         is_block_known: true,
     };
     let values = weight.values(&view(&codes), &view(&scales));
