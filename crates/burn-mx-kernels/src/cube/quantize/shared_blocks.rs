@@ -220,6 +220,35 @@ fn sub_length(layout: BlockLayout, job: Job) -> usize {
     }
 }
 
+/// The magnitude that a sub-block's grid follows from, of elements as they are in their block, or in a tame block in memory.
+#[cube]
+fn largest_of_sub_block(
+    own: &Own,
+    #[comptime] first: usize,
+    #[comptime] is_tame: bool,
+    #[comptime] layout: BlockLayout,
+    #[comptime] job: Job,
+) -> u32 {
+    let length = comptime!(sub_length(layout, job));
+    let mut amax = own.amax;
+    if comptime!(job.format.has_sub_blocks(layout.block)) {
+        if comptime!(is_tame) {
+            amax = 0u32;
+            #[unroll]
+            for i in 0..length {
+                amax = max(amax, own.elements[comptime!(first + i)] & ABS);
+            }
+            amax = element(amax, job);
+        } else {
+            amax = largest(&own.elements, first, length, job);
+        }
+    }
+    if comptime!(job.format.first_sub_block().is_some()) {
+        amax = rules::both_levels(own.above, amax);
+    }
+    amax
+}
+
 /// Rounds the elements of any block.
 #[cube]
 fn write<O: Int>(
@@ -234,13 +263,7 @@ fn write<O: Int>(
     #[unroll]
     for sub in 0..comptime!(EACH / length) {
         let first = comptime!(sub * length);
-        let mut sub_amax = own.amax;
-        if comptime!(job.format.has_sub_blocks(layout.block)) {
-            sub_amax = largest(&own.elements, first, length, job);
-        }
-        if comptime!(job.format.first_sub_block().is_some()) {
-            sub_amax = rules::both_levels(own.above, sub_amax);
-        }
+        let sub_amax = largest_of_sub_block(own, first, false, layout, job);
         let grid = rules::grid(own.amax, sub_amax, known, job.format);
         let scale = scale_of_results(grid, own.amax, sub_amax, known, job);
         #[unroll]
@@ -270,18 +293,7 @@ fn write_tame<O: Int>(
     #[unroll]
     for sub in 0..comptime!(EACH / length) {
         let first = comptime!(sub * length);
-        let mut sub_amax = own.amax;
-        if comptime!(job.format.has_sub_blocks(layout.block)) {
-            sub_amax = 0u32;
-            #[unroll]
-            for i in 0..length {
-                sub_amax = max(sub_amax, own.elements[comptime!(first + i)] & ABS);
-            }
-            sub_amax = element(sub_amax, job);
-        }
-        if comptime!(job.format.first_sub_block().is_some()) {
-            sub_amax = rules::both_levels(own.above, sub_amax);
-        }
+        let sub_amax = largest_of_sub_block(own, first, true, layout, job);
         let factors = tame::factors(own.amax, sub_amax, scale_above, job);
         #[unroll]
         for i in 0..length {

@@ -10,6 +10,7 @@ use microscaling::{
     BlockFormat, Dialect, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs,
 };
 
+use super::{ordinary_numbers, rounding_to_bfloat};
 use crate::MxKernels;
 use crate::arithmetic::Function;
 use crate::cube::functions::elementwise;
@@ -20,7 +21,6 @@ use crate::cube::quantize::{self, Job};
 use crate::kernel_op::KernelOp;
 use crate::kernel_op::norm::{Norm, Normalization};
 use crate::kernel_op::op::{BinaryOp, OpRounding, UnaryOp};
-use crate::kernel_op::rounding::FunctionRounding;
 use crate::kernel_op::softmax::{LogSoftmax, Softmax};
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
@@ -28,14 +28,7 @@ type DeviceTensor = CubeTensor<WgpuRuntime>;
 
 /// Numbers of magnitude 2^-6 to 2.
 fn ordinary(shape: [usize; 2], seed: u64) -> DeviceTensor {
-    let stream = RandomStream::new(seed, 0);
-    let number = |i| {
-        let word = stream.draw(i);
-        f32::from_bits(word & 0x807f_ffff | (121 + word % 7) << 23)
-    };
-    let values: Vec<f32> = (0..shape.iter().product::<usize>() as u64)
-        .map(number)
-        .collect();
+    let values = ordinary_numbers(shape.iter().product(), seed);
     B::float_from_data(TensorData::new(values, shape), &Default::default())
 }
 
@@ -48,13 +41,7 @@ fn bits(tensor: DeviceTensor) -> Vec<u32> {
 #[test]
 fn its_float32_and_integers_agree() {
     let format = FloatFormat::bfloat(20).expect("20 bits are allowed");
-    let rounding = FunctionRounding {
-        format,
-        rounding: Rounding::NearestEven,
-        quantize_backward: true,
-        exp2: false,
-        reciprocal: false,
-    };
+    let rounding = rounding_to_bfloat(20);
     let op = OpRounding {
         format,
         rounding: Rounding::NearestEven,
@@ -324,13 +311,7 @@ fn numbers_of_all_kinds(length: usize) -> Vec<f32> {
 /// and by integers.
 #[test]
 fn rows_are_the_hosts() {
-    let rounding = FunctionRounding {
-        format: FloatFormat::bfloat(16).expect("16 bits are allowed"),
-        rounding: Rounding::NearestEven,
-        quantize_backward: true,
-        exp2: false,
-        reciprocal: false,
-    };
+    let rounding = rounding_to_bfloat(16);
     let softmax = Softmax {
         rounding,
         base2: false,
@@ -348,12 +329,6 @@ fn rows_are_the_hosts() {
         (KernelOp::NormBackward(layer), 1, 1),
         (KernelOp::NormBackward(rms), 1, 1),
     ];
-    let ordinary = |length, seed| {
-        bits(ordinary([1, length], seed))
-            .into_iter()
-            .map(f32::from_bits)
-            .collect::<Vec<f32>>()
-    };
     let tensor = |values: &[f32], shape: &[usize]| {
         let data = TensorData::new(values.to_vec(), shape.to_vec());
         B::float_from_data(data, &Default::default())
@@ -368,11 +343,11 @@ fn rows_are_the_hosts() {
             for all_kinds in [false, true] {
                 let values = |seed| match all_kinds {
                     true => numbers_of_all_kinds(rows * length),
-                    false => ordinary(rows * length, seed),
+                    false => ordinary_numbers(rows * length, seed),
                 };
                 let tensors: Vec<(Vec<f32>, Vec<usize>)> = (0..=others)
                     .map(|i| (values(i), shape.to_vec()))
-                    .chain((0..parameters).map(|i| (ordinary(length, 9 + i), vec![length])))
+                    .chain((0..parameters).map(|i| (ordinary_numbers(length, 9 + i), vec![length])))
                     .collect();
                 let mut expected = tensors[0].0.clone();
                 let others = [1, 2].map(|i| Some(tensors.get(i)?.0.clone()));

@@ -12,6 +12,7 @@ use microscaling::{
 use super::sources::{
     job, known, layout, output, scalar, scalars, source_for, source_of_rows, tensor,
 };
+use super::{ordinary_numbers, rounding_to_bfloat};
 use crate::cube::functions::rows::{RowFunction, RowNorm, Units};
 use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::random::Stream;
@@ -21,7 +22,6 @@ use crate::cube::quantize::rules::tables;
 use crate::cube::quantize::{UNITS, shared_kernel};
 use crate::kernel_op::KernelOp;
 use crate::kernel_op::norm::{Norm, Normalization};
-use crate::kernel_op::rounding::FunctionRounding;
 use crate::kernel_op::softmax::Softmax;
 
 /// How a kernel is launched.
@@ -111,16 +111,6 @@ fn numbers(length: usize, seed: u64) -> Vec<f32> {
     (0..length as u64).map(number).collect()
 }
 
-/// Numbers of magnitude 2^-6 to 2.
-fn ordinary(length: usize, seed: u64) -> Vec<f32> {
-    let stream = RandomStream::new(seed, 0);
-    let number = |i| {
-        let word = stream.draw(i);
-        f32::from_bits(word & 0x807f_ffff | (121 + word % 7) << 23)
-    };
-    (0..length as u64).map(number).collect()
-}
-
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
@@ -180,7 +170,7 @@ fn blocks() {
                 stream,
             };
             let x = match parsed.tensor_scale {
-                true => ordinary(ROWS * LENGTH, 1),
+                true => ordinary_numbers(ROWS * LENGTH, 1),
                 false => numbers(ROWS * LENGTH, 1),
             };
             let mut expected = x.clone();
@@ -231,13 +221,7 @@ fn blocks() {
 /// Rows in registers, in planes that exchange their sums by shuffles, and rows that stay in memory.
 #[test]
 fn rows() {
-    let rounding = FunctionRounding {
-        format: FloatFormat::bfloat(16).expect("16 bits are allowed"),
-        rounding: Rounding::NearestEven,
-        quantize_backward: true,
-        exp2: false,
-        reciprocal: false,
-    };
+    let rounding = rounding_to_bfloat(16);
     let softmax = Softmax {
         rounding,
         base2: false,
@@ -286,9 +270,9 @@ fn rows() {
             let mut tensors: Vec<Vec<f32>> = (0..of_rows)
                 .map(|i| match i {
                     0 => numbers(ROWS * length, 3),
-                    _ => ordinary(ROWS * length, 4 + i),
+                    _ => ordinary_numbers(ROWS * length, 4 + i),
                 })
-                .chain((0..parameters).map(|i| ordinary(length, 9 + i)))
+                .chain((0..parameters).map(|i| ordinary_numbers(length, 9 + i)))
                 .collect();
             let inputs: Vec<Vec<u32>> = tensors.iter().map(|x| bits(x)).collect();
             let mut expected = tensors.remove(0);

@@ -8,6 +8,7 @@ use cubecl::cuda::CudaCompiler;
 use cubecl::prelude::*;
 use microscaling::{BlockFormat, FloatFormat, Rounding};
 
+use super::rounding_to_bfloat;
 use crate::cube::functions::rows::{RowFunction, RowNorm, Units, rows_kernel};
 use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::random::Stream;
@@ -21,7 +22,6 @@ use crate::cube::quantize::square::square_kernel;
 use crate::cube::quantize::{BlockLayout, Job, quantize_kernel, scale_kernel, shared_kernel};
 use crate::cube::statistics::{Places, blocks_kernel, parts_kernel};
 use crate::kernel_op::norm::{Norm, Normalization};
-use crate::kernel_op::rounding::FunctionRounding;
 use crate::kernel_op::softmax::{LogSoftmax, Softmax};
 
 /// Writes the source of the kernel that `write` writes, if somebody asks for a file.
@@ -346,13 +346,7 @@ fn transforms() {
 
 #[test]
 fn functions_of_rows() {
-    let rounding = FunctionRounding {
-        format: BFLOAT16(),
-        rounding: Rounding::NearestEven,
-        quantize_backward: true,
-        exp2: false,
-        reciprocal: false,
-    };
+    let rounding = rounding_to_bfloat(16);
     let softmax = Softmax {
         rounding,
         base2: false,
