@@ -35,6 +35,7 @@ pub(super) enum Strategy {
     /// True float32: each unit multiplies small tiles.
     SimpleUnit,
     /// The same, which loads tiles while it multiplies others.
+    #[cfg(feature = "autotune")]
     DoubleUnit,
     /// True float32: each unit computes one element. No shape and no device is refused.
     Naive,
@@ -70,6 +71,7 @@ impl Strategy {
             })),
             Self::SimpleCyclicCmma => Cubek::SimpleCyclicCmma(Inferred(simple(Cmma, false))),
             Self::SimpleUnit => Cubek::SimpleUnit(Default::default()),
+            #[cfg(feature = "autotune")]
             Self::DoubleUnit => Cubek::DoubleUnit(Default::default()),
             Self::Naive => Cubek::Naive,
         }
