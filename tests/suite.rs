@@ -29,6 +29,7 @@ mod suite {
     mod accumulators;
     mod convolution_geometries;
     mod digit_models;
+    mod distilling_learner;
     mod learner;
     mod multi_device;
     mod packed_states;

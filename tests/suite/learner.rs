@@ -45,10 +45,14 @@ impl<B: Backend> Regressor<B> {
         with_noise_weights(regressor, 2)
     }
 
+    /// The outputs of the hidden layer and of the head.
+    pub(crate) fn states(&self, inputs: Tensor<B, 2>) -> [Tensor<B, 2>; 2] {
+        let hidden = activation::gelu(self.hidden.forward(inputs));
+        [hidden.clone(), self.head.forward(hidden)]
+    }
+
     pub(crate) fn regress(&self, batch: Batch<B>) -> RegressionOutput<B> {
-        let output = self
-            .head
-            .forward(activation::gelu(self.hidden.forward(batch.inputs)));
+        let [_, output] = self.states(batch.inputs);
         let loss = (output.clone() - batch.targets.clone()).square().mean();
         RegressionOutput::new(loss, output, batch.targets)
     }
@@ -56,8 +60,8 @@ impl<B: Backend> Regressor<B> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Batch<B: Backend> {
-    inputs: Tensor<B, 2>,
-    targets: Tensor<B, 2>,
+    pub(crate) inputs: Tensor<B, 2>,
+    pub(crate) targets: Tensor<B, 2>,
 }
 
 #[derive(Clone, Debug)]

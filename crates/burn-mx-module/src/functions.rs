@@ -107,6 +107,18 @@ pub fn log_sum_exp<B: MxModelOps, const D: usize>(x: Tensor<B, D>, dim: usize) -
     (x - largest.clone()).exp().sum_dim(dim).log() + largest
 }
 
+fn check_shapes<B: MxModelOps, const D: usize>(
+    function: &str,
+    student: &Tensor<B, D>,
+    teacher: &Tensor<B, D>,
+) {
+    let (of_student, of_teacher) = (student.dims(), teacher.dims());
+    assert_eq!(
+        of_student, of_teacher,
+        "burn-mx: {function}: `student` has the shape {of_student:?}, `teacher` {of_teacher:?}"
+    );
+}
+
 /// The loss of quantization-aware distillation (QAD, [2601.20088](https://arxiv.org/abs/2601.20088)): KL(teacher ‖ student) of the two softmaxes over the last axis,
 /// in nats, the mean over all other axes, in [full precision](full_precision).
 ///
@@ -136,11 +148,7 @@ pub fn distillation_loss<B: MxModelOps, const D: usize>(
     teacher: Tensor<B, D>,
     temperature: f64,
 ) -> Tensor<B, 1> {
-    let (of_student, of_teacher) = (student.dims(), teacher.dims());
-    assert_eq!(
-        of_student, of_teacher,
-        "burn-mx: distillation_loss: `student` has the shape {of_student:?}, `teacher` {of_teacher:?}"
-    );
+    check_shapes("distillation_loss", &student, &teacher);
     assert!(
         temperature.is_finite() && temperature > 0.0,
         "burn-mx: distillation_loss: `temperature` is {temperature}; allowed: a positive number"
@@ -152,4 +160,35 @@ pub fn distillation_loss<B: MxModelOps, const D: usize>(
     let differences = (teacher - student).mask_fill(absent, 0.0);
     let divergences = (probabilities * differences).sum_dim(D - 1);
     divergences.mean() * (temperature * temperature)
+}
+
+/// The distance of a student's hidden states from the teacher's: the mean of the squared differences over all elements, in
+/// [full precision](full_precision). Distillation adds this loss to [`distillation_loss`], once for each pair of layers, times a weight
+/// (TinyBERT, [1909.10351](https://arxiv.org/abs/1909.10351) section 3.1).
+///
+/// Shapes: both the same, such as `[batch, length, width]`. No gradient reaches the teacher's states.
+///
+/// ```
+/// # mod burn_mx { pub use burn_mx_core::*; pub use burn_mx_module as module; }
+/// # use burn_mx::{MxAutodiff, MxDevice, module::hidden_state_loss};
+/// # use burn_core::tensor::Tensor;
+/// # use burn_flex::{Flex, FlexDevice};
+/// let device = MxDevice::new(FlexDevice, "mxfp8_e4m3")?;
+/// let student = Tensor::<MxAutodiff<Flex>, 2>::from_floats([[1.0, 0.3]], &device).require_grad();
+/// let teacher = Tensor::from_floats([[1.0, 0.1]], &device);
+/// let loss = hidden_state_loss(student, teacher);
+/// assert!((loss.into_scalar() - 0.02).abs() < 1e-7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+///
+/// If the shapes differ.
+pub fn hidden_state_loss<B: MxModelOps, const D: usize>(
+    student: Tensor<B, D>,
+    teacher: Tensor<B, D>,
+) -> Tensor<B, 1> {
+    check_shapes("hidden_state_loss", &student, &teacher);
+    let difference = full_precision(student) - full_precision(teacher.detach());
+    difference.square().mean()
 }

@@ -30,7 +30,9 @@ pub use column_ranks::{ColumnRanks, ColumnRanksError, ColumnRecord, ColumnWatch}
 pub use exempt::{
     ExemptError, exempt_layers, set_exemptions, set_exemptions_at, set_recipe_layers,
 };
-pub use functions::{distillation_loss, gelu_first_order, log_sum_exp, mish, rms_norm, silu};
+pub use functions::{
+    distillation_loss, gelu_first_order, hidden_state_loss, log_sum_exp, mish, rms_norm, silu,
+};
 pub use fused::{FusedError, share_tensor_scales};
 pub use fused_linear::fused_linear;
 pub use initialize::initialize;

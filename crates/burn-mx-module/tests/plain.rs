@@ -8,7 +8,7 @@ use burn_flex::{Flex, FlexDevice};
 use burn_mx_core::{ElementwiseScope, MxAutodiff, MxDevice, MxSpecs, Portable};
 use burn_mx_module::{
     MxModelOps, as_activation, as_weight, distillation_loss, emulated, full_precision,
-    gelu_first_order, lerp, log_sum_exp, master, rms_norm, silu,
+    gelu_first_order, hidden_state_loss, lerp, log_sum_exp, master, rms_norm, silu,
 };
 use burn_ndarray::{NdArray, NdArrayDevice};
 
@@ -186,6 +186,38 @@ fn distillation_is_the_divergence_in_full_precision() {
 fn distillation_of_other_shapes_is_refused() {
     let logits = |rows| Tensor::<Flex, 2>::zeros([rows, 3], &FlexDevice);
     distillation_loss(logits(2), logits(1), 1.0);
+}
+
+/// The loss, and the gradients of the student's states.
+fn hidden_states<B: AutodiffBackend + MxModelOps>(device: &B::Device) -> [Vec<f32>; 2] {
+    let student = Tensor::<B, 2>::from_floats(X, device).require_grad();
+    let teacher = Tensor::<B, 2>::from_floats([[1.0, -2.0, 0.3], [0.5, 0.0, 7.0]], device);
+    let teacher = teacher.require_grad();
+    let loss = hidden_state_loss(student.clone(), teacher.clone());
+    let gradients = loss.backward();
+    assert!(teacher.grad(&gradients).is_none());
+    let gradient = student.grad(&gradients).expect("a leaf");
+    [values(loss), values(gradient)]
+}
+
+#[test]
+fn hidden_states_are_compared_in_full_precision() {
+    let differences = [[0.01, -0.02, 0.0], [0.2, 3.3, -7.01]].concat();
+    let loss = differences.iter().map(|x: &f64| x * x).sum::<f64>() / 6.0;
+    let got = hidden_states::<Autodiff<Flex>>(&FlexDevice);
+    assert!((f64::from(got[0][0]) - loss).abs() < 1e-6 * loss, "{got:?}");
+    for (got, difference) in got[1].iter().zip(differences) {
+        assert!((f64::from(*got) - difference / 3.0).abs() < 1e-6, "{got}");
+    }
+    let device = emulated_everywhere();
+    assert_eq!(hidden_states::<MxAutodiff<Flex>>(&device), got);
+}
+
+#[test]
+#[should_panic(expected = "hidden_state_loss: `student` has the shape [2, 3], `teacher` [2, 1]")]
+fn hidden_states_of_other_widths_are_refused() {
+    let states = |width| Tensor::<Flex, 2>::zeros([2, width], &FlexDevice);
+    hidden_state_loss(states(3), states(1));
 }
 
 /// The largest element may be infinite, as a mask's are.

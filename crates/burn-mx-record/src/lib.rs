@@ -46,6 +46,8 @@
 
 mod config;
 pub mod diagnose;
+#[cfg(feature = "train")]
+mod distillation;
 mod error;
 mod file;
 mod limit;
@@ -62,6 +64,8 @@ mod train;
 
 pub use burn_mx_core::hooks::{ProductKind, ProductOp};
 pub use config::{Pass, RecorderConfig, Statistic};
+#[cfg(feature = "train")]
+pub use distillation::{Distillation, Teacher};
 pub use error::RecordError;
 pub use file::RECORDS;
 pub use file::dialect_figures::DialectFigures;

@@ -86,14 +86,14 @@ pub mod module {
         LerpError, Limit, LoraConfig, Merged, MxModelOps, MxTensorOps, PackedLinear,
         PackedLinearError, PathError, Phase, QuantizedError, Schedule, ScheduleError, Stage,
         Stages, as_activation, as_weight, clear_specs_at, distillation_loss, emulated,
-        exempt_layers, full_precision, fused_linear, gelu_first_order, label_of, label_parameters,
-        layers, lerp, load_adapters, log_sum_exp, master, mish, pack, packed_of_data,
-        quantized_data, quantized_tensor, quantized_weights, rms_norm, set_exemptions,
-        set_exemptions_at, set_recipe_layers, set_specs, set_specs_at, share_tensor_scales, silu,
-        specs_of, unpack, with_specs,
+        exempt_layers, full_precision, fused_linear, gelu_first_order, hidden_state_loss, label_of,
+        label_parameters, layers, lerp, load_adapters, log_sum_exp, master, mish, pack,
+        packed_of_data, quantized_data, quantized_tensor, quantized_weights, rms_norm,
+        set_exemptions, set_exemptions_at, set_recipe_layers, set_specs, set_specs_at,
+        share_tensor_scales, silu, specs_of, unpack, with_specs,
     };
     #[cfg(feature = "record")]
     pub use burn_mx_record::scope;
     #[cfg(feature = "train")]
-    pub use burn_mx_record::{StagedBatcher, StagedOptimizer};
+    pub use burn_mx_record::{Distillation, StagedBatcher, StagedOptimizer, Teacher};
 }

@@ -161,17 +161,24 @@ impl<B: Backend> Decoder<B> {
 impl<B: MxTensorOps> Decoder<B> {
     /// The logits `[batch, length, vocabulary]` of tokens `[batch, length]`.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.logits(tokens, None).0
+        self.logits(tokens, None, |_| ()).0
+    }
+
+    /// The logits of tokens, and the residual stream `[batch, length, width]` after each layer.
+    pub fn forward_hidden(&self, tokens: Tensor<B, 2, Int>) -> (Tensor<B, 3>, Vec<Tensor<B, 3>>) {
+        let mut hidden = Vec::new();
+        let (logits, _) = self.logits(tokens, None, |x| hidden.push(x.clone()));
+        (logits, hidden)
     }
 
     /// The logits of tokens, and the logits `[batch · length, experts]` of each layer's router.
     pub fn forward_routed(&self, tokens: Tensor<B, 2, Int>) -> (Tensor<B, 3>, Vec<Tensor<B, 2>>) {
-        self.logits(tokens, None)
+        self.logits(tokens, None, |_| ())
     }
 
     /// The logits of tokens that follow those that the cache has seen.
     pub fn forward_cached(&self, tokens: Tensor<B, 2, Int>, cache: &mut Cache<B>) -> Tensor<B, 3> {
-        self.logits(tokens, Some(cache)).0
+        self.logits(tokens, Some(cache), |_| ()).0
     }
 
     /// The linear layers of attention and of feed-forward networks with their paths, in the order of the paths' names in files.
@@ -215,6 +222,7 @@ impl<B: MxTensorOps> Decoder<B> {
         &self,
         tokens: Tensor<B, 2, Int>,
         mut cache: Option<&mut Cache<B>>,
+        mut after_layer: impl FnMut(&Tensor<B, 3>),
     ) -> (Tensor<B, 3>, Vec<Tensor<B, 2>>) {
         let mut routed = Vec::new();
         let [_, length] = tokens.dims();
@@ -229,6 +237,7 @@ impl<B: MxTensorOps> Decoder<B> {
             let (output, logits) = layer.feed_forward(h);
             routed.extend(logits);
             x = x + output;
+            after_layer(&x);
         }
         let x = self.model.norm.forward(x);
         let logits = match &self.lm_head {

@@ -255,6 +255,9 @@ impl Training {
             if let Some(teacher) = tuning.teacher {
                 settings["teacher"] = json!(teacher.path());
                 settings["temperature"] = json!(tuning.temperature);
+                if tuning.hidden_states != 0.0 {
+                    settings["hidden_states"] = json!(tuning.hidden_states);
+                }
             }
             if let Some(LoraConfig { rank, alpha, dora }) = tuning.lora {
                 settings["lora"] = json!({ "rank": rank, "alpha": alpha, "dora": dora });

@@ -60,6 +60,14 @@ pub(super) struct Train {
     /// The divisor of the logits of model and teacher
     #[arg(long, default_value_t = 1.0, requires = "teacher")]
     temperature: f64,
+    /// The weight of the distance of hidden states after the layers, beside the distance of predictions: the mean of the squared differences
+    #[arg(
+        long,
+        value_name = "WEIGHT",
+        default_value_t = 0.0,
+        requires = "teacher"
+    )]
+    hidden_states: f64,
     /// Quantize the forward pass alone: gradients are float32 and pass quantization unchanged (straight-through)
     #[arg(long)]
     qat: bool,
@@ -295,6 +303,7 @@ impl Train {
             from,
             teacher: teacher.as_ref(),
             temperature: self.temperature,
+            hidden_states: self.hidden_states,
             lora: self.adapters(),
         });
         tuning.map_or(Ok(()), |tuning| tuning.check(&formats))?;

@@ -53,6 +53,22 @@ fn a_trained_model_is_trained_for_its_format() {
         format!("{tuned} {teacher} --steps 1 --formats mxfp4 --temperature 2 --out softer");
     run(folder, &softer).unwrap();
     assert!(losses(folder, "softer", "mxfp4")[0] > 0.0);
+    // Hidden states are a term of their own: in proportion to the weight, and 0 for the model itself.
+    let states = |formats: &str, weight: &str, out: &str| {
+        let run_ = format!(
+            "{tuned} {teacher} --steps 1 --formats {formats} --hidden-states {weight} --out {out}"
+        );
+        run(folder, &run_).unwrap();
+        losses(folder, out, formats)[0]
+    };
+    assert!(states("fp32", "3", "same_states").abs() < 1e-7);
+    let [none, one, four] = [("0", "no_states"), ("1", "states"), ("4", "more_states")]
+        .map(|(weight, out)| states("mxfp4", weight, out));
+    assert!(one > none, "{none} {one}");
+    assert!(
+        (four - none - 4.0 * (one - none)).abs() < 1e-5 * four,
+        "{none} {one} {four}"
+    );
 
     // Training by the predictions of a better model, in a narrow format, lowers the distance to them.
     let better = format!("train --formats fp32 {model} --text text.txt --steps 150 --interval 150");
@@ -94,6 +110,18 @@ fn a_trained_model_is_trained_for_its_format() {
             "--teacher float/fp32 --temperature 0",
             vec!["--temperature '0'", "a positive number"],
         ),
+        (
+            "--teacher float/fp32 --hidden-states nan",
+            vec!["--hidden-states 'NaN'", "0 or a positive number"],
+        ),
+        (
+            "--teacher deeper/fp32 --hidden-states 1",
+            vec![
+                "--teacher 'deeper/fp32'",
+                "1 layers of width 32, as 'float/fp32'",
+            ],
+        ),
+        ("--hidden-states 1", vec!["--hidden-states", "--teacher"]),
         ("--layers 2", vec!["--layers", "--from"]),
         ("--context 33", vec!["--context '33'", "1 to 32"]),
         (
@@ -105,6 +133,8 @@ fn a_trained_model_is_trained_for_its_format() {
         "train --formats fp32 {model} --vocabulary 300 --text text.txt --steps 1 --out other"
     );
     run(folder, &other).unwrap();
+    let deeper = "train --formats fp32 --layers 2 --width 32 --heads 2 --text text.txt --steps 1 --out deeper";
+    run(folder, deeper).unwrap();
     for (arguments, parts) in refused {
         let error = run(
             folder,
