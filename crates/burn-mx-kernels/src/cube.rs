@@ -26,6 +26,7 @@ use microscaling::{
 };
 
 use super::kernel_op::given;
+use super::kernel_op::op::OpRounding;
 use super::kernel_op::{KernelOp, last_length};
 use super::kernel_set::KernelSet;
 use super::portable::{pack_on_host, unpack_on_host};
@@ -179,6 +180,10 @@ where
         (result, None)
     }
 
+    fn column_sums(&self, tensor: CubeTensor<R>, rounding: OpRounding) -> CubeTensor<R> {
+        functions::column_sums::sums(tensor, rounding)
+    }
+
     fn pack(
         &self,
         tensor: CubeTensor<R>,
@@ -232,7 +237,25 @@ where
     }
 
     fn product(&self, lhs: Operand<CubeTensor<R>>, rhs: Operand<CubeTensor<R>>) -> CubeTensor<R> {
-        product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs)
+        product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs, None)
+    }
+
+    fn rounded_product(
+        &self,
+        lhs: Operand<CubeTensor<R>>,
+        rhs: Operand<CubeTensor<R>>,
+        rounding: OpRounding,
+        bias: Option<CubeTensor<R>>,
+    ) -> CubeTensor<R> {
+        if bias.is_some() {
+            let product = product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs, None);
+            return rounding.of_product::<CubeBackend<R, F, I, B>>(product, bias);
+        }
+        let OpRounding {
+            format, rounding, ..
+        } = rounding;
+        let how = Some(product::Rounded { format, rounding });
+        product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs, how)
     }
 
     fn has_accumulators(&self) -> bool {

@@ -18,6 +18,7 @@ use microscaling::{
 use super::MxKernels;
 use super::kernel_op::KernelOp;
 use super::kernel_op::given;
+use super::kernel_op::op::OpRounding;
 use super::kernel_set::KernelSet;
 use super::product::accumulated::AccumulatedProduct;
 use super::product::convolution::{Convolution, ConvolutionProduct};
@@ -147,6 +148,16 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         (given(outputs.next()), outputs.next())
     }
 
+    fn column_sums(&self, tensor: FusedTensor<B>, rounding: OpRounding) -> FusedTensor<B> {
+        let shape = tensor.shape();
+        let output = (Shape::new([shape[shape.num_dims() - 1]]), tensor.dtype());
+        let run = move |inputs| {
+            let [tensor] = fixed(inputs);
+            FusionOutput::Float(B::kernels().column_sums(tensor, rounding))
+        };
+        register_one::<B>("mx_column_sums", vec![tensor], output, run)
+    }
+
     // The host reads packed bytes, and unpacked bytes came from the host: both wait for the stream anyway.
     fn pack(
         &self,
@@ -223,64 +234,23 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         lhs: Operand<FusedTensor<B>>,
         rhs: Operand<FusedTensor<B>>,
     ) -> FusedTensor<B> {
-        let (
-            Operand::Tensor {
-                values: left,
-                transposed: left_transposed,
-                tensor_scale: left_scale,
-            },
-            Operand::Tensor {
-                values: right,
-                transposed: right_transposed,
-                tensor_scale: right_scale,
-            },
-        ) = (lhs, rhs)
-        else {
-            unreachable!("no backend of burn-fusion has panels");
-        };
-        fn operand<P>(values: P, transposed: bool, tensor_scale: Option<P>) -> Operand<P> {
-            Operand::Tensor {
-                values,
-                transposed,
-                tensor_scale,
+        product_in_stream::<B>(lhs, rhs, None)
+    }
+
+    fn rounded_product(
+        &self,
+        lhs: Operand<FusedTensor<B>>,
+        rhs: Operand<FusedTensor<B>>,
+        rounding: OpRounding,
+        bias: Option<FusedTensor<B>>,
+    ) -> FusedTensor<B> {
+        match bias {
+            Some(_) => {
+                let product = product_in_stream::<B>(lhs, rhs, None);
+                rounding.of_product::<Fusion<B>>(product, bias)
             }
+            None => product_in_stream::<B>(lhs, rhs, Some(rounding)),
         }
-        let is_scaled = [left_scale.is_some(), right_scale.is_some()];
-        if !B::kernels().has_own_product(left.client.device()) && is_scaled == [false; 2] {
-            // An op that burn-fusion knows: it may fuse the next ops.
-            return product::of_tensors::<Fusion<B>>(
-                operand(left, left_transposed, None),
-                operand(right, right_transposed, None),
-            );
-        }
-        let in_product = |tensor: &FusedTensor<B>, transposed| {
-            let mut shape = tensor.shape();
-            let rank = shape.num_dims();
-            if transposed {
-                shape.swap(rank - 2, rank - 1);
-            }
-            shape
-        };
-        let shapes = [
-            in_product(&left, left_transposed),
-            in_product(&right, right_transposed),
-        ];
-        let shape = calculate_matmul_output(&shapes[0], &shapes[1])
-            .unwrap_or_else(|error| panic!("burn-mx: {error:?}"));
-        let inputs = [left, right]
-            .into_iter()
-            .chain(left_scale)
-            .chain(right_scale);
-        let run = move |inputs: Vec<FloatTensor<B>>| {
-            let mut inputs = inputs.into_iter();
-            let [left, right] = [(); 2].map(|()| given(inputs.next()));
-            let [left_scale, right_scale] =
-                is_scaled.map(|is_scaled| if is_scaled { inputs.next() } else { None });
-            let lhs = operand(left, left_transposed, left_scale);
-            let rhs = operand(right, right_transposed, right_scale);
-            FusionOutput::Float(B::kernels().product(lhs, rhs))
-        };
-        register_one::<B>("mx_product", inputs.collect(), (shape, DType::F32), run)
     }
 
     fn has_accumulators(&self) -> bool {
@@ -357,4 +327,77 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
             run,
         )
     }
+}
+
+/// A product of two operands over their last two axes, and perhaps its rounding.
+fn product_in_stream<B: FusionBackend + MxKernels + 'static>(
+    lhs: Operand<FusedTensor<B>>,
+    rhs: Operand<FusedTensor<B>>,
+    rounding: Option<OpRounding>,
+) -> FusedTensor<B> {
+    let (
+        Operand::Tensor {
+            values: left,
+            transposed: left_transposed,
+            tensor_scale: left_scale,
+        },
+        Operand::Tensor {
+            values: right,
+            transposed: right_transposed,
+            tensor_scale: right_scale,
+        },
+    ) = (lhs, rhs)
+    else {
+        unreachable!("no backend of burn-fusion has panels");
+    };
+    fn operand<P>(values: P, transposed: bool, tensor_scale: Option<P>) -> Operand<P> {
+        Operand::Tensor {
+            values,
+            transposed,
+            tensor_scale,
+        }
+    }
+    let is_scaled = [left_scale.is_some(), right_scale.is_some()];
+    if !B::kernels().has_own_product(left.client.device()) && is_scaled == [false; 2] {
+        // An op that burn-fusion knows: it may fuse the next ops.
+        let product = product::of_tensors::<Fusion<B>>(
+            operand(left, left_transposed, None),
+            operand(right, right_transposed, None),
+        );
+        return match rounding {
+            Some(rounding) => rounding.round::<Fusion<B>>(product),
+            None => product,
+        };
+    }
+    let in_product = |tensor: &FusedTensor<B>, transposed| {
+        let mut shape = tensor.shape();
+        let rank = shape.num_dims();
+        if transposed {
+            shape.swap(rank - 2, rank - 1);
+        }
+        shape
+    };
+    let shapes = [
+        in_product(&left, left_transposed),
+        in_product(&right, right_transposed),
+    ];
+    let shape = calculate_matmul_output(&shapes[0], &shapes[1])
+        .unwrap_or_else(|error| panic!("burn-mx: {error:?}"));
+    let inputs = [left, right]
+        .into_iter()
+        .chain(left_scale)
+        .chain(right_scale);
+    let run = move |inputs: Vec<FloatTensor<B>>| {
+        let mut inputs = inputs.into_iter();
+        let [left, right] = [(); 2].map(|()| given(inputs.next()));
+        let [left_scale, right_scale] =
+            is_scaled.map(|is_scaled| if is_scaled { inputs.next() } else { None });
+        let lhs = operand(left, left_transposed, left_scale);
+        let rhs = operand(right, right_transposed, right_scale);
+        FusionOutput::Float(match rounding {
+            Some(rounding) => B::kernels().rounded_product(lhs, rhs, rounding, None),
+            None => B::kernels().product(lhs, rhs),
+        })
+    };
+    register_one::<B>("mx_product", inputs.collect(), (shape, DType::F32), run)
 }

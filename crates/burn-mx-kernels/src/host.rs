@@ -197,6 +197,8 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
         rounding: OpRounding,
         bias: Option<FloatTensor<B>>,
     ) -> FloatTensor<B> {
+        // The product's kernel adds a bias as it is.
+        let bias = bias.map(|bias| rounding.round::<B>(bias));
         let in_memory = (bias.clone()).map(|bias| B::in_memory(bias).row_major());
         let epilogue = Epilogue {
             rounding: Some((rounding.format, rounding.rounding)),

@@ -60,6 +60,12 @@ pub trait KernelSet<B: MxKernels>: Sync {
         rounding.around::<B>(function, tensor)
     }
 
+    /// The sums `[D]` of a tensor `[.., D]` over all axes but the last, rounded. By default the backend's sums over one axis
+    /// after another.
+    fn column_sums(&self, tensor: FloatTensor<B>, rounding: OpRounding) -> FloatTensor<B> {
+        rounding.round::<B>(B::linear_bias_backward(tensor))
+    }
+
     /// Quantizes and packs blocks along `axis`, as [`Packed::encode`] does.
     ///
     /// # Errors
@@ -114,7 +120,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
         product::of_tensors::<B>(lhs, rhs)
     }
 
-    /// The [product](Self::product), rounded, plus a bias that is rounded already and broadcasts, rounded again.
+    /// The [product](Self::product), rounded, plus a bias that is rounded, too, and broadcasts, rounded again.
     fn rounded_product(
         &self,
         lhs: Operand<FloatTensor<B>>,

@@ -17,7 +17,7 @@ use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
 use crate::warnings;
 use burn_mx_kernels::MxKernels;
-use burn_mx_kernels::internal::{ConvolutionProduct, are_float32, same_type};
+use burn_mx_kernels::internal::{ConvolutionProduct, OpRounding, are_float32, same_type};
 pub(crate) use geometry::{Direction, Geometry};
 
 pub(super) const BATCH: usize = 0;
@@ -257,13 +257,14 @@ pub(crate) fn bias_backward<B: MxKernels>(
     x: &Float<B>,
     bias: &Float<B>,
     grad: Float<B>,
-    op: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+    op: impl Fn(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Float<B> {
     let context = context::<B>([Some(x), Some(&grad)], bias, None);
     match context.emulation() {
         Some(shared) => {
             quantize_backward(shared, "conv_bias_backward");
-            sum_of_gradient::<B>(grad, shared, context.result, op)
+            let rounded = |grad, rounding: OpRounding| rounding.round::<B>(op(grad));
+            sum_of_gradient::<B>(grad, shared, context.result, &op, rounded)
         }
         None => MxTensor::new(op(grad.inner), context.result),
     }

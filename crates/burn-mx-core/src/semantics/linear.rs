@@ -13,7 +13,7 @@ use crate::hooks;
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
-use burn_mx_kernels::internal::{OperandLayout, in_float32};
+use burn_mx_kernels::internal::{OpRounding, OperandLayout, in_float32};
 use burn_mx_kernels::{MxKernels, to_f32};
 pub(crate) use hot_columns::LayerColumns;
 
@@ -55,19 +55,13 @@ pub(crate) fn forward_in_columns<B: MxKernels>(
     )
     .of_weight(weight.meta);
     let shape = x.shape();
-    let rounded_bias = |bias: Option<Float<B>>| {
-        bias.map(|bias| {
-            let columns = bias.shape()[0];
-            let bias = product.elementwise_operand(Slot::W, bias);
-            B::float_reshape(bias, Shape::new([1, columns]))
-        })
-    };
+    let bias_of_product = |bias: Option<Float<B>>| bias.map(|bias| product.bias(bias));
     let output = match columns(shared, &x, &weight).filter(|_| product.has_hot_columns()) {
-        Some(columns) => columns.forward(&product, x, weight, rounded_bias(bias)),
+        Some(columns) => columns.forward(&product, x, weight, bias_of_product(bias)),
         None => {
             let x = product.operand(Slot::A, x, OperandLayout::LHS.flat());
             let weight = product.operand(Slot::W, weight, OperandLayout::RHS);
-            product.multiply_rounded(x, weight, rounded_bias(bias))
+            product.multiply_rounded(x, weight, bias_of_product(bias))
         }
     };
     product.finish_rounded(with_leading_axes::<B>(output, shape), context.result)
@@ -195,15 +189,19 @@ pub(crate) fn bias_backward<B: MxKernels>(
     meta: Meta,
 ) -> Float<B> {
     let meta = Meta::computed([Some(meta)]);
-    sum_of_gradient::<B>(grad, shared, meta, B::linear_bias_backward)
+    let sum = B::linear_bias_backward;
+    let rounded_sum = |grad, rounding| B::kernels().column_sums(grad, rounding);
+    sum_of_gradient::<B>(grad, shared, meta, sum, rounded_sum)
 }
 
-/// The gradient of a bias, `sum(grad)`: rounded before and after, unless the backward pass is not to be quantized.
+/// The gradient of a bias, `sum(grad)`: rounded before and after, unless the backward pass is not to be quantized. `rounded_sum` computes sum and
+/// rounding as one.
 pub(super) fn sum_of_gradient<B: MxKernels>(
     grad: Float<B>,
     shared: &'static SharedSpecs,
     meta: Meta,
     sum: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+    rounded_sum: impl FnOnce(FloatTensor<B>, OpRounding) -> FloatTensor<B>,
 ) -> Float<B> {
     let specs = &shared.specs;
     if !specs.quantize_backprop() {
@@ -215,8 +213,12 @@ pub(super) fn sum_of_gradient<B: MxKernels>(
         Some((before, after)) => {
             let draws = shared.draws();
             let op = OpRounder::of("bias", meta.label, before, draws);
-            let sum = sum(op.operand::<B>("output gradient", grad));
-            let sum = op.round_by::<B>(after, "bias gradient", sum);
+            let grad = op.operand::<B>("output gradient", grad);
+            let in_one_pass = after.in_one_pass(false).filter(|_| !op.is_observed());
+            let sum = match in_one_pass {
+                Some(rounding) => rounded_sum(grad, rounding),
+                None => op.round_by::<B>(after, "bias gradient", sum(grad)),
+            };
             let rounded = specs.float_format();
             stored::<B>(sum, Meta { rounded, ..meta })
         }

@@ -154,6 +154,8 @@ pub(crate) fn backward<B: MxKernels>(
     }
     let product = Product::<B>::of(op, kind, shared, label_of(metas), operands);
     let saved = product.saved(of_saved, saved);
+    let leading = ..shape.num_dims() - 2;
+    let is_whole = grad.shape()[leading] == shape[leading];
     let slot = match saved.meta.is_weight() {
         true => Slot::WBp,
         false => Slot::ABp,
@@ -169,6 +171,9 @@ pub(crate) fn backward<B: MxKernels>(
             operand(Slot::ABpOs, grad, OperandLayout::RHS),
         ),
     };
+    if is_whole && !product.has_straight_through() {
+        return product.finish_rounded(product.multiply_rounded(lhs, rhs, None), meta);
+    }
     let gradient = summed(product.multiply(lhs, rhs));
     product.finish(product.straight_through(of_own, masked, gradient), meta)
 }

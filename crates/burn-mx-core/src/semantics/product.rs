@@ -11,8 +11,8 @@ mod straight_through;
 use core::cell::{Cell, OnceCell};
 use core::fmt::{self, Display};
 
-use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, TensorMetadata};
 use microscaling::{BlockFormat, Signs};
 use microscaling_product::Accumulation;
 
@@ -229,7 +229,23 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// `lhs · rhs`, rounded, plus a bias that is rounded already, rounded again.
+    /// The bias [1, N] of a linear layer, rounded like a weight. Where the result is rounded so, too, the kernel that adds the
+    /// bias rounds it.
+    pub(crate) fn bias(&self, bias: Float<B>) -> FloatTensor<B> {
+        let columns = bias.shape()[0];
+        let rounder = self.rounder(Slot::W);
+        let with_result = rounder.is_some()
+            && rounder == Rounder::new(self.specs, self.result_rounding())
+            && self.result_in_one_pass().is_some()
+            && !self.observes_roundings();
+        let bias = match with_result {
+            true => to_f32::<B>(bias.inner),
+            false => self.rounded(rounder, bias),
+        };
+        B::float_reshape(bias, Shape::new([1, columns]))
+    }
+
+    /// `lhs · rhs`, rounded, plus a [bias](Self::bias), rounded again.
     pub(crate) fn multiply_rounded(
         &self,
         lhs: Operand<FloatTensor<B>>,
@@ -250,7 +266,7 @@ impl<B: MxKernels> Product<B> {
         }
     }
 
-    /// A result, rounded, plus a bias that is rounded already, rounded again.
+    /// A result, rounded, plus a [bias](Self::bias), rounded again.
     pub(crate) fn round_with_bias(
         &self,
         result: FloatTensor<B>,
@@ -267,11 +283,10 @@ impl<B: MxKernels> Product<B> {
         Rounder::new(self.specs, self.result_rounding())?.in_one_pass(true)
     }
 
-    /// A product, rounded, plus a bias that is rounded already, rounded again.
+    /// A product, rounded, plus a [bias](Self::bias), rounded again.
     fn add_rounded(&self, result: FloatTensor<B>, bias: FloatTensor<B>) -> FloatTensor<B> {
         const WITH_BIAS: &str = "output with bias";
         match self.result_in_one_pass() {
-            // To round the bias once more changes nothing.
             Some(rounding) => {
                 let shown = self.observes_roundings().then(|| result.clone());
                 let op = KernelOp::Binary(BinaryOp::Add, rounding);

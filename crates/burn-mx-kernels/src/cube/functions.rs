@@ -1,6 +1,7 @@
 //! Elementwise ops and functions on a device, with the roundings before, between and after, in one pass.
 
 mod arithmetic;
+pub(super) mod column_sums;
 pub(super) mod elementwise;
 pub(super) mod rows;
 

@@ -6,6 +6,7 @@
 //!
 //! Burn tries some 25 strategies for each product, and compiles each of them. Here a table chooses one.
 
+mod rounded;
 mod run;
 mod strategy;
 
@@ -23,11 +24,14 @@ use super::launch;
 use super::numbers::bits;
 use super::numbers::double;
 use super::numbers::float::{Float32, number};
+use super::numbers::round::round_float;
 use super::quantize::two_pass_scale;
 use super::quantize::{self, Job};
 use crate::MxKernels;
 use crate::kernel_op::rounding::BFLOAT16;
 use crate::product::{self, Operand, OperandForm};
+
+pub(super) use rounded::Rounded;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
@@ -105,10 +109,11 @@ pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
     }
 }
 
-/// The product of two operands over their last two axes, in float32.
+/// The product of two operands over their last two axes, in float32, and perhaps rounded.
 pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
     lhs: Operand<CubeTensor<R>>,
     rhs: Operand<CubeTensor<R>>,
+    how: Option<Rounded>,
 ) -> CubeTensor<R> {
     let [(lhs, lhs_scale), (rhs, rhs_scale)] = [lhs, rhs].map(|operand| match operand {
         Operand::Tensor {
@@ -131,17 +136,21 @@ pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeT
             _ => T::float_cast(operand, FloatDType::F32),
         }),
     };
-    scaled(run::multiply(lhs, rhs), [lhs_scale, rhs_scale])
+    match [&lhs_scale, &rhs_scale] {
+        [None, None] => run::multiply(lhs, rhs, how),
+        _ => scaled(run::multiply(lhs, rhs, None), [lhs_scale, rhs_scale], how),
+    }
 }
 
 /// The product, which nobody else has, of operands that have these tensor scales: multiplied by both in float64, as on
-/// processors.
+/// processors, and perhaps rounded.
 pub(super) fn scaled<R: CubeRuntime>(
     product: CubeTensor<R>,
     scales: [Option<CubeTensor<R>>; 2],
+    how: Option<Rounded>,
 ) -> CubeTensor<R> {
     let elements = product.shape().num_elements();
-    if elements == 0 || scales.iter().all(Option::is_none) {
+    if elements == 0 {
         return product;
     }
     let product = into_contiguous(product);
@@ -163,6 +172,7 @@ pub(super) fn scaled<R: CubeRuntime>(
             rhs,
             elements,
             by_device,
+            how,
         );
     }
     product
@@ -175,6 +185,7 @@ pub(super) fn scaled_kernel(
     rhs_scale: &ComptimeOption<Array<u32>>,
     elements: usize,
     #[comptime] by_device: bool,
+    #[comptime] how: Option<Rounded>,
 ) {
     if ABSOLUTE_POS >= elements {
         terminate!();
@@ -182,11 +193,15 @@ pub(super) fn scaled_kernel(
     let x = words[ABSOLUTE_POS];
     let lhs = word_or_one(lhs_scale);
     let rhs = word_or_one(rhs_scale);
-    words[ABSOLUTE_POS] = if comptime!(by_device) {
+    let scaled = if comptime!(by_device) {
         let factor = f64::cast_from(number(lhs)) * f64::cast_from(number(rhs));
         u32::reinterpret(f32::cast_from(f64::cast_from(number(x)) * factor))
     } else {
         double::scaled(x, double::product(lhs, rhs))
+    };
+    words[ABSOLUTE_POS] = match comptime!(how) {
+        Some(how) => round_float(scaled, 0u32.runtime(), how.format, how.rounding),
+        None => scaled,
     };
 }
 

@@ -69,14 +69,13 @@ impl OpRounding {
         self.round::<B>(function(self.operand::<B>(tensor)))
     }
 
-    /// A product, rounded, plus a bias that is rounded already and broadcasts, rounded again.
+    /// A product, rounded, plus a bias that is rounded, too, and broadcasts, rounded again.
     pub(crate) fn of_product<B: MxKernels>(
         self,
         product: FloatTensor<B>,
         bias: Option<FloatTensor<B>>,
     ) -> FloatTensor<B> {
         match bias {
-            // To round the bias once more changes nothing.
             Some(bias) => B::kernel(KernelOp::Binary(BinaryOp::Add, self), [product, bias]),
             None => self.round::<B>(product),
         }
@@ -94,7 +93,8 @@ impl OpRounding {
         }
     }
 
-    pub(crate) fn round<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
+    /// A tensor, rounded.
+    pub fn round<B: MxKernels>(self, tensor: FloatTensor<B>) -> FloatTensor<B> {
         B::float_round_to(tensor, self.format, self.rounding, RandomStream::new(0, 0))
     }
 

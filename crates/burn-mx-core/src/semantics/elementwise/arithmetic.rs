@@ -255,7 +255,16 @@ impl<B: MxKernels> TensorArithmetic<B> {
         tensor: FloatTensor<B>,
         dims: impl IntoIterator<Item = usize>,
     ) -> FloatTensor<B> {
-        self.round(sum_dims::<B>(tensor, dims))
+        let dims: Vec<usize> = dims.into_iter().collect();
+        let mut shape = tensor.shape();
+        let are_columns = dims.iter().copied().eq(0..shape.num_dims() - 1);
+        match self.op_rounding().filter(|_| are_columns) {
+            Some(rounding) => {
+                shape[..dims.len()].fill(1);
+                B::float_reshape(B::kernels().column_sums(tensor, rounding), shape)
+            }
+            None => self.round(sum_dims::<B>(tensor, dims)),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use burn_mx_kernels::internal::OpRounding;
 use burn_mx_kernels::{MxKernels, to_f32};
 
 /// Rounding to the elementwise format of some specs, with the random numbers of the op that rounds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rounder {
     pub(super) format: FloatFormat,
     pub(super) rounding: Rounding,
@@ -147,6 +147,11 @@ impl OpRounder {
     ) -> Float<B> {
         let rounded = self.round_by::<B>(self.rounder, name, inner);
         self.rounder.rounded::<B>(rounded, context)
+    }
+
+    /// Whether anybody sees the roundings.
+    pub(in crate::semantics) fn is_observed(&self) -> bool {
+        self.observer.is_some()
     }
 
     /// A result of this name, rounded separately.

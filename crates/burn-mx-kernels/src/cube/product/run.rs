@@ -11,17 +11,20 @@ use cubecl::ir::StorageType;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{MatmulAutotuneKey, launch_ref};
 use cubek::std::InputBinding;
+use microscaling::RandomStream;
 
+use super::rounded::{Bindings, Rounded};
 use super::strategy::{Problem, Strategy};
+use crate::cube::functions::elementwise;
 use crate::cube::waiting::waiting;
 
-/// A kind of products, and a strategy.
-type StrategyKey = (CubeTuneId, MatmulAutotuneKey, Strategy);
+/// A kind of products, a strategy, and how its kernel rounds.
+type StrategyKey = (CubeTuneId, MatmulAutotuneKey, Strategy, Option<Rounded>);
 
 /// Whether the device computes products of this kind by a strategy. Strategies that were not tried have no entry.
 static KNOWN: LazyLock<Mutex<HashMap<StrategyKey, bool>>> = LazyLock::new(Default::default);
 
-/// The product of two matrices of bfloat16, or of float32, in float32.
+/// The product of two matrices of bfloat16, or of float32, in float32, and perhaps rounded.
 ///
 /// Shapes, layouts and the device decide the strategy, so its sums have the same order in each run. Only users who ask CubeCL for
 /// extensive tuning, and not for reproducible products, get trials.
@@ -29,7 +32,11 @@ static KNOWN: LazyLock<Mutex<HashMap<StrategyKey, bool>>> = LazyLock::new(Defaul
 /// # Panics
 ///
 /// If the device computes no strategy.
-pub(super) fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -> CubeTensor<R> {
+pub(super) fn multiply<R: CubeRuntime>(
+    lhs: CubeTensor<R>,
+    rhs: CubeTensor<R>,
+    how: Option<Rounded>,
+) -> CubeTensor<R> {
     let output = init_matmul_output(&lhs, &rhs, DType::F32);
     if output.shape().num_elements() == 0 {
         return output;
@@ -38,24 +45,41 @@ pub(super) fn multiply<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>) -
     #[cfg(feature = "autotune")]
     if problem.is_worth_a_trial() && trial::is_wanted() {
         trial::multiply(lhs, rhs, output.clone());
-        return output;
+        return rounded(output, how);
     }
-    multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output);
-    output
+    match multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output, how) {
+        true => output,
+        false => rounded(output, how),
+    }
 }
 
-/// Multiplies by the first strategy that is not refused.
+/// Rounds in a pass of its own.
+fn rounded<R: CubeRuntime>(output: CubeTensor<R>, how: Option<Rounded>) -> CubeTensor<R> {
+    match how {
+        Some(Rounded { format, rounding }) => {
+            elementwise::round(output, format, rounding, RandomStream::new(0, 0))
+        }
+        None => output,
+    }
+}
+
+/// Multiplies by the first strategy that is not refused. Returns whether its kernel rounds the result.
 fn multiply_by_first<R: CubeRuntime>(
     strategies: &[Strategy],
     [lhs, rhs]: [&CubeTensor<R>; 2],
     output: &CubeTensor<R>,
-) {
+    how: Option<Rounded>,
+) -> bool {
     let mut refused = Vec::new();
     for (number, &strategy) in (1..).zip(strategies) {
-        let text = || text(lhs, rhs, strategy, number, strategies.len());
-        match try_one(strategy, [lhs, rhs], output, text) {
-            Ok(()) => return,
-            Err(error) => refused.push(format!("{strategy:?}: {}", error.trim())),
+        let rounds = how.filter(|_| strategy.rounds());
+        // A compiler may take the strategy without the rounding alone.
+        for how in rounds.map(Some).into_iter().chain([None]) {
+            let text = || text(lhs, rhs, strategy, number, strategies.len());
+            match try_one(strategy, [lhs, rhs], output, how, text) {
+                Ok(()) => return how.is_some(),
+                Err(error) => refused.push(format!("{strategy:?}: {}", error.trim())),
+            }
         }
     }
     panic!("burn-mx: a matrix product failed: {}", refused.join("; "))
@@ -67,15 +91,17 @@ fn try_one<R: CubeRuntime>(
     strategy: Strategy,
     [lhs, rhs]: [&CubeTensor<R>; 2],
     output: &CubeTensor<R>,
+    how: Option<Rounded>,
     text: impl FnOnce() -> String,
 ) -> Result<(), String> {
     let key = (
         CubeTuneId::new(&lhs.client, &lhs.device),
         key(lhs, rhs),
         strategy,
+        how,
     );
     let is_known = known().get(&key).copied();
-    let launch = || launch(strategy, lhs, rhs, output).map_err(|error| error.to_string());
+    let launch = || launch(strategy, lhs, rhs, output, how).map_err(|error| error.to_string());
     match is_known {
         Some(false) => return Err("refused before".to_owned()),
         Some(true) => return launch(),
@@ -143,6 +169,7 @@ fn launch<R: CubeRuntime>(
     lhs: &CubeTensor<R>,
     rhs: &CubeTensor<R>,
     output: &CubeTensor<R>,
+    how: Option<Rounded>,
 ) -> Result<(), MatmulSetupError> {
     let dtype: StorageType = lhs.dtype.into();
     let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
@@ -150,14 +177,23 @@ fn launch<R: CubeRuntime>(
         rhs: dtype,
         out: DType::F32.into(),
     });
-    launch_ref(
-        &strategy.of_cubek(),
-        &lhs.client,
-        InputBinding::new(lhs.clone().binding(), dtype),
-        InputBinding::new(rhs.clone().binding(), dtype),
-        output.clone().binding(),
-        &mut elements,
-    )
+    let client = &lhs.client;
+    let [lhs, rhs] = [lhs, rhs].map(|tensor| InputBinding::new(tensor.clone().binding(), dtype));
+    let output = output.clone().binding();
+    match how {
+        Some(how) => {
+            let bindings = Bindings { lhs, rhs, output };
+            strategy.launch_rounded(client, bindings, &elements, how)
+        }
+        None => launch_ref(
+            &strategy.of_cubek(),
+            client,
+            lhs,
+            rhs,
+            output,
+            &mut elements,
+        ),
+    }
 }
 
 /// The fastest strategy of a few, for users who ask for it.
@@ -219,12 +255,12 @@ mod trial {
         let tried = place.ok_or_else(|| "no candidate".to_owned());
         let tried = tried.and_then(|place| {
             let text = || super::text(&lhs, &rhs, strategy, place + 1, candidates.len());
-            super::try_one(strategy, [&lhs, &rhs], &output, text)
+            super::try_one(strategy, [&lhs, &rhs], &output, None, text)
         });
         if tried.is_ok() || is_trial {
             return tried;
         }
-        super::multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output);
+        super::multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output, None);
         Ok(())
     }
 
@@ -250,6 +286,7 @@ mod tests {
     use burn_cubecl::CubeBackend;
     use burn_wgpu::WgpuRuntime;
     use cubecl::zspace::{metadata::Metadata, shape, strides};
+    use microscaling::{FloatFormat, Rounding};
 
     use super::*;
 
@@ -287,6 +324,19 @@ mod tests {
             .collect()
     }
 
+    /// Formats that the exact products do not fit.
+    fn roundings() -> [Rounded; 2] {
+        let format = |bits| FloatFormat::bfloat(bits).expect("it has 10 to 32 bits");
+        let rounded = |bits, rounding| Rounded {
+            format: format(bits),
+            rounding,
+        };
+        [
+            rounded(16, Rounding::NearestEven),
+            rounded(11, Rounding::TowardZero),
+        ]
+    }
+
     #[test]
     fn strangers_operands_are_multiplied() {
         let wide = eighths(&[5, 16], 3);
@@ -314,9 +364,14 @@ mod tests {
         ] {
             let what = (lhs.shape(), rhs.shape());
             let expected = expected(&lhs, &rhs);
-            let got = values(multiply(lhs.clone(), rhs.clone()));
-            assert_eq!(got, expected, "{what:?}");
-            assert_eq!(values(multiply(lhs, rhs)), got, "{what:?}, again");
+            let product = |how| values(multiply(lhs.clone(), rhs.clone(), how));
+            assert_eq!(product(None), expected, "{what:?}");
+            assert_eq!(product(None), expected, "{what:?}, again");
+            for how in roundings() {
+                let mut rounded = expected.clone();
+                (how.format).round_slice(&mut rounded, how.rounding.with(RandomStream::new(0, 0)));
+                assert_eq!(product(Some(how)), rounded, "{what:?} {how:?}");
+            }
         }
     }
 
@@ -327,7 +382,9 @@ mod tests {
         let expected = expected(&lhs, &rhs);
         // This device has no tensor maps.
         for strategy in [Strategy::SpecializedTmaMma, Strategy::SimpleTmaCmma] {
-            assert!(launch(strategy, &lhs, &rhs, &output()).is_err());
+            assert!(launch(strategy, &lhs, &rhs, &output(), None).is_err());
+            let how = Some(roundings()[0]);
+            assert!(launch(strategy, &lhs, &rhs, &output(), how).is_err());
         }
         let all = [
             Strategy::SpecializedTmaMma,
@@ -341,11 +398,13 @@ mod tests {
         for strategies in [&all[..], &all[6..]] {
             for _ in 0..2 {
                 let output = output();
-                multiply_by_first(strategies, [&lhs, &rhs], &output);
+                multiply_by_first(strategies, [&lhs, &rhs], &output, None);
                 assert_eq!(values(output), expected);
             }
         }
-        let panics = AssertUnwindSafe(|| multiply_by_first(&all[..2], [&lhs, &rhs], &output()));
+        let panics = AssertUnwindSafe(|| {
+            multiply_by_first(&all[..2], [&lhs, &rhs], &output(), None);
+        });
         let nothing = std::panic::catch_unwind(panics);
         let message = *nothing.unwrap_err().downcast::<String>().unwrap();
         assert!(
@@ -369,7 +428,7 @@ mod tests {
         let id = CubeTuneId::new(&lhs.client, &lhs.device);
         let key = key(&lhs, &rhs);
         for strategy in Problem::of(&lhs, &rhs).candidates() {
-            known().insert((id.clone(), key.clone(), strategy), false);
+            known().insert((id.clone(), key.clone(), strategy, None), false);
         }
         let output = init_matmul_output(&lhs, &rhs, DType::F32);
         trial::multiply(lhs, rhs, output.clone());

@@ -3,12 +3,17 @@
 use burn_backend::{DType, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::ComputeClient;
 use cubecl::ir::SemanticType;
 use cubek::matmul::components::tile::TileMatmulKind::{Cmma, Mma};
+use cubek::matmul::definition::{MatmulElems, MatmulSetupError};
 use cubek::matmul::launch::Strategy as Cubek;
 use cubek::matmul::routines::BlueprintStrategy::Inferred;
 use cubek::matmul::routines::ordered_double_buffering::OrderedSelectionArgs;
 use cubek::matmul::routines::simple::SimpleArgs;
+use cubek::matmul::routines::specialized::{SpecializedAlgorithm, SpecializedStrategy};
+
+use super::rounded::{Bindings, Rounded, launch, launch_tma};
 
 /// A product without an axis of this length is small: any strategy takes a few microseconds.
 const LONG: usize = 512;
@@ -53,6 +58,47 @@ impl Strategy {
         Self::DoubleUnit,
         Self::Naive,
     ];
+
+    /// Launches a product whose result is rounded as it is written.
+    ///
+    /// # Errors
+    ///
+    /// If the strategy does not fit the shapes, the layouts or the device. Then nothing was launched.
+    ///
+    /// # Panics
+    ///
+    /// If the strategy [rounds nothing](Self::rounds).
+    pub(super) fn launch_rounded<R: CubeRuntime>(
+        self,
+        client: &ComputeClient<R>,
+        bindings: Bindings<R>,
+        elements: &MatmulElems,
+        how: Rounded,
+    ) -> Result<(), MatmulSetupError> {
+        match self.of_cubek() {
+            Cubek::SpecializedTmaMma(_) => {
+                let mma = SpecializedStrategy { tile_matmul: Mma };
+                let strategy = Inferred(mma);
+                launch_tma::<R, SpecializedAlgorithm>(client, bindings, &strategy, elements, how)
+            }
+            Cubek::SimpleTmaMma(strategy) | Cubek::SimpleTmaCmma(strategy) => {
+                launch_tma(client, bindings, &strategy, elements, how)
+            }
+            Cubek::OrderedDoubleCmma(strategy) => {
+                launch(client, bindings, &strategy, elements, how)
+            }
+            Cubek::SimpleCyclicCmma(strategy) => launch(client, bindings, &strategy, elements, how),
+            Cubek::SimpleUnit(strategy) => launch(client, bindings, &strategy, elements, how),
+            #[cfg(feature = "autotune")]
+            Cubek::DoubleUnit(strategy) => launch(client, bindings, &strategy, elements, how),
+            _ => unreachable!("burn-mx: {self:?} rounds nothing"),
+        }
+    }
+
+    /// Whether a kernel of the strategy can round results.
+    pub(super) fn rounds(self) -> bool {
+        self != Self::Naive
+    }
 
     pub(super) fn of_cubek(self) -> Cubek {
         let simple = |tile_matmul, multi_rows| SimpleArgs {

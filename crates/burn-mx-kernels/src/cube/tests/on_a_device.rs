@@ -16,7 +16,7 @@ use crate::arithmetic::Function;
 use crate::cube::functions::elementwise;
 use crate::cube::launch;
 use crate::cube::numbers::float::{FORCED, Float32};
-use crate::cube::product;
+use crate::cube::product::{self, Rounded};
 use crate::cube::quantize::{self, Job};
 use crate::kernel_op::KernelOp;
 use crate::kernel_op::norm::{Norm, Normalization};
@@ -127,6 +127,67 @@ fn its_float32_and_integers_agree() {
     }
 }
 
+/// Sums of columns, beside those of float64, with zeros, infinities and NaN, and without rows.
+#[test]
+fn columns_are_summed_and_rounded() {
+    let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    let rounding = OpRounding {
+        format: bfloat16,
+        rounding: Rounding::NearestEven,
+        operands: false,
+    };
+    for shape in [
+        [0, 3],
+        [1, 1],
+        [3, 17],
+        [16, 16],
+        [33, 1],
+        [700, 50],
+        [2, 0],
+    ] {
+        let [rows, columns] = shape;
+        let mut values = ordinary_numbers(rows * columns, 8);
+        if columns == 50 {
+            values[3] = f32::INFINITY;
+            values[4] = f32::NAN;
+            values[5 + 50 * 699] = f32::NEG_INFINITY;
+            (0..rows).for_each(|row| values[row * columns + 6] = 0.0);
+        }
+        let tensor =
+            B::float_from_data(TensorData::new(values.clone(), shape), &Default::default());
+        for cut in [false, true] {
+            // The same in three axes, the second of which has rows of other tensors between.
+            let tensor = match cut {
+                false => tensor.clone(),
+                true => {
+                    let three = B::float_reshape(tensor.clone(), [rows, 1, columns].into());
+                    let twice = B::float_cat(vec![three.clone(), three], 1);
+                    B::float_slice(
+                        twice,
+                        &[(0..rows).into(), (1..2).into(), (0..columns).into()],
+                    )
+                }
+            };
+            let sums = bits(B::kernels().column_sums(tensor, rounding));
+            assert_eq!(sums.len(), columns);
+            for (column, got) in sums.into_iter().map(f32::from_bits).enumerate() {
+                let column: Vec<f64> = (values.iter().skip(column).step_by(columns))
+                    .map(|x| f64::from(*x))
+                    .collect();
+                let exact: f64 = column.iter().sum();
+                let magnitudes: f64 = column.iter().map(|x| x.abs()).sum();
+                assert_eq!(got.to_bits() & 0xffff, 0, "{got} is a bfloat16");
+                let got = f64::from(got);
+                let is_right = match exact.is_finite() {
+                    true => (got - exact).abs() <= exact.abs() / 256.0 + magnitudes * 1e-6,
+                    false => got.total_cmp(&exact).is_eq() || got.is_nan() && exact.is_nan(),
+                };
+                assert!(is_right, "{shape:?} {got} {exact}");
+            }
+        }
+    }
+}
+
 /// Blocks that a device rounds by few float operations, and their neighbours that are too large, by every rounding.
 #[test]
 fn tame_blocks() {
@@ -192,10 +253,18 @@ fn tensor_scales_in_float64() {
     for scales in [[Some(3.1e-20), Some(7.3e-12)], [None, Some(1.7e19)]] {
         let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
             FORCED.set(Some(float32));
-            bits(product::scaled(
-                ordinary([9, 50], 9),
-                scales.map(|scale| scale.map(word)),
-            ))
+            let scaled = |how| {
+                let scales = scales.map(|scale| scale.map(word));
+                product::scaled(ordinary([9, 50], 9), scales, how)
+            };
+            let (format, rounding) = (rounding_to_bfloat(16).format, Rounding::NearestEven);
+            let stream = RandomStream::new(0, 0);
+            let rounded = elementwise::round(scaled(None), format, rounding, stream);
+            assert_eq!(
+                bits(scaled(Some(Rounded { format, rounding }))),
+                bits(rounded)
+            );
+            bits(scaled(None))
         });
         assert_eq!(device, integers, "{scales:?}");
     }

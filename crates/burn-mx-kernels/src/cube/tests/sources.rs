@@ -9,10 +9,11 @@ use cubecl::prelude::*;
 use microscaling::{BlockFormat, FloatFormat, Rounding};
 
 use super::rounding_to_bfloat;
+use crate::cube::functions::column_sums::sums_kernel;
 use crate::cube::functions::rows::{RowFunction, RowNorm, Units, rows_kernel};
 use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::random::Stream;
-use crate::cube::product::scaled_kernel;
+use crate::cube::product::{Rounded, scaled_kernel};
 use crate::cube::quantize::eden::eden_kernel;
 use crate::cube::quantize::hadamard::whole_blocks::whole_blocks_kernel;
 use crate::cube::quantize::hadamard::{HadamardKind, transform_kernel};
@@ -141,6 +142,25 @@ fn output_array(builder: &mut KernelBuilder) -> NativeExpand<Array<u32>> {
 const BFLOAT16: fn() -> FloatFormat = || FloatFormat::bfloat(16).expect("16 bits are allowed");
 
 #[test]
+fn sums_of_columns() {
+    source("column_sums", |builder| {
+        let values = builder.input_array(f32::as_type(&builder.scope)).into();
+        let sums = output_array(builder);
+        let [rows, columns] = [(); 2].map(|()| scalar::<usize>(builder));
+        let scope = &mut builder.scope;
+        sums_kernel::expand(
+            scope,
+            values,
+            sums,
+            rows,
+            columns,
+            BFLOAT16(),
+            Rounding::NearestEven,
+        );
+    });
+}
+
+#[test]
 fn square_blocks() {
     for (name, format) in [
         ("mxfp8", "mx(element=fp8_e4m3,block_size=32,square=true)"),
@@ -229,7 +249,19 @@ fn operands_in_units_of_their_tensor_scale() {
             let words = output_array(builder);
             let [lhs, rhs] = [(); 2].map(|()| ComptimeOptionExpand::Some(array(builder)));
             let elements = scalar::<usize>(builder);
-            scaled_kernel::expand(&mut builder.scope, words, lhs, rhs, elements, by_device);
+            let how = Some(Rounded {
+                format: BFLOAT16(),
+                rounding: Rounding::NearestEven,
+            });
+            scaled_kernel::expand(
+                &mut builder.scope,
+                words,
+                lhs,
+                rhs,
+                elements,
+                by_device,
+                how,
+            );
         });
     }
 }
