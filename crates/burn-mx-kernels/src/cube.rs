@@ -237,7 +237,7 @@ where
     }
 
     fn product(&self, lhs: Operand<CubeTensor<R>>, rhs: Operand<CubeTensor<R>>) -> CubeTensor<R> {
-        product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs, None)
+        product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs)
     }
 
     fn rounded_product(
@@ -247,15 +247,7 @@ where
         rounding: OpRounding,
         bias: Option<CubeTensor<R>>,
     ) -> CubeTensor<R> {
-        if bias.is_some() {
-            let product = product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs, None);
-            return rounding.of_product::<CubeBackend<R, F, I, B>>(product, bias);
-        }
-        let OpRounding {
-            format, rounding, ..
-        } = rounding;
-        let how = Some(product::Rounded { format, rounding });
-        product::multiply::<R, CubeBackend<R, F, I, B>>(lhs, rhs, how)
+        product::rounded::<R, CubeBackend<R, F, I, B>>(lhs, rhs, rounding, bias)
     }
 
     fn has_accumulators(&self) -> bool {

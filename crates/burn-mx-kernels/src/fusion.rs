@@ -244,13 +244,7 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         rounding: OpRounding,
         bias: Option<FusedTensor<B>>,
     ) -> FusedTensor<B> {
-        match bias {
-            Some(_) => {
-                let product = product_in_stream::<B>(lhs, rhs, None);
-                rounding.of_product::<Fusion<B>>(product, bias)
-            }
-            None => product_in_stream::<B>(lhs, rhs, Some(rounding)),
-        }
+        product_in_stream::<B>(lhs, rhs, Some((rounding, bias)))
     }
 
     fn has_accumulators(&self) -> bool {
@@ -329,11 +323,11 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
     }
 }
 
-/// A product of two operands over their last two axes, and perhaps its rounding.
+/// A product of two operands over their last two axes, and perhaps its rounding and a bias.
 fn product_in_stream<B: FusionBackend + MxKernels + 'static>(
     lhs: Operand<FusedTensor<B>>,
     rhs: Operand<FusedTensor<B>>,
-    rounding: Option<OpRounding>,
+    epilogue: Option<(OpRounding, Option<FusedTensor<B>>)>,
 ) -> FusedTensor<B> {
     let (
         Operand::Tensor {
@@ -364,8 +358,8 @@ fn product_in_stream<B: FusionBackend + MxKernels + 'static>(
             operand(left, left_transposed, None),
             operand(right, right_transposed, None),
         );
-        return match rounding {
-            Some(rounding) => rounding.round::<Fusion<B>>(product),
+        return match epilogue {
+            Some((rounding, bias)) => rounding.of_product::<Fusion<B>>(product, bias),
             None => product,
         };
     }
@@ -381,12 +375,15 @@ fn product_in_stream<B: FusionBackend + MxKernels + 'static>(
         in_product(&left, left_transposed),
         in_product(&right, right_transposed),
     ];
+    let (rounding, bias) = epilogue.unzip();
+    let bias = bias.flatten();
     let shape = calculate_matmul_output(&shapes[0], &shapes[1])
         .unwrap_or_else(|error| panic!("burn-mx: {error:?}"));
     let inputs = [left, right]
         .into_iter()
         .chain(left_scale)
-        .chain(right_scale);
+        .chain(right_scale)
+        .chain(bias);
     let run = move |inputs: Vec<FloatTensor<B>>| {
         let mut inputs = inputs.into_iter();
         let [left, right] = [(); 2].map(|()| given(inputs.next()));
@@ -395,7 +392,7 @@ fn product_in_stream<B: FusionBackend + MxKernels + 'static>(
         let lhs = operand(left, left_transposed, left_scale);
         let rhs = operand(right, right_transposed, right_scale);
         FusionOutput::Float(match rounding {
-            Some(rounding) => B::kernels().rounded_product(lhs, rhs, rounding, None),
+            Some(rounding) => B::kernels().rounded_product(lhs, rhs, rounding, inputs.next()),
             None => B::kernels().product(lhs, rhs),
         })
     };

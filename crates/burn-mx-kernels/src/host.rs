@@ -197,7 +197,7 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
         rounding: OpRounding,
         bias: Option<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        // The product's kernel adds a bias as it is.
+        // The product's kernel does not round a bias.
         let bias = bias.map(|bias| rounding.round::<B>(bias));
         let in_memory = (bias.clone()).map(|bias| B::in_memory(bias).row_major());
         let epilogue = Epilogue {

@@ -28,6 +28,7 @@ use super::numbers::round::round_float;
 use super::quantize::two_pass_scale;
 use super::quantize::{self, Job};
 use crate::MxKernels;
+use crate::kernel_op::op::OpRounding;
 use crate::kernel_op::rounding::BFLOAT16;
 use crate::product::{self, Operand, OperandForm};
 
@@ -109,12 +110,60 @@ pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
     }
 }
 
-/// The product of two operands over their last two axes, in float32, and perhaps rounded.
+/// The product of two operands over their last two axes, in float32.
 pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
     lhs: Operand<CubeTensor<R>>,
     rhs: Operand<CubeTensor<R>>,
-    how: Option<Rounded>,
 ) -> CubeTensor<R> {
+    let [(lhs, lhs_scale), (rhs, rhs_scale)] = tensors::<R, T>(lhs, rhs);
+    let (product, _) = run::multiply(lhs, rhs, None);
+    scaled(product, [lhs_scale, rhs_scale], None)
+}
+
+/// The product, rounded, plus a bias that is rounded, too, and broadcasts, rounded again.
+pub(super) fn rounded<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
+    lhs: Operand<CubeTensor<R>>,
+    rhs: Operand<CubeTensor<R>>,
+    rounding: OpRounding,
+    bias: Option<CubeTensor<R>>,
+) -> CubeTensor<R> {
+    let [(lhs, lhs_scale), (rhs, rhs_scale)] = tensors::<R, T>(lhs, rhs);
+    let how = Rounded {
+        format: rounding.format,
+        rounding: rounding.rounding,
+    };
+    if lhs_scale.is_some() || rhs_scale.is_some() {
+        let scales = [lhs_scale, rhs_scale];
+        let (product, _) = run::multiply(lhs, rhs, None);
+        return match bias {
+            Some(_) => rounding.of_product::<T>(scaled(product, scales, None), bias),
+            None => scaled(product, scales, Some(how)),
+        };
+    }
+    let bias = bias.map(into_contiguous);
+    let columns = rhs.shape()[rhs.rank() - 1];
+    // Sums by integers would be much code in each kernel.
+    let adds = |bias: &CubeTensor<R>| {
+        bias.shape().num_elements() == columns && Float32::of(&lhs.client) == Float32::Device
+    };
+    let epilogue = match &bias {
+        Some(bias) => adds(bias).then_some((how, Some(bias))),
+        None => Some((how, None)),
+    };
+    let is_wanted = epilogue.is_some();
+    let (product, is_done) = run::multiply(lhs, rhs, epilogue);
+    match is_wanted && is_done {
+        true => product,
+        false => rounding.of_product::<T>(product, bias),
+    }
+}
+
+/// The tensors of two operands, of one float type, and their tensor scales.
+#[expect(clippy::type_complexity, reason = "a pair of pairs")]
+fn tensors<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
+    lhs: Operand<CubeTensor<R>>,
+    rhs: Operand<CubeTensor<R>>,
+) -> [(CubeTensor<R>, Option<CubeTensor<R>>); 2] {
     let [(lhs, lhs_scale), (rhs, rhs_scale)] = [lhs, rhs].map(|operand| match operand {
         Operand::Tensor {
             values,
@@ -136,10 +185,7 @@ pub(super) fn multiply<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeT
             _ => T::float_cast(operand, FloatDType::F32),
         }),
     };
-    match [&lhs_scale, &rhs_scale] {
-        [None, None] => run::multiply(lhs, rhs, how),
-        _ => scaled(run::multiply(lhs, rhs, None), [lhs_scale, rhs_scale], how),
-    }
+    [(lhs, lhs_scale), (rhs, rhs_scale)]
 }
 
 /// The product, which nobody else has, of operands that have these tensor scales: multiplied by both in float64, as on
@@ -150,7 +196,7 @@ pub(super) fn scaled<R: CubeRuntime>(
     how: Option<Rounded>,
 ) -> CubeTensor<R> {
     let elements = product.shape().num_elements();
-    if elements == 0 {
+    if elements == 0 || scales.iter().all(Option::is_none) {
         return product;
     }
     let product = into_contiguous(product);

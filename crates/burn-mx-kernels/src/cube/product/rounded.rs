@@ -1,11 +1,12 @@
-//! Products whose kernels round each result where they write it, so that no pass over the results follows.
+//! Products whose kernels round each result, and perhaps add a bias, where they write it: no pass over the results follows.
 
+use burn_cubecl::CubeRuntime;
 use cubecl::client::ComputeClient;
 use cubecl::features::TypeUsage;
 use cubecl::ir::VectorSize;
 use cubecl::prelude::barrier::BarrierExpand;
 use cubecl::prelude::*;
-use cubecl::std::tensor::layout::Coordinates;
+use cubecl::std::tensor::layout::linear::{LinearView, LinearViewLaunch};
 use cubecl::std::tensor::{
     MatrixBatchLayout, View, ViewExpand, ViewOperationsExpand, ViewOperationsMutExpand,
     matrix_batch_layout,
@@ -23,6 +24,7 @@ use cubek::matmul::routines::{BlueprintStrategy, Routine};
 use cubek::std::InputBinding;
 use microscaling::{FloatFormat, Rounding};
 
+use crate::cube::numbers::float::{self, Float32};
 use crate::cube::numbers::round::round_float;
 
 /// How results are rounded. Not stochastic.
@@ -32,26 +34,33 @@ pub(in crate::cube) struct Rounded {
     pub(in crate::cube) rounding: Rounding,
 }
 
-/// Operands and result of a product.
-pub(super) struct Bindings<R: Runtime> {
+/// Operands and result of a product, and a bias: one float32 number for each column of the result.
+pub(super) struct Bindings<R: CubeRuntime> {
     pub(super) lhs: InputBinding<R>,
     pub(super) rhs: InputBinding<R>,
     pub(super) output: TensorBinding<R>,
+    pub(super) bias: Option<LinearViewLaunch<R>>,
 }
 
-/// The result of a product, and how it is rounded.
+/// The result of a product, and its epilogue.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(super) struct RoundedOutput<EO: CubePrimitive> {
     output: TensorOutput<EO>,
+    bias: ComptimeOption<LinearView<u32>>,
     #[cube(comptime)]
     how: Rounded,
+    #[cube(comptime)]
+    float32: Float32,
 }
 
-/// The rounding as a part of a kernel's state.
+/// A result is rounded. If there is a bias, the rounded bias is added, and the sum is rounded.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct Epilogue {
+    bias: ComptimeOption<LinearView<u32>>,
     #[cube(comptime)]
     how: Rounded,
+    #[cube(comptime)]
+    float32: Float32,
 }
 
 /// The arguments of a kernel that cubek has as `$of`, with a result that is rounded.
@@ -68,7 +77,7 @@ macro_rules! rounded_args {
             type Output<EO: CubePrimitive> = RoundedOutput<EO>;
             type Config = ();
             type State<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive> =
-                (<$of as MatmulArgs>::State<Lhs, Rhs, EO>, How);
+                (<$of as MatmulArgs>::State<Lhs, Rhs, EO>, Epilogue);
 
             fn init_state<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive>(
                 input: &Self::Input<Lhs, Rhs, EO>,
@@ -86,8 +95,12 @@ macro_rules! rounded_args {
                     rhs_layout_config,
                     out_layout_config,
                 );
-                let how = comptime!(output.how);
-                (state, How { how })
+                let epilogue = Epilogue {
+                    bias: output.bias,
+                    how: comptime!(output.how),
+                    float32: comptime!(output.float32),
+                };
+                (state, epilogue)
             }
 
             fn view_lhs<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive>(
@@ -132,8 +145,8 @@ macro_rules! rounded_args {
             fn view_out<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive>(
                 state: &mut Self::State<Lhs, Rhs, EO>,
             ) -> View<EO, BatchedCoords, ReadWrite> {
-                let how = comptime!(state.1.how);
-                rounded_view::<EO>($of::view_out::<Lhs, Rhs, EO>(&mut state.0), how)
+                let epilogue = state.1;
+                rounded_view::<EO>($of::view_out::<Lhs, Rhs, EO>(&mut state.0), epilogue)
             }
 
             fn batch_out<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive>(
@@ -165,87 +178,100 @@ rounded_args!(
     TensorMaps
 );
 
-/// The view, which rounds what is written.
+/// The view, which rounds written numbers.
 #[cube]
 #[allow(unused_variables, reason = "used where the kernel is written")]
 fn rounded_view<EO: CubePrimitive>(
     view: View<EO, BatchedCoords, ReadWrite>,
-    #[comptime] how: Rounded,
+    epilogue: Epilogue,
 ) -> View<EO, BatchedCoords, ReadWrite> {
-    intrinsic!(|_| ViewExpand::new_mut(RoundedView { view, how }))
+    intrinsic!(|_| ViewExpand::new_mut(RoundedView { view, epilogue }))
 }
 
-/// Each float32 number of a vector, rounded.
+/// Each float32 number of a vector, rounded. The first one stands in this column.
 #[cube]
-fn rounded_vector<N: Size>(value: Vector<f32, N>, #[comptime] how: Rounded) -> Vector<f32, N> {
+fn rounded_vector<N: Size>(
+    value: Vector<f32, N>,
+    column: u32,
+    epilogue: &Epilogue,
+) -> Vector<f32, N> {
+    let how = comptime!(epilogue.how);
+    let float32 = comptime!(epilogue.float32);
     let mut rounded = Vector::<f32, N>::empty();
     #[unroll]
     for i in 0..N::value() {
-        let word = u32::reinterpret(value[i]);
-        let word = round_float(word, 0u32.runtime(), how.format, how.rounding);
+        let word = rounded_word(u32::reinterpret(value[i]), how);
+        #[comptime]
+        let word = match epilogue.bias {
+            ComptimeOption::Some(bias) => {
+                // Columns beyond the last one are not written.
+                let bias = bias.read_checked(column as usize + i);
+                let bias = rounded_word(bias, how);
+                rounded_word(float::add(word, bias, float32), how)
+            }
+            ComptimeOption::None => word,
+        };
         rounded[i] = f32::reinterpret(word);
     }
     rounded
 }
 
-/// A view that rounds what is written.
-struct RoundedView<EO: CubePrimitive, C: Coordinates + 'static> {
-    view: ViewExpand<EO, C, ReadWrite>,
-    how: Rounded,
+#[cube]
+fn rounded_word(word: u32, #[comptime] how: Rounded) -> u32 {
+    round_float(word, 0u32.runtime(), how.format, how.rounding)
 }
 
-impl<EO: CubePrimitive, C: Coordinates + 'static> RoundedView<EO, C> {
-    fn rounded(&self, scope: &mut Scope, value: EO::ExpandType) -> EO::ExpandType {
+/// A view that rounds written numbers.
+struct RoundedView<EO: CubePrimitive> {
+    view: ViewExpand<EO, BatchedCoords, ReadWrite>,
+    epilogue: EpilogueExpand,
+}
+
+type Place = <BatchedCoords as CubeType>::ExpandType;
+
+impl<EO: CubePrimitive> RoundedView<EO> {
+    fn rounded(&self, scope: &mut Scope, pos: &Place, value: EO::ExpandType) -> EO::ExpandType {
         let value = Vector::<f32, EO::Size>::__expand_cast_from(scope, value);
-        let rounded = rounded_vector::expand::<EO::Size>(scope, value, self.how);
+        let (column, epilogue) = (pos.2.clone(), self.epilogue.clone());
+        let rounded = rounded_vector::expand::<EO::Size>(scope, value, column, epilogue);
         EO::__expand_cast_from(scope, rounded)
     }
 }
 
-impl<EO: CubePrimitive, C: Coordinates + 'static> VectorizedExpand for RoundedView<EO, C> {
+impl<EO: CubePrimitive> VectorizedExpand for RoundedView<EO> {
     fn vector_size(&self) -> VectorSize {
         self.view.vector_size()
     }
 }
 
 /// Nothing is rounded that is read.
-impl<EO: CubePrimitive, C: Coordinates + 'static> ViewOperationsExpand<EO, C>
-    for RoundedView<EO, C>
-{
-    fn __expand_read_method(&self, scope: &mut Scope, pos: C::ExpandType) -> EO::ExpandType {
+impl<EO: CubePrimitive> ViewOperationsExpand<EO, BatchedCoords> for RoundedView<EO> {
+    fn __expand_read_method(&self, scope: &mut Scope, pos: Place) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_method(&self.view, scope, pos)
     }
 
-    fn __expand_read_checked_method(
-        &self,
-        scope: &mut Scope,
-        pos: C::ExpandType,
-    ) -> EO::ExpandType {
+    fn __expand_read_checked_method(&self, scope: &mut Scope, pos: Place) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_checked_method(&self.view, scope, pos)
     }
 
     fn __expand_read_masked_method(
         &self,
         scope: &mut Scope,
-        pos: C::ExpandType,
+        pos: Place,
         value: EO::ExpandType,
     ) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_masked_method(&self.view, scope, pos, value)
     }
 
-    fn __expand_read_unchecked_method(
-        &self,
-        scope: &mut Scope,
-        pos: C::ExpandType,
-    ) -> EO::ExpandType {
+    fn __expand_read_unchecked_method(&self, scope: &mut Scope, pos: Place) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_unchecked_method(&self.view, scope, pos)
     }
 
     fn __expand_to_linear_slice_method(
         &self,
         scope: &mut Scope,
-        pos: C::ExpandType,
-        size: C::ExpandType,
+        pos: Place,
+        size: Place,
     ) -> SliceExpand<EO, ReadOnly> {
         ViewOperationsExpand::__expand_to_linear_slice_method(&self.view, scope, pos, size)
     }
@@ -255,7 +281,7 @@ impl<EO: CubePrimitive, C: Coordinates + 'static> ViewOperationsExpand<EO, C>
         scope: &mut Scope,
         barrier: BarrierExpand,
         shared_memory: SliceExpand<EO, ReadWrite>,
-        pos: C::ExpandType,
+        pos: Place,
     ) {
         ViewOperationsExpand::__expand_tensor_map_load_method(
             &self.view,
@@ -266,42 +292,31 @@ impl<EO: CubePrimitive, C: Coordinates + 'static> ViewOperationsExpand<EO, C>
         );
     }
 
-    fn __expand_shape_method(&self, scope: &mut Scope) -> C::ExpandType {
+    fn __expand_shape_method(&self, scope: &mut Scope) -> Place {
         ViewOperationsExpand::__expand_shape_method(&self.view, scope)
     }
 
-    fn __expand_is_in_bounds_method(
-        &self,
-        scope: &mut Scope,
-        pos: C::ExpandType,
-    ) -> NativeExpand<bool> {
+    fn __expand_is_in_bounds_method(&self, scope: &mut Scope, pos: Place) -> NativeExpand<bool> {
         ViewOperationsExpand::__expand_is_in_bounds_method(&self.view, scope, pos)
     }
 }
 
-impl<EO: CubePrimitive, C: Coordinates + 'static> ViewOperationsMutExpand<EO, C>
-    for RoundedView<EO, C>
-{
-    fn __expand_write_method(&self, scope: &mut Scope, pos: C::ExpandType, value: EO::ExpandType) {
-        let value = self.rounded(scope, value);
+impl<EO: CubePrimitive> ViewOperationsMutExpand<EO, BatchedCoords> for RoundedView<EO> {
+    fn __expand_write_method(&self, scope: &mut Scope, pos: Place, value: EO::ExpandType) {
+        let value = self.rounded(scope, &pos, value);
         ViewOperationsMutExpand::__expand_write_method(&self.view, scope, pos, value);
     }
 
-    fn __expand_write_checked_method(
-        &self,
-        scope: &mut Scope,
-        pos: C::ExpandType,
-        value: EO::ExpandType,
-    ) {
-        let value = self.rounded(scope, value);
+    fn __expand_write_checked_method(&self, scope: &mut Scope, pos: Place, value: EO::ExpandType) {
+        let value = self.rounded(scope, &pos, value);
         ViewOperationsMutExpand::__expand_write_checked_method(&self.view, scope, pos, value);
     }
 
     fn __expand_to_linear_slice_mut_method(
         &self,
         _scope: &mut Scope,
-        _pos: C::ExpandType,
-        _size: C::ExpandType,
+        _pos: Place,
+        _size: Place,
     ) -> SliceExpand<EO, ReadWrite> {
         unimplemented!("burn-mx: a product's kernel wrote around the rounding of its results")
     }
@@ -310,7 +325,7 @@ impl<EO: CubePrimitive, C: Coordinates + 'static> ViewOperationsMutExpand<EO, C>
         &self,
         _scope: &mut Scope,
         _shared_memory: SliceExpand<EO, ReadOnly>,
-        _pos: C::ExpandType,
+        _pos: Place,
     ) {
         unimplemented!("burn-mx: a product's kernel wrote around the rounding of its results")
     }
@@ -321,7 +336,7 @@ impl<EO: CubePrimitive, C: Coordinates + 'static> ViewOperationsMutExpand<EO, C>
 /// # Errors
 ///
 /// If the routine does not fit the shapes, the layouts or the device. Then nothing was launched.
-pub(super) fn launch<R: Runtime, A: Routine<()>>(
+pub(super) fn launch<R: CubeRuntime, A: Routine<()>>(
     client: &ComputeClient<R>,
     bindings: Bindings<R>,
     strategy: &BlueprintStrategy<(), A>,
@@ -341,7 +356,7 @@ pub(super) fn launch<R: Runtime, A: Routine<()>>(
 }
 
 /// The same with operands that the TMA loads.
-pub(super) fn launch_tma<R: Runtime, A: Routine<(), Blueprint = TilingBlueprint>>(
+pub(super) fn launch_tma<R: CubeRuntime, A: Routine<(), Blueprint = TilingBlueprint>>(
     client: &ComputeClient<R>,
     bindings: Bindings<R>,
     strategy: &BlueprintStrategy<(), A>,
@@ -357,7 +372,7 @@ pub(super) fn launch_tma<R: Runtime, A: Routine<(), Blueprint = TilingBlueprint>
     launch_by::<RoundedTensorMaps, R, A>(client, bindings, strategy, sizes, elements, how)
 }
 
-impl<R: Runtime> Bindings<R> {
+impl<R: CubeRuntime> Bindings<R> {
     /// The same, with copies of operands whose layouts do not fit.
     fn with_layouts(
         self,
@@ -371,17 +386,18 @@ impl<R: Runtime> Bindings<R> {
                 false => Ok(operand.into_contiguous(client)?),
             }
         };
+        let Self { lhs, rhs, .. } = self;
         Ok(Self {
-            lhs: operand(self.lhs)?,
-            rhs: operand(self.rhs)?,
-            output: self.output,
+            lhs: operand(lhs)?,
+            rhs: operand(rhs)?,
+            ..self
         })
     }
 }
 
-fn launch_by<MA, R: Runtime, A: Routine<()>>(
+fn launch_by<MA, R: CubeRuntime, A: Routine<()>>(
     client: &ComputeClient<R>,
-    Bindings { lhs, rhs, output }: Bindings<R>,
+    bindings: Bindings<R>,
     strategy: &BlueprintStrategy<(), A>,
     sizes: AvailableVectorSizes,
     elements: &MatmulElems,
@@ -391,6 +407,12 @@ where
     MA: MatmulArgs<Config = (), Output<Vector<Acc, AccSize>> = RoundedOutput<Vector<Acc, AccSize>>>,
     InputArg<MA>: ConcreteInputsFactory<A>,
 {
+    let Bindings {
+        lhs,
+        rhs,
+        output,
+        bias,
+    } = bindings;
     let [lhs_type, rhs_type, output_type] = [
         elements.lhs_global,
         elements.rhs_global,
@@ -436,6 +458,10 @@ where
     type Output = TensorOutput<Vector<Acc, AccSize>>;
     let output =
         <Output as ConcreteOutputFactory<A>>::create(output, blueprint, &problem, sizes, elements);
-    let output = RoundedOutputLaunch::new(output, how);
+    let bias = match bias {
+        Some(bias) => ComptimeOptionArgs::Some(bias),
+        None => ComptimeOptionArgs::None,
+    };
+    let output = RoundedOutputLaunch::new(output, bias, how, Float32::of(client));
     launch_kernel::<MA, R, A>(client, input, output, (), launched)
 }

@@ -11,20 +11,26 @@ use cubecl::ir::StorageType;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{MatmulAutotuneKey, launch_ref};
 use cubek::std::InputBinding;
-use microscaling::RandomStream;
 
 use super::rounded::{Bindings, Rounded};
 use super::strategy::{Problem, Strategy};
-use crate::cube::functions::elementwise;
 use crate::cube::waiting::waiting;
 
-/// A kind of products, a strategy, and how its kernel rounds.
-type StrategyKey = (CubeTuneId, MatmulAutotuneKey, Strategy, Option<Rounded>);
+/// A kind of products, a strategy, how its kernel rounds, and whether the kernel adds a bias.
+type StrategyKey = (
+    CubeTuneId,
+    MatmulAutotuneKey,
+    Strategy,
+    Option<(Rounded, bool)>,
+);
+
+/// A rounding of results, and a bias that is added.
+pub(super) type Epilogue<'a, R> = (Rounded, Option<&'a CubeTensor<R>>);
 
 /// Whether the device computes products of this kind by a strategy. Strategies that were not tried have no entry.
 static KNOWN: LazyLock<Mutex<HashMap<StrategyKey, bool>>> = LazyLock::new(Default::default);
 
-/// The product of two matrices of bfloat16, or of float32, in float32, and perhaps rounded.
+/// The product of two matrices of bfloat16, or of float32, in float32, and whether the epilogue is done.
 ///
 /// Shapes, layouts and the device decide the strategy, so its sums have the same order in each run. Only users who ask CubeCL for
 /// extensive tuning, and not for reproducible products, get trials.
@@ -35,49 +41,37 @@ static KNOWN: LazyLock<Mutex<HashMap<StrategyKey, bool>>> = LazyLock::new(Defaul
 pub(super) fn multiply<R: CubeRuntime>(
     lhs: CubeTensor<R>,
     rhs: CubeTensor<R>,
-    how: Option<Rounded>,
-) -> CubeTensor<R> {
+    epilogue: Option<Epilogue<'_, R>>,
+) -> (CubeTensor<R>, bool) {
     let output = init_matmul_output(&lhs, &rhs, DType::F32);
     if output.shape().num_elements() == 0 {
-        return output;
+        return (output, true);
     }
     let problem = Problem::of(&lhs, &rhs);
     #[cfg(feature = "autotune")]
     if problem.is_worth_a_trial() && trial::is_wanted() {
         trial::multiply(lhs, rhs, output.clone());
-        return rounded(output, how);
+        return (output, epilogue.is_none());
     }
-    match multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output, how) {
-        true => output,
-        false => rounded(output, how),
-    }
+    let is_done = multiply_by_first(&problem.strategies(), [&lhs, &rhs], &output, epilogue);
+    (output, is_done)
 }
 
-/// Rounds in a pass of its own.
-fn rounded<R: CubeRuntime>(output: CubeTensor<R>, how: Option<Rounded>) -> CubeTensor<R> {
-    match how {
-        Some(Rounded { format, rounding }) => {
-            elementwise::round(output, format, rounding, RandomStream::new(0, 0))
-        }
-        None => output,
-    }
-}
-
-/// Multiplies by the first strategy that is not refused. Returns whether its kernel rounds the result.
+/// Multiplies by the first strategy that is not refused. Returns whether its kernel does the epilogue.
 fn multiply_by_first<R: CubeRuntime>(
     strategies: &[Strategy],
     [lhs, rhs]: [&CubeTensor<R>; 2],
     output: &CubeTensor<R>,
-    how: Option<Rounded>,
+    epilogue: Option<Epilogue<'_, R>>,
 ) -> bool {
     let mut refused = Vec::new();
     for (number, &strategy) in (1..).zip(strategies) {
-        let rounds = how.filter(|_| strategy.rounds());
-        // A compiler may take the strategy without the rounding alone.
-        for how in rounds.map(Some).into_iter().chain([None]) {
+        let own = epilogue.filter(|_| strategy.rounds());
+        // A compiler may take the strategy without the epilogue alone.
+        for own in own.map(Some).into_iter().chain([None]) {
             let text = || text(lhs, rhs, strategy, number, strategies.len());
-            match try_one(strategy, [lhs, rhs], output, how, text) {
-                Ok(()) => return how.is_some(),
+            match try_one(strategy, [lhs, rhs], output, own, text) {
+                Ok(()) => return own.is_some() == epilogue.is_some(),
                 Err(error) => refused.push(format!("{strategy:?}: {}", error.trim())),
             }
         }
@@ -91,17 +85,17 @@ fn try_one<R: CubeRuntime>(
     strategy: Strategy,
     [lhs, rhs]: [&CubeTensor<R>; 2],
     output: &CubeTensor<R>,
-    how: Option<Rounded>,
+    epilogue: Option<Epilogue<'_, R>>,
     text: impl FnOnce() -> String,
 ) -> Result<(), String> {
     let key = (
         CubeTuneId::new(&lhs.client, &lhs.device),
         key(lhs, rhs),
         strategy,
-        how,
+        epilogue.map(|(how, bias)| (how, bias.is_some())),
     );
     let is_known = known().get(&key).copied();
-    let launch = || launch(strategy, lhs, rhs, output, how).map_err(|error| error.to_string());
+    let launch = || launch(strategy, lhs, rhs, output, epilogue).map_err(|error| error.to_string());
     match is_known {
         Some(false) => return Err("refused before".to_owned()),
         Some(true) => return launch(),
@@ -169,7 +163,7 @@ fn launch<R: CubeRuntime>(
     lhs: &CubeTensor<R>,
     rhs: &CubeTensor<R>,
     output: &CubeTensor<R>,
-    how: Option<Rounded>,
+    epilogue: Option<Epilogue<'_, R>>,
 ) -> Result<(), MatmulSetupError> {
     let dtype: StorageType = lhs.dtype.into();
     let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
@@ -180,9 +174,14 @@ fn launch<R: CubeRuntime>(
     let client = &lhs.client;
     let [lhs, rhs] = [lhs, rhs].map(|tensor| InputBinding::new(tensor.clone().binding(), dtype));
     let output = output.clone().binding();
-    match how {
-        Some(how) => {
-            let bindings = Bindings { lhs, rhs, output };
+    match epilogue {
+        Some((how, bias)) => {
+            let bindings = Bindings {
+                lhs,
+                rhs,
+                output,
+                bias: bias.map(|bias| bias.clone().into_linear_view()),
+            };
             strategy.launch_rounded(client, bindings, &elements, how)
         }
         None => launch_ref(
@@ -286,7 +285,7 @@ mod tests {
     use burn_cubecl::CubeBackend;
     use burn_wgpu::WgpuRuntime;
     use cubecl::zspace::{metadata::Metadata, shape, strides};
-    use microscaling::{FloatFormat, Rounding};
+    use microscaling::{FloatFormat, RandomStream, Rounding};
 
     use super::*;
 
@@ -364,7 +363,12 @@ mod tests {
         ] {
             let what = (lhs.shape(), rhs.shape());
             let expected = expected(&lhs, &rhs);
-            let product = |how| values(multiply(lhs.clone(), rhs.clone(), how));
+            let product = |how: Option<Rounded>| {
+                let epilogue = how.map(|how| (how, None));
+                let (product, is_done) = multiply(lhs.clone(), rhs.clone(), epilogue);
+                assert!(is_done, "{what:?}");
+                values(product)
+            };
             assert_eq!(product(None), expected, "{what:?}");
             assert_eq!(product(None), expected, "{what:?}, again");
             for how in roundings() {
@@ -383,8 +387,8 @@ mod tests {
         // This device has no tensor maps.
         for strategy in [Strategy::SpecializedTmaMma, Strategy::SimpleTmaCmma] {
             assert!(launch(strategy, &lhs, &rhs, &output(), None).is_err());
-            let how = Some(roundings()[0]);
-            assert!(launch(strategy, &lhs, &rhs, &output(), how).is_err());
+            let epilogue = Some((roundings()[0], None));
+            assert!(launch(strategy, &lhs, &rhs, &output(), epilogue).is_err());
         }
         let all = [
             Strategy::SpecializedTmaMma,

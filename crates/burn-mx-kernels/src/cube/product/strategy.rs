@@ -59,7 +59,7 @@ impl Strategy {
         Self::Naive,
     ];
 
-    /// Launches a product whose result is rounded as it is written.
+    /// Launches a product whose kernel rounds the result.
     ///
     /// # Errors
     ///

@@ -22,6 +22,7 @@ use crate::kernel_op::KernelOp;
 use crate::kernel_op::norm::{Norm, Normalization};
 use crate::kernel_op::op::{BinaryOp, OpRounding, UnaryOp};
 use crate::kernel_op::softmax::{LogSoftmax, Softmax};
+use crate::product::Operand;
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type DeviceTensor = CubeTensor<WgpuRuntime>;
@@ -127,7 +128,7 @@ fn its_float32_and_integers_agree() {
     }
 }
 
-/// Sums of columns, beside those of float64, with zeros, infinities and NaN, and without rows.
+/// Sums of columns, beside sums in float64, with zeros, infinities and NaN, and without rows.
 #[test]
 fn columns_are_summed_and_rounded() {
     let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
@@ -267,6 +268,47 @@ fn tensor_scales_in_float64() {
             bits(scaled(None))
         });
         assert_eq!(device, integers, "{scales:?}");
+    }
+}
+
+/// A product's kernel rounds and adds a bias as a pass over the product does.
+#[test]
+fn products_with_a_bias() {
+    FORCED.set(Some(Float32::Device));
+    let operand = |shape: &[usize], seed| {
+        let values = ordinary([1, shape.iter().product()], seed);
+        B::float_reshape(values, shape.to_vec().into())
+    };
+    let rounding = OpRounding {
+        format: FloatFormat::bfloat(16).expect("16 bits are allowed"),
+        rounding: Rounding::NearestEven,
+        operands: true,
+    };
+    for (lhs, rhs, bias) in [
+        (vec![5, 8], vec![8, 12], 12),
+        (vec![1, 1], vec![1, 1], 1),
+        (vec![33, 64], vec![64, 70], 70),
+        (vec![600, 64], vec![64, 33], 33),
+        (vec![3, 7, 16], vec![1, 16, 24], 24),
+        // A stranger's bias that broadcasts.
+        (vec![4, 8], vec![8, 6], 1),
+    ] {
+        let product = || {
+            let [lhs, rhs] = [(&lhs, 1), (&rhs, 2)].map(|(shape, seed)| operand(shape, seed));
+            [lhs, rhs].map(Operand::of_values)
+        };
+        let rank = lhs.len();
+        let bias = {
+            let mut shape = vec![1; rank];
+            shape[rank - 1] = bias;
+            operand(&shape, 3)
+        };
+        let [left, right] = product();
+        let got = product::rounded::<_, B>(left, right, rounding, Some(bias.clone()));
+        let [left, right] = product();
+        let expected = product::multiply::<_, B>(left, right);
+        let expected = rounding.of_product::<B>(expected, Some(bias));
+        assert_eq!(bits(got), bits(expected), "{lhs:?} · {rhs:?}");
     }
 }
 

@@ -20,7 +20,9 @@ use crate::cube::quantize::hadamard::{HadamardKind, transform_kernel};
 use crate::cube::quantize::known::{self, KnownExpand};
 use crate::cube::quantize::rules::Format;
 use crate::cube::quantize::square::square_kernel;
-use crate::cube::quantize::{BlockLayout, Job, quantize_kernel, scale_kernel, shared_kernel};
+use crate::cube::quantize::{
+    BlockLayout, Job, UNITS, quantize_kernel, scale_kernel, shared_kernel,
+};
 use crate::cube::statistics::{Places, blocks_kernel, parts_kernel};
 use crate::kernel_op::norm::{Norm, Normalization};
 use crate::kernel_op::softmax::{LogSoftmax, Softmax};
@@ -28,6 +30,14 @@ use crate::kernel_op::softmax::{LogSoftmax, Softmax};
 /// Writes the source of the kernel that `write` writes, if somebody asks for a file.
 fn source(name: &str, write: impl FnOnce(&mut KernelBuilder)) {
     written(name, &source_for(name, CubeDim::new_2d(16, 8), write));
+}
+
+/// The same of a kernel with the cubes of quantization.
+fn quantizing_source(name: &str, write: impl FnOnce(&mut KernelBuilder)) {
+    written(
+        name,
+        &source_for(name, CubeDim::new_1d(UNITS as u32), write),
+    );
 }
 
 fn written(name: &str, source: &str) {
@@ -122,7 +132,7 @@ pub(super) fn known(builder: &mut KernelBuilder, format: Option<Format>) -> Know
 /// Writes the source of a kernel of quantization. Its arguments are those that all such kernels have, the given ones, and the job.
 macro_rules! quantizing {
     ($name:expr, $kernel:ident, $job:ident, $($argument:expr),+) => {
-        source($name, |builder| {
+        quantizing_source($name, |builder| {
             let input = tensor::<u32>(builder);
             let out = output::<u16>(builder);
             let known = known(builder, Some($job.format));
