@@ -159,7 +159,6 @@ pub(super) fn rounded<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
 }
 
 /// The tensors of two operands, of one float type, and their tensor scales.
-#[expect(clippy::type_complexity, reason = "a pair of pairs")]
 fn tensors<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
     lhs: Operand<CubeTensor<R>>,
     rhs: Operand<CubeTensor<R>>,
