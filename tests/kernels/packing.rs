@@ -76,18 +76,23 @@ fn assert_packed(x: &[f32], shape: &[usize], axis: usize, text: &str, rounder: R
 
 #[test]
 fn tensors_of_every_kind_of_format() {
-    for text in FORMATS {
+    for (number, text) in FORMATS.into_iter().enumerate() {
         // Nothing that BFP refuses.
         let finite = |x: f32| match text.starts_with("bfp") && !x.is_finite() {
             true => 1.0,
             false => x,
         };
-        for (shape, axis) in [
+        let shapes = [
             (&[5, 70][..], 1),
             (&[70, 5], 0),
             (&[6, 33, 3], 1),
             (&[40, 36], 0),
-        ] {
+        ];
+        for (i, (shape, axis)) in shapes.into_iter().enumerate() {
+            // A device compiles a kernel for each: there a format has two of them.
+            if !every_kernel() && (4 + i - number % 4) % 4 > 1 {
+                continue;
+            }
             let x = noise(shape.iter().product(), 21).into_iter().map(finite);
             let x: Vec<f32> = x.collect();
             assert_packed(&x, shape, axis, text, Rounder::NearestEven);

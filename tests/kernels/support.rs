@@ -4,6 +4,16 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorData, read_sync};
 use burn_mx::RandomStream;
 
+/// Whether tests of many kernels run all of them: on processors, and where `MX_EVERY_KERNEL` is set. Compilers of devices take a second for
+/// each.
+pub(crate) fn every_kernel() -> bool {
+    cfg!(any(
+        test_backend = "flex",
+        test_backend = "ndarray",
+        test_backend = "tch"
+    )) || std::env::var_os("MX_EVERY_KERNEL").is_some()
+}
+
 /// A tensor on the backend's default device.
 pub(crate) fn tensor<B: Backend>(values: &[f32], shape: &[usize]) -> FloatTensor<B> {
     let data = TensorData::new(values.to_vec(), shape.to_vec());

@@ -67,14 +67,21 @@ const TRAINING: Training = Training {
     },
 };
 
-/// Steps 76 to 105 and 126 to 155 rank columns: a run that is saved after 100 steps goes on within a window.
+/// A run that is stopped and goes on.
+const STOPPED: Training = Training {
+    steps: 60,
+    interval: 30,
+    ..TRAINING
+};
+
+/// Steps 16 to 25 and 29 to 38 rank columns: a run that is saved after 30 steps goes on within a window.
 const RANKING: Training = Training {
     columns: ColumnRanks {
-        start: 75,
-        steps: 30,
-        period: 50,
+        start: 15,
+        steps: 10,
+        period: 13,
     },
-    ..TRAINING
+    ..STOPPED
 };
 
 /// Runs that rank columns go one at a time: each sees the layers of all threads.
@@ -83,15 +90,15 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// The specs of hot columns in a layer of this test's width.
 const HOT_COLUMNS: &str = "hot_columns(chosen=fixed,percent=25,format=mxfp8_e4m3)";
 
-/// A window of watched steps begins at step 90: the run is stopped within.
+/// A window of watched steps begins at step 26: the run is stopped within.
 const RESETTING: Training = Training {
     reset: Some(OscillationReset {
         start: 0,
-        period: 45,
-        window: 20,
+        period: 13,
+        window: 10,
         threshold: 1.0,
     }),
-    ..TRAINING
+    ..STOPPED
 };
 
 struct Corpus {
@@ -108,7 +115,13 @@ impl Corpus {
         Self { tokenizer, parts }
     }
 
-    fn train(&self, format: &str, path: &Path, report: impl FnMut(usize, &Curve)) -> Curve {
+    fn train(
+        &self,
+        settings: Training,
+        format: &str,
+        path: &Path,
+        report: impl FnMut(usize, &Curve),
+    ) -> Curve {
         let [training, validation] = &self.parts;
         let data = Data {
             training,
@@ -125,7 +138,7 @@ impl Corpus {
             "ranks" => {
                 let ranks =
                     format.with_ranks("--communication", "sdp4bit_gradients+sdp4bit_weights", 4);
-                (ranks.unwrap(), TRAINING)
+                (ranks.unwrap(), settings)
             }
             _ => {
                 let format = match states.starts_with("muon") {
@@ -133,7 +146,7 @@ impl Corpus {
                     false => format,
                 };
                 let states = format.with_states("--optimizer-states", states);
-                (states.unwrap(), TRAINING)
+                (states.unwrap(), settings)
             }
         };
         let (_, curve) = settings
@@ -203,8 +216,8 @@ fn resume(name: &str) -> Option<u64> {
     let corpus = Corpus::new();
     let temporary = tempfile::tempdir().unwrap();
     let [whole, stopped] = ["whole", "stopped"].map(|name| temporary.path().join(name));
-    let curve = corpus.train(name, &whole, |step, _| {
-        if step == 150 {
+    let curve = corpus.train(STOPPED, name, &whole, |step, _| {
+        if step == 45 {
             // The files of a run that is killed here.
             fs::create_dir(&stopped).unwrap();
             for file in fs::read_dir(&whole).unwrap() {
@@ -214,8 +227,8 @@ fn resume(name: &str) -> Option<u64> {
         }
     });
     let mut steps = Vec::new();
-    let resumed = corpus.train(name, &stopped, |step, _| steps.push(step));
-    assert_eq!(steps, (101..=200).collect::<Vec<_>>());
+    let resumed = corpus.train(STOPPED, name, &stopped, |step, _| steps.push(step));
+    assert_eq!(steps, (31..=60).collect::<Vec<_>>());
     assert_eq!(
         (curve.training, curve.validation, curve.resets),
         (resumed.training, resumed.validation, resumed.resets)
@@ -232,7 +245,7 @@ fn resume(name: &str) -> Option<u64> {
     };
     let other = Training {
         learning_rate: 1e-3,
-        ..TRAINING
+        ..STOPPED
     };
     let format = Format::named("--formats", "mxfp8_e4m3").unwrap();
     let refused = other.run(&config(), &format, data, &whole, |_, _| ());
@@ -246,7 +259,7 @@ fn a_trained_model_is_quantized_exported_and_writes() {
     let corpus = Corpus::new();
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path().join("fp32");
-    let curve = corpus.train("fp32", &path, |_, _| ());
+    let curve = corpus.train(TRAINING, "fp32", &path, |_, _| ());
     let losses: Vec<f32> = curve.validation.iter().map(|(_, loss)| *loss).collect();
     assert!(losses[1] < losses[0] && losses[1] < 3.0, "{losses:?}");
 
