@@ -32,7 +32,7 @@ use crate::kernel_op::op::OpRounding;
 use crate::kernel_op::rounding::BFLOAT16;
 use crate::product::{self, Operand, OperandForm};
 
-pub(super) use rounded::Rounded;
+pub(super) use rounded::ResultRounding;
 
 /// Significant bits of a bfloat16 number.
 const SIGNIFICANT_BITS: u32 = 8;
@@ -128,7 +128,7 @@ pub(super) fn rounded<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
     bias: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let [(lhs, lhs_scale), (rhs, rhs_scale)] = tensors::<R, T>(lhs, rhs);
-    let how = Rounded {
+    let how = ResultRounding {
         format: rounding.format,
         rounding: rounding.rounding,
     };
@@ -192,7 +192,7 @@ fn tensors<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
 pub(super) fn scaled<R: CubeRuntime>(
     product: CubeTensor<R>,
     scales: [Option<CubeTensor<R>>; 2],
-    how: Option<Rounded>,
+    how: Option<ResultRounding>,
 ) -> CubeTensor<R> {
     let elements = product.shape().num_elements();
     if elements == 0 || scales.iter().all(Option::is_none) {
@@ -230,7 +230,7 @@ pub(super) fn scaled_kernel(
     rhs_scale: &ComptimeOption<Array<u32>>,
     elements: usize,
     #[comptime] by_device: bool,
-    #[comptime] how: Option<Rounded>,
+    #[comptime] how: Option<ResultRounding>,
 ) {
     if ABSOLUTE_POS >= elements {
         terminate!();

@@ -29,7 +29,7 @@ use crate::cube::numbers::round::round_float;
 
 /// How results are rounded. Not stochastic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::cube) struct Rounded {
+pub(in crate::cube) struct ResultRounding {
     pub(in crate::cube) format: FloatFormat,
     pub(in crate::cube) rounding: Rounding,
 }
@@ -48,17 +48,17 @@ pub(super) struct RoundedOutput<EO: CubePrimitive> {
     output: TensorOutput<EO>,
     bias: ComptimeOption<LinearView<u32>>,
     #[cube(comptime)]
-    how: Rounded,
+    how: ResultRounding,
     #[cube(comptime)]
     float32: Float32,
 }
 
 /// A result is rounded. If there is a bias, the rounded bias is added, and the sum is rounded.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct Epilogue {
+pub(super) struct KernelEpilogue {
     bias: ComptimeOption<LinearView<u32>>,
     #[cube(comptime)]
-    how: Rounded,
+    how: ResultRounding,
     #[cube(comptime)]
     float32: Float32,
 }
@@ -77,7 +77,7 @@ macro_rules! rounded_args {
             type Output<EO: CubePrimitive> = RoundedOutput<EO>;
             type Config = ();
             type State<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive> =
-                (<$of as MatmulArgs>::State<Lhs, Rhs, EO>, Epilogue);
+                (<$of as MatmulArgs>::State<Lhs, Rhs, EO>, KernelEpilogue);
 
             fn init_state<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive>(
                 input: &Self::Input<Lhs, Rhs, EO>,
@@ -95,7 +95,7 @@ macro_rules! rounded_args {
                     rhs_layout_config,
                     out_layout_config,
                 );
-                let epilogue = Epilogue {
+                let epilogue = KernelEpilogue {
                     bias: output.bias,
                     how: comptime!(output.how),
                     float32: comptime!(output.float32),
@@ -164,18 +164,18 @@ macro_rules! rounded_args {
     };
 }
 
-type Tensors = TensorArgs<()>;
-type TensorMaps = TensorMapArgs<()>;
+type OfTensors = TensorArgs<()>;
+type OfTensorMaps = TensorMapArgs<()>;
 
 rounded_args!(
     /// Operands are tensors.
     RoundedTensors,
-    Tensors
+    OfTensors
 );
 rounded_args!(
     /// Operands are tensor maps.
     RoundedTensorMaps,
-    TensorMaps
+    OfTensorMaps
 );
 
 /// The view, which rounds written numbers.
@@ -183,7 +183,7 @@ rounded_args!(
 #[allow(unused_variables, reason = "used where the kernel is written")]
 fn rounded_view<EO: CubePrimitive>(
     view: View<EO, BatchedCoords, ReadWrite>,
-    epilogue: Epilogue,
+    epilogue: KernelEpilogue,
 ) -> View<EO, BatchedCoords, ReadWrite> {
     intrinsic!(|_| ViewExpand::new_mut(RoundedView { view, epilogue }))
 }
@@ -193,7 +193,7 @@ fn rounded_view<EO: CubePrimitive>(
 fn rounded_vector<N: Size>(
     value: Vector<f32, N>,
     column: u32,
-    epilogue: &Epilogue,
+    epilogue: &KernelEpilogue,
 ) -> Vector<f32, N> {
     let how = comptime!(epilogue.how);
     let float32 = comptime!(epilogue.float32);
@@ -217,20 +217,25 @@ fn rounded_vector<N: Size>(
 }
 
 #[cube]
-fn rounded_word(word: u32, #[comptime] how: Rounded) -> u32 {
+fn rounded_word(word: u32, #[comptime] how: ResultRounding) -> u32 {
     round_float(word, 0u32.runtime(), how.format, how.rounding)
 }
 
 /// A view that rounds written numbers.
 struct RoundedView<EO: CubePrimitive> {
     view: ViewExpand<EO, BatchedCoords, ReadWrite>,
-    epilogue: EpilogueExpand,
+    epilogue: KernelEpilogueExpand,
 }
 
-type Place = <BatchedCoords as CubeType>::ExpandType;
+type ResultPlace = <BatchedCoords as CubeType>::ExpandType;
 
 impl<EO: CubePrimitive> RoundedView<EO> {
-    fn rounded(&self, scope: &mut Scope, pos: &Place, value: EO::ExpandType) -> EO::ExpandType {
+    fn rounded(
+        &self,
+        scope: &mut Scope,
+        pos: &ResultPlace,
+        value: EO::ExpandType,
+    ) -> EO::ExpandType {
         let value = Vector::<f32, EO::Size>::__expand_cast_from(scope, value);
         let (column, epilogue) = (pos.2.clone(), self.epilogue.clone());
         let rounded = rounded_vector::expand::<EO::Size>(scope, value, column, epilogue);
@@ -246,32 +251,36 @@ impl<EO: CubePrimitive> VectorizedExpand for RoundedView<EO> {
 
 /// Nothing is rounded that is read.
 impl<EO: CubePrimitive> ViewOperationsExpand<EO, BatchedCoords> for RoundedView<EO> {
-    fn __expand_read_method(&self, scope: &mut Scope, pos: Place) -> EO::ExpandType {
+    fn __expand_read_method(&self, scope: &mut Scope, pos: ResultPlace) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_method(&self.view, scope, pos)
     }
 
-    fn __expand_read_checked_method(&self, scope: &mut Scope, pos: Place) -> EO::ExpandType {
+    fn __expand_read_checked_method(&self, scope: &mut Scope, pos: ResultPlace) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_checked_method(&self.view, scope, pos)
     }
 
     fn __expand_read_masked_method(
         &self,
         scope: &mut Scope,
-        pos: Place,
+        pos: ResultPlace,
         value: EO::ExpandType,
     ) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_masked_method(&self.view, scope, pos, value)
     }
 
-    fn __expand_read_unchecked_method(&self, scope: &mut Scope, pos: Place) -> EO::ExpandType {
+    fn __expand_read_unchecked_method(
+        &self,
+        scope: &mut Scope,
+        pos: ResultPlace,
+    ) -> EO::ExpandType {
         ViewOperationsExpand::__expand_read_unchecked_method(&self.view, scope, pos)
     }
 
     fn __expand_to_linear_slice_method(
         &self,
         scope: &mut Scope,
-        pos: Place,
-        size: Place,
+        pos: ResultPlace,
+        size: ResultPlace,
     ) -> SliceExpand<EO, ReadOnly> {
         ViewOperationsExpand::__expand_to_linear_slice_method(&self.view, scope, pos, size)
     }
@@ -281,7 +290,7 @@ impl<EO: CubePrimitive> ViewOperationsExpand<EO, BatchedCoords> for RoundedView<
         scope: &mut Scope,
         barrier: BarrierExpand,
         shared_memory: SliceExpand<EO, ReadWrite>,
-        pos: Place,
+        pos: ResultPlace,
     ) {
         ViewOperationsExpand::__expand_tensor_map_load_method(
             &self.view,
@@ -292,22 +301,31 @@ impl<EO: CubePrimitive> ViewOperationsExpand<EO, BatchedCoords> for RoundedView<
         );
     }
 
-    fn __expand_shape_method(&self, scope: &mut Scope) -> Place {
+    fn __expand_shape_method(&self, scope: &mut Scope) -> ResultPlace {
         ViewOperationsExpand::__expand_shape_method(&self.view, scope)
     }
 
-    fn __expand_is_in_bounds_method(&self, scope: &mut Scope, pos: Place) -> NativeExpand<bool> {
+    fn __expand_is_in_bounds_method(
+        &self,
+        scope: &mut Scope,
+        pos: ResultPlace,
+    ) -> NativeExpand<bool> {
         ViewOperationsExpand::__expand_is_in_bounds_method(&self.view, scope, pos)
     }
 }
 
 impl<EO: CubePrimitive> ViewOperationsMutExpand<EO, BatchedCoords> for RoundedView<EO> {
-    fn __expand_write_method(&self, scope: &mut Scope, pos: Place, value: EO::ExpandType) {
+    fn __expand_write_method(&self, scope: &mut Scope, pos: ResultPlace, value: EO::ExpandType) {
         let value = self.rounded(scope, &pos, value);
         ViewOperationsMutExpand::__expand_write_method(&self.view, scope, pos, value);
     }
 
-    fn __expand_write_checked_method(&self, scope: &mut Scope, pos: Place, value: EO::ExpandType) {
+    fn __expand_write_checked_method(
+        &self,
+        scope: &mut Scope,
+        pos: ResultPlace,
+        value: EO::ExpandType,
+    ) {
         let value = self.rounded(scope, &pos, value);
         ViewOperationsMutExpand::__expand_write_checked_method(&self.view, scope, pos, value);
     }
@@ -315,8 +333,8 @@ impl<EO: CubePrimitive> ViewOperationsMutExpand<EO, BatchedCoords> for RoundedVi
     fn __expand_to_linear_slice_mut_method(
         &self,
         _scope: &mut Scope,
-        _pos: Place,
-        _size: Place,
+        _pos: ResultPlace,
+        _size: ResultPlace,
     ) -> SliceExpand<EO, ReadWrite> {
         unimplemented!("burn-mx: a product's kernel wrote around the rounding of its results")
     }
@@ -325,7 +343,7 @@ impl<EO: CubePrimitive> ViewOperationsMutExpand<EO, BatchedCoords> for RoundedVi
         &self,
         _scope: &mut Scope,
         _shared_memory: SliceExpand<EO, ReadOnly>,
-        _pos: Place,
+        _pos: ResultPlace,
     ) {
         unimplemented!("burn-mx: a product's kernel wrote around the rounding of its results")
     }
@@ -341,7 +359,7 @@ pub(super) fn launch<R: CubeRuntime, A: Routine<()>>(
     bindings: Bindings<R>,
     strategy: &BlueprintStrategy<(), A>,
     elements: &MatmulElems,
-    how: Rounded,
+    how: ResultRounding,
 ) -> Result<(), MatmulSetupError> {
     let bindings = bindings.with_layouts(client, |layout| {
         !matches!(layout, MatrixBatchLayout::HighlyPermuted)
@@ -361,7 +379,7 @@ pub(super) fn launch_tma<R: CubeRuntime, A: Routine<(), Blueprint = TilingBluepr
     bindings: Bindings<R>,
     strategy: &BlueprintStrategy<(), A>,
     elements: &MatmulElems,
-    how: Rounded,
+    how: ResultRounding,
 ) -> Result<(), MatmulSetupError> {
     let bindings = bindings.with_layouts(client, |layout| match layout {
         MatrixBatchLayout::Contiguous => true,
@@ -401,7 +419,7 @@ fn launch_by<MA, R: CubeRuntime, A: Routine<()>>(
     strategy: &BlueprintStrategy<(), A>,
     sizes: AvailableVectorSizes,
     elements: &MatmulElems,
-    how: Rounded,
+    how: ResultRounding,
 ) -> Result<(), MatmulSetupError>
 where
     MA: MatmulArgs<Config = (), Output<Vector<Acc, AccSize>> = RoundedOutput<Vector<Acc, AccSize>>>,

@@ -12,7 +12,7 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError
 use cubek::matmul::launch::{MatmulAutotuneKey, launch_ref};
 use cubek::std::InputBinding;
 
-use super::rounded::{Bindings, Rounded};
+use super::rounded::{Bindings, ResultRounding};
 use super::strategy::{Problem, Strategy};
 use crate::cube::waiting::waiting;
 
@@ -21,11 +21,11 @@ type StrategyKey = (
     CubeTuneId,
     MatmulAutotuneKey,
     Strategy,
-    Option<(Rounded, bool)>,
+    Option<(ResultRounding, bool)>,
 );
 
 /// A rounding of results, and a bias that is added.
-pub(super) type Epilogue<'a, R> = (Rounded, Option<&'a CubeTensor<R>>);
+pub(super) type LaunchEpilogue<'a, R> = (ResultRounding, Option<&'a CubeTensor<R>>);
 
 /// Whether the device computes products of this kind by a strategy. Strategies that were not tried have no entry.
 static KNOWN: LazyLock<Mutex<HashMap<StrategyKey, bool>>> = LazyLock::new(Default::default);
@@ -41,7 +41,7 @@ static KNOWN: LazyLock<Mutex<HashMap<StrategyKey, bool>>> = LazyLock::new(Defaul
 pub(super) fn multiply<R: CubeRuntime>(
     lhs: CubeTensor<R>,
     rhs: CubeTensor<R>,
-    epilogue: Option<Epilogue<'_, R>>,
+    epilogue: Option<LaunchEpilogue<'_, R>>,
 ) -> (CubeTensor<R>, bool) {
     let output = init_matmul_output(&lhs, &rhs, DType::F32);
     if output.shape().num_elements() == 0 {
@@ -62,7 +62,7 @@ fn multiply_by_first<R: CubeRuntime>(
     strategies: &[Strategy],
     [lhs, rhs]: [&CubeTensor<R>; 2],
     output: &CubeTensor<R>,
-    epilogue: Option<Epilogue<'_, R>>,
+    epilogue: Option<LaunchEpilogue<'_, R>>,
 ) -> bool {
     let mut refused = Vec::new();
     for (number, &strategy) in (1..).zip(strategies) {
@@ -85,7 +85,7 @@ fn try_one<R: CubeRuntime>(
     strategy: Strategy,
     [lhs, rhs]: [&CubeTensor<R>; 2],
     output: &CubeTensor<R>,
-    epilogue: Option<Epilogue<'_, R>>,
+    epilogue: Option<LaunchEpilogue<'_, R>>,
     text: impl FnOnce() -> String,
 ) -> Result<(), String> {
     let key = (
@@ -163,7 +163,7 @@ fn launch<R: CubeRuntime>(
     lhs: &CubeTensor<R>,
     rhs: &CubeTensor<R>,
     output: &CubeTensor<R>,
-    epilogue: Option<Epilogue<'_, R>>,
+    epilogue: Option<LaunchEpilogue<'_, R>>,
 ) -> Result<(), MatmulSetupError> {
     let dtype: StorageType = lhs.dtype.into();
     let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
@@ -324,9 +324,9 @@ mod tests {
     }
 
     /// Formats that the exact products do not fit.
-    fn roundings() -> [Rounded; 2] {
+    fn roundings() -> [ResultRounding; 2] {
         let format = |bits| FloatFormat::bfloat(bits).expect("it has 10 to 32 bits");
-        let rounded = |bits, rounding| Rounded {
+        let rounded = |bits, rounding| ResultRounding {
             format: format(bits),
             rounding,
         };
@@ -363,7 +363,7 @@ mod tests {
         ] {
             let what = (lhs.shape(), rhs.shape());
             let expected = expected(&lhs, &rhs);
-            let product = |how: Option<Rounded>| {
+            let product = |how: Option<ResultRounding>| {
                 let epilogue = how.map(|how| (how, None));
                 let (product, is_done) = multiply(lhs.clone(), rhs.clone(), epilogue);
                 assert!(is_done, "{what:?}");

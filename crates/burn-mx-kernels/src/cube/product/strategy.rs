@@ -13,7 +13,7 @@ use cubek::matmul::routines::ordered_double_buffering::OrderedSelectionArgs;
 use cubek::matmul::routines::simple::SimpleArgs;
 use cubek::matmul::routines::specialized::{SpecializedAlgorithm, SpecializedStrategy};
 
-use super::rounded::{Bindings, Rounded, launch, launch_tma};
+use super::rounded::{Bindings, ResultRounding, launch, launch_tma};
 
 /// A product without an axis of this length is small: any strategy takes a few microseconds.
 const LONG: usize = 512;
@@ -73,7 +73,7 @@ impl Strategy {
         client: &ComputeClient<R>,
         bindings: Bindings<R>,
         elements: &MatmulElems,
-        how: Rounded,
+        how: ResultRounding,
     ) -> Result<(), MatmulSetupError> {
         match self.of_cubek() {
             Cubek::SpecializedTmaMma(_) => {

@@ -16,7 +16,7 @@ use crate::arithmetic::Function;
 use crate::cube::functions::elementwise;
 use crate::cube::launch;
 use crate::cube::numbers::float::{FORCED, Float32};
-use crate::cube::product::{self, Rounded};
+use crate::cube::product::{self, ResultRounding};
 use crate::cube::quantize::{self, Job};
 use crate::kernel_op::KernelOp;
 use crate::kernel_op::norm::{Norm, Normalization};
@@ -262,7 +262,7 @@ fn tensor_scales_in_float64() {
             let stream = RandomStream::new(0, 0);
             let rounded = elementwise::round(scaled(None), format, rounding, stream);
             assert_eq!(
-                bits(scaled(Some(Rounded { format, rounding }))),
+                bits(scaled(Some(ResultRounding { format, rounding }))),
                 bits(rounded)
             );
             bits(scaled(None))

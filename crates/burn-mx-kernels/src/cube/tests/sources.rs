@@ -13,7 +13,7 @@ use crate::cube::functions::column_sums::sums_kernel;
 use crate::cube::functions::rows::{RowFunction, RowNorm, Units, rows_kernel};
 use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::random::Stream;
-use crate::cube::product::{Rounded, scaled_kernel};
+use crate::cube::product::{ResultRounding, scaled_kernel};
 use crate::cube::quantize::eden::eden_kernel;
 use crate::cube::quantize::hadamard::whole_blocks::whole_blocks_kernel;
 use crate::cube::quantize::hadamard::{HadamardKind, transform_kernel};
@@ -259,7 +259,7 @@ fn operands_in_units_of_their_tensor_scale() {
             let words = output_array(builder);
             let [lhs, rhs] = [(); 2].map(|()| ComptimeOptionExpand::Some(array(builder)));
             let elements = scalar::<usize>(builder);
-            let how = Some(Rounded {
+            let how = Some(ResultRounding {
                 format: BFLOAT16(),
                 rounding: Rounding::NearestEven,
             });
