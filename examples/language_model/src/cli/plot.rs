@@ -33,8 +33,10 @@ pub(super) fn gaps(runs: &[Named<'_>]) -> Result<Option<String>, Box<dyn Error>>
         return Ok(None);
     }
     let title = format!("Validation loss above that of {first}");
-    // Gaps do not fall, so the legend needs a place above.
-    drawn(&title, "gap (nats a token)", 0.45, &named).map(Some)
+    // Gaps do not fall, so the legend needs a place above. A line of text takes a 27th of the chart's height.
+    let legend = ((named.len() + 1) as f32 / 27.0).min(0.6);
+    let above = legend * (1.0 + MARGIN) / (1.0 - legend);
+    drawn(&title, "gap (nats a token)", above, &named).map(Some)
 }
 
 /// Draws the curves. The axis ends a little above the largest number after the first quarter of the steps, to separate formats.
