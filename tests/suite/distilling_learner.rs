@@ -6,12 +6,11 @@ use burn::module::{AutodiffModule, HasAutodiffModule, Module};
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::prelude::*;
 use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder};
-use burn::train::metric::LossMetric;
-use burn::train::{Learner, RegressionOutput, SupervisedTraining, TrainOutput};
+use burn::train::{RegressionOutput, TrainOutput};
 use burn_mx::module::{Distillation, Teacher, hidden_state_loss, layers, with_specs};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxSpecs};
 
-use super::learner::{Batch, Regressor, Silent, loader};
+use super::learner::{self, Batch, Regressor, loader};
 use crate::backend::{TestDevice, Unfused};
 use crate::support::*;
 
@@ -65,18 +64,9 @@ fn launch(
     from: Option<usize>,
 ) -> Regressor<Plain> {
     let loaders = (loader::<Mx>(5, device), loader::<Plain>(6, device));
-    let mut training = SupervisedTraining::new(directory, loaders.0, loaders.1)
-        .metrics((LossMetric::new(),))
-        .with_file_checkpointer(NamedMpkFileRecorder::<FullPrecisionSettings>::new())
-        .with_application_logger(None)
-        .renderer(Silent)
-        .num_epochs(epochs);
-    if let Some(epoch) = from {
-        training = training.checkpoint(epoch);
-    }
     let model = Distillation::new(student, teacher());
-    let learner = Learner::new(model, AdamConfig::new().init(), 0.02);
-    training.launch(learner).model.student
+    let optimizer = AdamConfig::new().init();
+    learner::launch(model, optimizer, loaders, directory, (epochs, from)).student
 }
 
 /// The same run as a loop.

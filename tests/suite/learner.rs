@@ -175,13 +175,20 @@ type Loaders<B> = (
 );
 
 /// As [`train`], by this optimizer and on these batches.
-pub(crate) fn launch<B: AutodiffBackend>(
-    regressor: Regressor<B>,
-    optimizer: impl Optimizer<Regressor<B>, B> + 'static,
+pub(crate) fn launch<B, M>(
+    model: M,
+    optimizer: impl Optimizer<M, B> + 'static,
     (train, valid): Loaders<B>,
     directory: &Path,
     (epochs, from): (usize, Option<usize>),
-) -> Regressor<B::InnerBackend> {
+) -> M::InnerModule
+where
+    B: AutodiffBackend,
+    M: TrainStep<Input = Batch<B>, Output = RegressionOutput<B>> + AutodiffModule<B>,
+    M: std::fmt::Display + 'static,
+    M::InnerModule:
+        InferenceStep<Input = Batch<B::InnerBackend>, Output = RegressionOutput<B::InnerBackend>>,
+{
     let mut training = SupervisedTraining::new(directory, train, valid)
         .metrics((LossMetric::new(),))
         .with_file_checkpointer(NamedMpkFileRecorder::<FullPrecisionSettings>::new())
@@ -191,7 +198,7 @@ pub(crate) fn launch<B: AutodiffBackend>(
     if let Some(epoch) = from {
         training = training.checkpoint(epoch);
     }
-    let learner = Learner::new(regressor, optimizer, 0.02);
+    let learner = Learner::new(model, optimizer, 0.02);
     training.launch(learner).model
 }
 

@@ -150,9 +150,8 @@ pub(super) fn rounded<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
         Some(bias) => adds(bias).then_some((how, Some(bias))),
         None => Some((how, None)),
     };
-    let is_wanted = epilogue.is_some();
     let (product, is_done) = run::multiply(lhs, rhs, epilogue);
-    match is_wanted && is_done {
+    match is_done {
         true => product,
         false => rounding.of_product::<T>(product, bias),
     }

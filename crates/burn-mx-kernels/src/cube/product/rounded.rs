@@ -46,15 +46,11 @@ pub(super) struct Bindings<R: CubeRuntime> {
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(super) struct RoundedOutput<EO: CubePrimitive> {
     output: TensorOutput<EO>,
-    bias: ComptimeOption<LinearView<u32>>,
-    #[cube(comptime)]
-    how: ResultRounding,
-    #[cube(comptime)]
-    float32: Float32,
+    epilogue: KernelEpilogue,
 }
 
 /// A result is rounded. If there is a bias, the rounded bias is added, and the sum is rounded.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(super) struct KernelEpilogue {
     bias: ComptimeOption<LinearView<u32>>,
     #[cube(comptime)]
@@ -95,12 +91,7 @@ macro_rules! rounded_args {
                     rhs_layout_config,
                     out_layout_config,
                 );
-                let epilogue = KernelEpilogue {
-                    bias: output.bias,
-                    how: comptime!(output.how),
-                    float32: comptime!(output.float32),
-                };
-                (state, epilogue)
+                (state, output.epilogue)
             }
 
             fn view_lhs<Lhs: CubePrimitive, Rhs: CubePrimitive, EO: CubePrimitive>(
@@ -480,6 +471,7 @@ where
         Some(bias) => ComptimeOptionArgs::Some(bias),
         None => ComptimeOptionArgs::None,
     };
-    let output = RoundedOutputLaunch::new(output, bias, how, Float32::of(client));
+    let epilogue = KernelEpilogueLaunch::new(bias, how, Float32::of(client));
+    let output = RoundedOutputLaunch::new(output, epilogue);
     launch_kernel::<MA, R, A>(client, input, output, (), launched)
 }
