@@ -20,6 +20,7 @@ use clap::Parser;
 use peak_alloc::PeakAlloc;
 use serde::Serialize;
 
+use burn_mx::MxKernels;
 use burn_mx::process::keep_quantized_weights;
 use support::lora;
 use support::training::{Bench, Common, Trainer, Workload};
@@ -90,6 +91,7 @@ struct Peaks;
 
 impl Bench for Peaks {
     type Value = Peak;
+    type Backend<B: MxKernels> = B;
 
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,

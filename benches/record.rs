@@ -14,6 +14,7 @@ mod support {
 }
 
 use burn::tensor::backend::AutodiffBackend;
+use burn_mx::MxKernels;
 use burn_mx::record::{Recorder, RecorderConfig};
 use clap::Parser;
 use tempfile::TempDir;
@@ -45,6 +46,7 @@ struct Overhead {
 
 impl Bench for Overhead {
     type Value = Time;
+    type Backend<B: MxKernels> = B;
 
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,

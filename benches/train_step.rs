@@ -7,6 +7,8 @@
 //! median of the pairs' ratios. A step ends when the device has computed it. Inference uses one model again and again, as an evaluation does: its weights are
 //! quantized once and kept.
 //!
+//! `cargo bench --bench train_step -- --traffic` counts the bytes that a step reads and writes, op by op.
+//!
 //! `cargo bench --bench train_step -- --lora NAME…` measures a step of LoRA on packed weights of the preset, over the same step on the
 //! unpacked weights.
 
@@ -14,6 +16,7 @@ mod support {
     pub(crate) mod lora;
     pub(crate) mod pairs;
     pub(crate) mod seconds;
+    pub(crate) mod traffic;
     pub(crate) mod training;
 }
 
@@ -21,12 +24,14 @@ use std::fmt;
 
 use burn::tensor::DType;
 use burn::tensor::backend::AutodiffBackend;
+use burn_mx::MxKernels;
 use burn_mx::process::host_round_trips;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use support::lora;
 use support::pairs::{Time, Times};
+use support::traffic::{CountedBackend, Traffic};
 use support::training::{Bench, Common, Trainer, Workload};
 
 #[derive(Parser)]
@@ -35,6 +40,10 @@ struct Args {
     common: Common,
     #[command(flatten)]
     steps: Steps,
+    /// Counts the bytes that a step reads and writes, in place of its time. An op reads its operands once and writes its result once;
+    /// the least traffic has no passes that only quantize, round or copy. Copies by `reshape` are counted on Flex alone
+    #[arg(long, conflicts_with_all = ["peer", "seconds", "lora"])]
+    traffic: bool,
     /// Preset of a step of LoRA on Flex, in place of the models; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with_all = ["presets", "variants", "models", "size", "backends", "json", "peer"])]
     lora: Vec<String>,
@@ -95,6 +104,7 @@ impl Steps {
 
 impl Bench for Steps {
     type Value = Figure;
+    type Backend<B: MxKernels> = B;
 
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
         &self,
@@ -121,12 +131,41 @@ impl Bench for Steps {
     }
 }
 
+/// Counts the bytes of a step.
+struct CountSteps;
+
+impl Bench for CountSteps {
+    type Value = Traffic;
+    type Backend<B: MxKernels> = CountedBackend<B>;
+
+    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+        &self,
+        workload: Workload,
+        mx_device: &Mx::Device,
+        fp32_device: &Fp32::Device,
+    ) -> Vec<(&'static str, Traffic)> {
+        fn second_step<B: AutodiffBackend>(workload: Workload, device: &B::Device) -> Traffic {
+            let mut trainer = Trainer::<B>::new(workload, device);
+            trainer.step();
+            Traffic::of(|| trainer.step())
+        }
+        vec![
+            ("train", second_step::<Mx>(workload, mx_device)),
+            ("FP32", second_step::<Fp32>(workload, fp32_device)),
+        ]
+    }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Args {
         common,
         steps,
+        traffic,
         lora,
     } = Args::parse();
+    if traffic {
+        return common.run(&CountSteps);
+    }
     if lora.is_empty() {
         return common.run(&steps);
     }

@@ -102,6 +102,8 @@ impl Common {
 /// The measurement of a model, emulated and in plain FP32.
 pub(crate) trait Bench {
     type Value: Display + Serialize;
+    /// The backend that is measured: `B`, or a backend around it.
+    type Backend<B: MxKernels>: MxKernels<Device = B::Device>;
 
     /// The figures by kind, for example a training step and inference.
     fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
@@ -140,8 +142,11 @@ impl Case {
     ) -> Vec<Figure<M::Value>> {
         let mx_device = MxDevice::new(B::Device::default(), &self.specs).expect("resolved specs");
         let fp32_device = B::Device::default();
-        let values =
-            bench.measure::<MxAutodiff<B>, Autodiff<B>>(workload, &mx_device, &fp32_device);
+        let values = bench.measure::<MxAutodiff<M::Backend<B>>, Autodiff<M::Backend<B>>>(
+            workload,
+            &mx_device,
+            &fp32_device,
+        );
         let model = workload.to_string();
         let figure = |(pass, value)| {
             println!(

@@ -81,6 +81,8 @@ pub use tensor::weight_cache::Unpacked;
 /// Items for the other crates of the project.
 #[doc(hidden)]
 pub mod internal {
+    pub use crate::backend::delegate::SeenTensors;
+    pub use crate::backend::portable::{OpWatch, Unwatched};
     pub use crate::specs::suggestion;
     pub use crate::warnings::{unset_on_purpose, warn};
 }

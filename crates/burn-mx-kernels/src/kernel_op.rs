@@ -133,9 +133,8 @@ impl KernelOp {
         }
     }
 
-    /// The name of the op in a stream of ops.
-    #[cfg(feature = "fusion")]
-    pub(super) fn name(&self) -> &'static str {
+    /// The name of the op, as in a stream of ops.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Quantize { .. } => "mx_quantize",
             Self::Dialect { .. } => "mx_dialect",

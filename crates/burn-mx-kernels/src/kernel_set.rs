@@ -254,7 +254,7 @@ pub trait KernelSet<B: MxKernels>: Sync {
 
 /// The kernels that go through host memory.
 #[derive(Debug)]
-pub(super) struct PortableKernels;
+pub struct PortableKernels;
 
 impl<B: MxKernels> KernelSet<B> for PortableKernels {}
 

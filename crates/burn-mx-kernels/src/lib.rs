@@ -40,7 +40,7 @@ pub mod internal {
         rounding::FunctionRounding,
         softmax::{LogSoftmax, Softmax},
     };
-    pub use crate::kernel_set::KernelSet;
+    pub use crate::kernel_set::{KernelSet, PortableKernels};
     pub use crate::portable::note;
     pub use crate::product::{
         Operand, OperandForm, OperandLayout, accumulated, are_float32,

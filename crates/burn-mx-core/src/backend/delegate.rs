@@ -7,12 +7,13 @@
 
 pub(crate) mod tables;
 
+use core::any::Any;
 use core::ops::Range;
 
 use burn_backend::ops::{
-    ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions, GridSampleOptions,
-    InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward,
-    MaxPool2dWithIndices,
+    AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
+    DeformConvOptions, GridSampleOptions, InterpolateOptions, MaxPool1dBackward,
+    MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices, UnfoldOptions,
 };
 use burn_backend::quantization::QuantScheme;
 use burn_backend::tensor::IndexingUpdateOp;
@@ -97,8 +98,96 @@ impl<B: MxKernels> Unwrap for TensorPrimitive<MxBackend<B>> {
     }
 }
 
+/// The tensors of an argument or a result.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeenTensors<'a> {
+    /// The bytes that the numbers of all of them take.
+    pub bytes: u64,
+    /// The tensor, if the argument is one tensor.
+    pub tensor: Option<&'a dyn Any>,
+}
+
+/// A tensor, as a kind of [`OpValue`].
+pub(crate) struct OneTensor;
+
+/// Tensors in an option, a vector, a pair or a struct, as a kind of [`OpValue`].
+pub(crate) struct SomeTensors;
+
+/// What holds no tensor, as a kind of [`OpValue`].
+pub(crate) struct NoTensor;
+
+/// A reference, whose numbers the op does not read, as a kind of [`OpValue`].
+pub(crate) struct Reference;
+
+/// An argument or a result of an op. The kind tells the impls apart, as no two of them have the same.
+pub(crate) trait OpValue<Kind> {
+    fn seen(&self) -> SeenTensors<'_>;
+}
+
+impl<P: TensorMetadata + 'static> OpValue<OneTensor> for P {
+    fn seen(&self) -> SeenTensors<'_> {
+        SeenTensors {
+            bytes: (self.shape().num_elements() * self.dtype().size()) as u64,
+            tensor: Some(self),
+        }
+    }
+}
+
+/// The tensors of one value, as a function for the macro, in which the kind is inferred.
+pub(crate) fn seen<K, V: OpValue<K>>(value: &V) -> SeenTensors<'_> {
+    value.seen()
+}
+
+/// The bytes of several tensors.
+fn seen_together<'a, P: TensorMetadata + 'static>(
+    tensors: impl IntoIterator<Item = &'a P>,
+) -> SeenTensors<'a> {
+    SeenTensors {
+        bytes: tensors.into_iter().map(|tensor| tensor.seen().bytes).sum(),
+        tensor: None,
+    }
+}
+
+impl<P: TensorMetadata + 'static> OpValue<SomeTensors> for Option<P> {
+    fn seen(&self) -> SeenTensors<'_> {
+        seen_together(self)
+    }
+}
+
+impl<P: TensorMetadata + 'static> OpValue<SomeTensors> for Vec<P> {
+    fn seen(&self) -> SeenTensors<'_> {
+        seen_together(self)
+    }
+}
+
+impl<P: TensorMetadata + 'static, Q: TensorMetadata + 'static> OpValue<SomeTensors> for (P, Q) {
+    fn seen(&self) -> SeenTensors<'_> {
+        SeenTensors {
+            bytes: self.0.seen().bytes + self.1.seen().bytes,
+            tensor: None,
+        }
+    }
+}
+
+impl<T: ?Sized> OpValue<Reference> for &T {
+    fn seen(&self) -> SeenTensors<'_> {
+        SeenTensors::default()
+    }
+}
+
 macro_rules! plain_values {
-    ($($ty:ty),* $(,)?) => { $(
+    (values $($value:ty),*; references $($reference:ty),*) => {
+        $(
+            impl OpValue<NoTensor> for $value {
+                fn seen(&self) -> SeenTensors<'_> {
+                    SeenTensors::default()
+                }
+            }
+        )*
+        plain_values!($($value),*, $($reference),*);
+    };
+    ($($ty:ty),*) => { $(
         impl Unwrap for $ty {
             type Inner = Self;
             fn meta(&self) -> Option<Meta> {
@@ -112,7 +201,7 @@ macro_rules! plain_values {
 }
 
 plain_values!(
-    usize,
+    values usize,
     bool,
     f64,
     Scalar,
@@ -122,13 +211,10 @@ plain_values!(
     FloatDType,
     IntDType,
     BoolDType,
-    &[usize],
-    &[Slice],
     [usize; 2],
     Option<usize>,
     Range<i64>,
     IndexingUpdateOp,
-    &QuantScheme,
     GridSampleOptions,
     InterpolateOptions,
     ConvOptions<1>,
@@ -137,7 +223,10 @@ plain_values!(
     ConvTransposeOptions<1>,
     ConvTransposeOptions<2>,
     ConvTransposeOptions<3>,
+    AttentionModuleOptions,
     DeformConvOptions<2>,
+    UnfoldOptions;
+    references &[usize], &[Slice], &QuantScheme
 );
 
 impl<P: TensorMetadata> Wrap for MxTensor<P> {
@@ -183,6 +272,15 @@ macro_rules! same_tensors {
                 $ty { $($field: self.$field),* }
             }
         }
+
+        impl<B: Backend> OpValue<SomeTensors> for $ty<B> {
+            fn seen(&self) -> SeenTensors<'_> {
+                SeenTensors {
+                    bytes: [$(seen(&self.$field).bytes),*].into_iter().sum(),
+                    tensor: None,
+                }
+            }
+        }
     )* };
 }
 
@@ -215,7 +313,27 @@ structs_of_tensors! {
 /// `unwrapped, RULE:` calls the wrapped backend `B` on what the arguments wrap; the rule by which the meta of the result
 /// comes from theirs is [`Meta::computed`], [`Meta::moved`] or [`Meta::viewed`]. `TYPE:` calls a backend that has the
 /// same tensor types, and `structs TYPE:` also turns the result, a struct of that backend's, by [`SameTensors`].
+///
+/// `watched W,` before the type calls the methods of the [`OpWatch`](super::portable::OpWatch) `W` around the op.
 macro_rules! delegate {
+    (structs watched $watch:ty, $to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
+        fn $name($($arg: $ty),*) -> $ret {
+            let seen = [$($crate::backend::delegate::seen(&$arg)),*];
+            let call = <$watch>::before(stringify!($name), &seen);
+            let result = <$to>::$name($($arg),*);
+            <$watch>::after(call, $crate::backend::delegate::seen(&result).bytes);
+            $crate::backend::delegate::SameTensors::same_tensors(result)
+        }
+    )* };
+    (watched $watch:ty, $to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
+        fn $name($($arg: $ty),*) -> $ret {
+            let seen = [$($crate::backend::delegate::seen(&$arg)),*];
+            let call = <$watch>::before(stringify!($name), &seen);
+            let result = <$to>::$name($($arg),*);
+            <$watch>::after(call, $crate::backend::delegate::seen(&result).bytes);
+            result
+        }
+    )* };
     (unwrapped, $rule:ident: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
         fn $name($($arg: $ty),*) -> $ret {
             let meta = $crate::tensor::Meta::$rule([$($crate::backend::delegate::Unwrap::meta(&$arg)),*]);

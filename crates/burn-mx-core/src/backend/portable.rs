@@ -1,5 +1,6 @@
 //! `Portable`: a wrapper for backends that this crate does not know.
 
+use core::fmt::Debug;
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -19,13 +20,14 @@ use burn_backend::{
     FloatDType, IntDType, Scalar, Shape, Slice, TensorData, TensorPrimitive,
 };
 
-use super::delegate::delegate;
 use super::delegate::tables::{
     averaging_gradient_ops, averaging_ops, bool_ops, float_creation_ops, float_kernel_ops,
     float_move_ops, float_new_ops, float_view_ops, indexed_pool_ops, int_ops, max_pool_ops,
     quantized_ops, struct_gradient_ops,
 };
+use super::delegate::{SeenTensors, delegate};
 use burn_mx_kernels::MxKernels;
+use burn_mx_kernels::internal::{KernelSet, PortableKernels};
 
 /// Any Burn backend, for [`MxBackend`](crate::MxBackend) and [`MxAutodiff`](crate::MxAutodiff) to wrap:
 /// `MxAutodiff<Portable<TheirBackend>>`.
@@ -48,14 +50,51 @@ use burn_mx_kernels::MxKernels;
 /// assert_eq!(x.matmul(w).into_scalar(), 1.3125);
 /// # Ok::<(), burn_mx::SpecsError>(())
 /// ```
+///
+/// `W` is for the benches of this project, which count what the ops of `B` read and write.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Portable<B> {
-    _inner: PhantomData<B>,
+pub struct Portable<B, W = Unwatched> {
+    _inner: PhantomData<(B, W)>,
 }
 
-impl<B: Backend> MxKernels for Portable<B> {}
+/// Looks on while the ops of `B` are called, and has the kernels of `Portable<B, Self>`.
+#[doc(hidden)]
+pub trait OpWatch<B: Backend>: Clone + Copy + Debug + Default + Send + Sync + 'static {
+    /// What is known of an op before its call.
+    type Call;
 
-impl<B: Backend> BackendTypes for Portable<B> {
+    fn kernels() -> &'static dyn KernelSet<Portable<B, Self>>;
+
+    /// Before the call of an op with these tensors.
+    fn before(op: &'static str, tensors: &[SeenTensors<'_>]) -> Self::Call;
+
+    /// After the call, whose results take this number of bytes.
+    fn after(call: Self::Call, bytes: u64);
+}
+
+/// The watch of a [`Portable`] backend as programs use it: nothing is watched, and kernels go through host memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl<B: Backend> OpWatch<B> for Unwatched {
+    type Call = ();
+
+    fn kernels() -> &'static dyn KernelSet<Portable<B>> {
+        &PortableKernels
+    }
+
+    fn before(_op: &'static str, _tensors: &[SeenTensors<'_>]) {}
+
+    fn after((): (), _bytes: u64) {}
+}
+
+impl<B: Backend, W: OpWatch<B>> MxKernels for Portable<B, W> {
+    fn kernels() -> &'static dyn KernelSet<Self> {
+        W::kernels()
+    }
+}
+
+impl<B: Backend, W: OpWatch<B>> BackendTypes for Portable<B, W> {
     type Device = B::Device;
     type FloatTensorPrimitive = B::FloatTensorPrimitive;
     type FloatElem = B::FloatElem;
@@ -66,7 +105,7 @@ impl<B: Backend> BackendTypes for Portable<B> {
     type QuantizedTensorPrimitive = B::QuantizedTensorPrimitive;
 }
 
-impl<B: Backend> Backend for Portable<B> {
+impl<B: Backend, W: OpWatch<B>> Backend for Portable<B, W> {
     fn memory_persistent_allocations<
         Output: Send,
         Input: Send,
@@ -107,9 +146,7 @@ impl<B: Backend> Backend for Portable<B> {
 /// Methods that call `B`'s of the same name, listed by signature.
 macro_rules! forward {
     (@ $name:ident ($($arg:ident: $ty:ty),*) $ret:ty) => {
-        fn $name($($arg: $ty),*) -> $ret {
-            B::$name($($arg),*)
-        }
+        delegate! { watched W, B: fn $name($($arg: $ty),*) -> $ret; }
     };
     ($($args:tt -> $ret:ty: $($name:ident)*;)*) => { $($( forward!(@ $name $args $ret); )*)* };
 }
@@ -120,21 +157,25 @@ type L<B> = BoolTensor<B>;
 type Q<B> = QuantizedTensor<B>;
 type D<B> = Device<B>;
 
-impl<B: Backend> FloatTensorOps<Self> for Portable<B> {
+impl<B: Backend, W: OpWatch<B>> FloatTensorOps<Self> for Portable<B, W> {
     async fn float_into_data(tensor: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {
         B::float_into_data(tensor).await
     }
 
-    float_view_ops!(delegate! B:);
-    float_kernel_ops!(delegate! B:);
-    float_move_ops!(delegate! B:);
-    float_creation_ops!(delegate! B:);
-    float_new_ops!(delegate! B:);
+    delegate! { B:
+        fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
+        fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool;
+    }
+
+    float_view_ops!(delegate! watched W, B:);
+    float_kernel_ops!(delegate! watched W, B:);
+    float_move_ops!(delegate! watched W, B:);
+    float_creation_ops!(delegate! watched W, B:);
+    float_new_ops!(delegate! watched W, B:);
 
     forward! {
         (a: TensorData, b: &D<B>) -> F<B>: float_from_data;
         (a: Shape, b: Scalar, c: &D<B>, d: FloatDType) -> F<B>: float_full;
-        (a: &F<B>) -> D<B>: float_device;
         (a: F<B>, b: &D<B>) -> F<B>: float_to_device;
         (a: F<B>, b: F<B>) -> F<B>: float_add float_sub float_mul float_div float_remainder float_matmul
             float_powf float_atan2;
@@ -153,7 +194,6 @@ impl<B: Backend> FloatTensorOps<Self> for Portable<B> {
         (a: F<B>, b: F<B>, c: BoolDType) -> L<B>: float_not_equal;
         (a: F<B>, b: Scalar, c: BoolDType) -> L<B>: float_not_equal_elem;
         (a: F<B>, b: bool) -> F<B>: float_set_require_grad;
-        (a: &F<B>) -> bool: float_is_require_grad;
         (a: F<B>, b: usize) -> F<B>: float_sum_dim float_prod_dim float_mean_dim float_cumsum float_cumprod
             float_max_abs_dim;
         (a: F<B>, b: FloatDType) -> F<B>: float_cast;
@@ -164,22 +204,23 @@ impl<B: Backend> FloatTensorOps<Self> for Portable<B> {
     }
 }
 
-impl<B: Backend> IntTensorOps<Self> for Portable<B> {
+impl<B: Backend, W: OpWatch<B>> IntTensorOps<Self> for Portable<B, W> {
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {
         B::int_into_data(tensor).await
     }
 
-    int_ops!(delegate! B:);
+    delegate! { B: fn int_device(tensor: &IntTensor<Self>) -> Device<Self>; }
+
+    int_ops!(delegate! watched W, B:);
 
     forward! {
         (a: TensorData, b: &D<B>) -> I<B>: int_from_data;
-        (a: &I<B>) -> D<B>: int_device;
         (a: I<B>, b: &D<B>) -> I<B>: int_to_device;
         (a: I<B>, b: FloatDType) -> F<B>: int_into_float;
     }
 }
 
-impl<B: Backend> BoolTensorOps<Self> for Portable<B> {
+impl<B: Backend, W: OpWatch<B>> BoolTensorOps<Self> for Portable<B, W> {
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {
         B::bool_into_data(tensor).await
     }
@@ -188,22 +229,25 @@ impl<B: Backend> BoolTensorOps<Self> for Portable<B> {
         B::bool_argwhere(tensor, out_dtype).await
     }
 
-    bool_ops!(delegate! B:);
+    delegate! { B: fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>; }
+
+    bool_ops!(delegate! watched W, B:);
 
     forward! {
         (a: TensorData, b: &D<B>) -> L<B>: bool_from_data;
         (a: L<B>, b: FloatDType) -> F<B>: bool_into_float;
-        (a: &L<B>) -> D<B>: bool_device;
         (a: L<B>, b: &D<B>) -> L<B>: bool_to_device;
     }
 }
 
-impl<B: Backend> ModuleOps<Self> for Portable<B> {
-    averaging_ops!(delegate! B:);
-    averaging_gradient_ops!(delegate! B:);
-    max_pool_ops!(delegate! B:);
-    indexed_pool_ops!(delegate! structs B:);
-    struct_gradient_ops!(delegate! structs B:);
+impl<B: Backend, W: OpWatch<B>> ModuleOps<Self> for Portable<B, W> {
+    delegate! { B: fn has_ctc_loss_backward() -> bool; }
+
+    averaging_ops!(delegate! watched W, B:);
+    averaging_gradient_ops!(delegate! watched W, B:);
+    max_pool_ops!(delegate! watched W, B:);
+    indexed_pool_ops!(delegate! structs watched W, B:);
+    struct_gradient_ops!(delegate! structs watched W, B:);
 
     forward! {
         (a: F<B>, b: I<B>) -> F<B>: embedding;
@@ -236,14 +280,13 @@ impl<B: Backend> ModuleOps<Self> for Portable<B> {
             attention;
         (a: F<B>, b: F<B>, c: Option<F<B>>, d: f64) -> F<B>: layer_norm;
         (a: F<B>, b: I<B>, c: I<B>, d: I<B>, e: usize) -> F<B>: ctc_loss;
-        () -> bool: has_ctc_loss_backward;
         (a: F<B>, b: I<B>, c: I<B>, d: I<B>, e: F<B>, f: usize) -> F<B>: ctc_loss_backward;
         (a: F<B>, b: usize, c: Option<usize>) -> (F<B>, F<B>): rfft;
         (a: F<B>, b: F<B>, c: usize, d: Option<usize>) -> F<B>: irfft;
     }
 }
 
-impl<B: Backend> ActivationOps<Self> for Portable<B> {
+impl<B: Backend, W: OpWatch<B>> ActivationOps<Self> for Portable<B, W> {
     forward! {
         (a: F<B>, b: Scalar) -> F<B>: leaky_relu;
         (a: F<B>) -> F<B>: relu gelu sigmoid log_sigmoid;
@@ -254,7 +297,7 @@ impl<B: Backend> ActivationOps<Self> for Portable<B> {
 }
 
 /// Arithmetic of quantized tensors is Burn's default: by way of floats.
-impl<B: Backend> QTensorOps<Self> for Portable<B> {
+impl<B: Backend, W: OpWatch<B>> QTensorOps<Self> for Portable<B, W> {
     async fn q_into_data(tensor: QuantizedTensor<Self>) -> Result<TensorData, ExecutionError> {
         B::q_into_data(tensor).await
     }
@@ -279,20 +322,23 @@ impl<B: Backend> QTensorOps<Self> for Portable<B> {
         }
     }
 
-    quantized_ops!(delegate! B:);
+    delegate! { B:
+        fn q_device(tensor: &QuantizedTensor<Self>) -> Device<Self>;
+        fn q_is_require_grad(tensor: &QuantizedTensor<Self>) -> bool;
+    }
+
+    quantized_ops!(delegate! watched W, B:);
 
     forward! {
         (a: TensorData, b: &D<B>) -> Q<B>: q_from_data;
         (a: F<B>, b: &QuantScheme) -> Q<B>: quantize_dynamic;
         (a: Q<B>, b: FloatDType) -> F<B>: dequantize;
-        (a: &Q<B>) -> D<B>: q_device;
         (a: Q<B>, b: &D<B>) -> Q<B>: q_to_device;
         (a: Q<B>, b: bool) -> Q<B>: q_set_require_grad;
-        (a: &Q<B>) -> bool: q_is_require_grad;
     }
 }
 
-impl<B: Backend> TransactionOps<Self> for Portable<B> {
+impl<B: Backend, W: OpWatch<B>> TransactionOps<Self> for Portable<B, W> {
     async fn tr_execute(
         transaction: TransactionPrimitive<Self>,
     ) -> Result<TransactionPrimitiveData, ExecutionError> {

@@ -2,9 +2,9 @@
 
 use super::largest::magnitude_max;
 use super::layout::{Layout, Runs};
-use super::rules::FloatScaleRule;
+use super::rules::{FloatScaleRule, UnitElement, are_within};
 use crate::format::BlockFormat;
-use crate::round::bits::{self, ABS, NAN, SIGN};
+use crate::round::bits::{self, ABS, BIAS, IMPLICIT, MANTISSA_BITS, NAN, SIGN};
 use crate::round::mode::Even;
 use crate::round::random::RandomStream;
 use alloc::vec;
@@ -128,56 +128,84 @@ impl Kernel for Group<'_> {
             draws,
             group,
         } = self;
-        let mut scales = [0; GROUP];
-        let mut units = [0; GROUP];
-        let [mut squares, mut products] = [0_u64; 2];
-        let pieces = group.chunks(block).zip(units.chunks_mut(block));
-        for ((elements, units), scale) in pieces.zip(&mut scales) {
-            *scale = rule.block_scale_with(magnitude_max(elements), 0);
-            let [square, product] = round_units(rule, *scale, elements, units);
-            squares += square;
-            products += product;
+        let mut maxima = [0; GROUP];
+        let maxima = &mut maxima[..draws.len()];
+        for (elements, amax) in group.chunks(block).zip(&mut *maxima) {
+            *amax = magnitude_max(elements);
         }
+        let (mut scales, mut inverses) = ([0; GROUP], [0; GROUP]);
+        // Magnitudes in units of the scale of their block, and the same rounded. A block of NaN has zeros.
+        let (mut units, mut rounded) = ([0; GROUP], [0; GROUP]);
+        let pieces = group.chunks(block).zip(units.chunks_mut(block));
+        let pieces = pieces.zip(rounded.chunks_mut(block));
+        let ordinary = rule.ordinary();
+        if are_within(ordinary.clone(), maxima) {
+            let rule = rule.in_units_of_the_scale();
+            let pairs = scales.iter_mut().zip(&mut inverses);
+            for ((scale, inverse), amax) in pairs.zip(maxima) {
+                [*scale, *inverse] = rule.ordinary_pair((*amax).max(ordinary.start), 0).words();
+            }
+            for (((elements, units), rounded), inverse) in pieces.zip(inverses) {
+                for ((x, unit), rounded) in elements.iter().zip(units).zip(rounded) {
+                    let abs = x.to_bits() & ABS;
+                    [*unit, *rounded] = rule.element.unit_and_rounded(inverse, abs);
+                }
+            }
+        } else {
+            for ((((elements, units), rounded), scale), amax) in
+                pieces.zip(&mut scales).zip(maxima)
+            {
+                *scale = rule.block_scale_with(*amax, 0);
+                let pair = rule.pair(*scale);
+                if pair.is_nan() {
+                    continue;
+                }
+                for ((x, unit), rounded) in elements.iter().zip(units).zip(rounded) {
+                    let abs = x.to_bits() & ABS;
+                    *unit = pair.scaled(abs);
+                    *rounded = rule.round_unit::<Even>(pair, abs, 0);
+                }
+            }
+        }
+        let length = group.len();
+        let [squares, products] = sums(rule.element, &units[..length], &rounded[..length]);
         let correction = match products {
             0 => 1.0,
             _ => (squares as f64 / products as f64) as f32,
         };
-        let pieces = group.chunks_mut(block).zip(units.chunks(block));
-        for (((elements, units), scale), draw) in pieces.zip(&scales).zip(draws) {
+        let pieces = group.chunks_mut(block).zip(rounded.chunks(block));
+        for (((elements, rounded), scale), draw) in pieces.zip(&scales).zip(draws) {
             let factor = rule.eden_factor(*scale, correction.to_bits(), *draw);
-            for (x, unit) in elements.iter_mut().zip(units) {
-                let magnitude = bits::product(*unit, factor);
-                *x = f32::from_bits(match factor {
-                    NAN => NAN,
-                    _ => x.to_bits() & SIGN | magnitude,
-                });
+            match factor {
+                NAN => elements.fill(f32::from_bits(NAN)),
+                _ => {
+                    for (x, rounded) in elements.iter_mut().zip(rounded) {
+                        *x = f32::from_bits(x.to_bits() & SIGN | bits::product(*rounded, factor));
+                    }
+                }
             }
         }
     }
 }
 
-/// Rounds the magnitudes of a block with the scale c, in units of c, half to even. Returns Σu² and Σu·q, both in multiples of the
-/// same power of two. u is cut to few enough bits that the sums are exact in any order.
+/// Σu² and Σu·q of magnitudes in units of their scale and the same rounded, both in multiples of the same power of two. u is cut to few
+/// enough bits that the sums are exact in any order.
 #[inline(always)]
-fn round_units(rule: &FloatScaleRule, scale: u32, elements: &[f32], units: &mut [u32]) -> [u64; 2] {
-    let pair = rule.pair(scale);
-    if pair.is_nan() {
-        return [0; 2];
-    }
-    // The rule's multiples, with constants outside of the loop: inside, the loop had 14 % more instructions.
-    let largest = bits::product(rule.element.max, bits::pow2(1));
-    let per_unit = f32::from_bits(bits::pow2(22 - bits::exponent(rule.element.max)));
-    let mut multiples = [[0_u32; 2]; GROUP];
-    let places = units.iter_mut().zip(&mut multiples);
-    for (x, (unit_of_x, multiples)) in elements.iter().zip(places) {
-        let scaled = pair.scaled(x.to_bits() & ABS).min(largest);
-        *unit_of_x = rule.round_unit::<Even>(pair, x.to_bits() & ABS, 0);
-        *multiples = [scaled, *unit_of_x].map(|x| (f32::from_bits(x) * per_unit) as i32 as u32);
-    }
+fn sums(element: UnitElement, units: &[u32], rounded: &[u32]) -> [u64; 2] {
+    // The rule's multiples, less than 2^24, by shifts: conversions of floats do not become vectors.
+    let largest = bits::product(element.max, bits::pow2(1));
+    let exponent_of_step = bits::exponent(element.max) - 22;
+    let whole = (exponent_of_step + BIAS + MANTISSA_BITS) as u32;
+    let multiple = |x: u32| {
+        let significand = x & (IMPLICIT - 1) | IMPLICIT;
+        let shift = whole.wrapping_sub(x >> MANTISSA_BITS).min(31);
+        u64::from(significand >> shift)
+    };
     let mut sums = [0; 2];
-    for [before, after] in &multiples[..elements.len()] {
-        sums[0] += u64::from(*before) * u64::from(*before);
-        sums[1] += u64::from(*before) * u64::from(*after);
+    for (unit, rounded) in units.iter().zip(rounded) {
+        let [before, after] = [(*unit).min(largest), *rounded].map(multiple);
+        sums[0] += before * before;
+        sums[1] += before * after;
     }
     sums
 }

@@ -362,7 +362,7 @@ impl FloatScaleRule {
         self.element
     }
 
-    pub(super) fn ordinary(&self) -> Range<u32> {
+    pub(crate) fn ordinary(&self) -> Range<u32> {
         let [magnitudes, scales] = self.ordinary_ranges();
         match scales.contains(&self.tensor_scale()) {
             true => magnitudes,
@@ -394,7 +394,7 @@ impl FloatScaleRule {
 impl<W: Word> FloatScaleRule<W> {
     /// The pair of an ordinary block.
     #[inline(always)]
-    pub(super) fn ordinary_pair(&self, amax: W, choice: W) -> ScalePair<W> {
+    pub(crate) fn ordinary_pair(&self, amax: W, choice: W) -> ScalePair<W> {
         self.ordinary_pair_of(self.ordinary_scale(amax, self.largest_unit, choice))
     }
 

@@ -3,6 +3,7 @@
 use super::ScalePair;
 use crate::format::ElementFormat;
 use crate::round::bits::{ABS, BIAS, MANTISSA_BITS, ONE, SIGN, pow2};
+use crate::round::mode::Even;
 use crate::round::words::Word;
 use crate::round::{RoundingRule, round_drawn, round_magnitude, round_normal};
 
@@ -56,6 +57,14 @@ impl UnitElement {
     #[inline(always)]
     fn limited<W: Word>(&self, pair: ScalePair<W>, abs: W) -> W {
         abs.product(pair.inverse).smaller(self.max.into())
+    }
+
+    /// A magnitude of an ordinary block in units of the scale, and the same rounded half to even.
+    #[inline(always)]
+    pub(crate) fn unit_and_rounded(&self, inverse: u32, abs: u32) -> [u32; 2] {
+        let unit = abs.product(inverse);
+        let limited = unit.smaller(self.max);
+        [unit, self.by_floats::<Even, _>(limited, pow2(self.emin), 0)]
     }
 
     /// Rounds a magnitude of a [tame](super::tame) block, or by a rule without draws of an ordinary one.
