@@ -8,7 +8,7 @@ mod outer_scale;
 pub(super) mod scale_codes;
 
 use crate::format::BlockFormat;
-use crate::quantize::rules::{BlockRule, Grid, StepElement, Steps};
+use crate::quantize::rules::{AnyNumbers, BlockRule, Grid, StepElement, Steps};
 use crate::round::RoundingRule;
 use crate::round::bits::{BIAS, INFINITY};
 pub use element_codes::ElementCodes;

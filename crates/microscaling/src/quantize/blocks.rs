@@ -5,8 +5,11 @@ mod exchange;
 pub(crate) mod interleaved;
 mod table_lanes;
 
+use super::largest::MagnitudeMax;
 use super::layout::Layout;
-use super::rules::{BlockRule, ConversionRule, ElementRule, Grid, ScalePair, StepElement};
+use super::rules::{
+    AnyNumbers, BlockRule, ConversionRule, ElementRule, Grid, ScalePair, StepElement,
+};
 use crate::format::ElementRounding;
 use crate::round::bits::{ABS, ONE};
 use crate::round::draws::{Draws, WINDOW};
@@ -25,6 +28,9 @@ pub(crate) struct Job<R> {
     pub(crate) stream: RandomStream,
 }
 
+/// Elements of contiguous blocks with scales by sign that are worked on together, a multiple of every usual block.
+const BY_SIGN: usize = 1 << 13;
+
 impl<R: ElementRule> Job<R> {
     /// Works on consecutive runs of whole blocks, `start` being their position in the tensor and `at` that on the axis, a
     /// multiple of the block length. A run is `inner` interleaved blocks, contiguous in memory as a whole.
@@ -38,11 +44,19 @@ impl<R: ElementRule> Job<R> {
     ) {
         let mut draws = Draws::new(self.stream, start + data.len() as u64);
         let mut tile = Tile::new();
+        let of_one_sign = self.rule.of_one_sign().map(|rule| Self { rule, ..*self });
         let mut rest = data;
         while !rest.is_empty() {
-            let rows = layout.next_rows(at, rest.len());
+            let mut rows = layout.next_rows(at, rest.len());
+            if of_one_sign.is_some() && layout.inner == 1 {
+                rows = rows.min(layout.block * (BY_SIGN / layout.block).max(1));
+            }
             let (run, tail) = rest.split_at_mut(rows * layout.inner);
-            if layout.inner == 1 {
+            if let Some(job) = &of_one_sign
+                && self.rule.has_numbers_alone(largest_at(level, run))
+            {
+                job.run_signs(level, layout, run, at, start);
+            } else if layout.inner == 1 {
                 Line {
                     job: self,
                     level,
@@ -66,6 +80,40 @@ impl<R: ElementRule> Job<R> {
             rest = tail;
         }
     }
+
+    /// Works on a run of blocks with scales by sign: on the elements of each sign as if the others were 0.
+    fn run_signs(&self, level: Level, layout: Layout, data: &mut [f32], at: usize, start: u64) {
+        let of_sign = |negative: bool| -> Vec<f32> {
+            let own = |x: &f32| {
+                if x.is_sign_negative() == negative {
+                    *x
+                } else {
+                    0.0
+                }
+            };
+            let mut elements = data.iter().map(own).collect::<Vec<_>>();
+            self.run(level, layout, &mut elements, at, start);
+            elements
+        };
+        let (positive, negative) = (of_sign(false), of_sign(true));
+        for ((x, positive), negative) in data.iter_mut().zip(positive).zip(negative) {
+            *x = if x.is_sign_negative() {
+                negative
+            } else {
+                positive
+            };
+        }
+    }
+}
+
+/// The largest magnitude of some elements.
+fn largest_at(level: Level, data: &[f32]) -> u32 {
+    let mut amax = 0;
+    level.run(MagnitudeMax {
+        data,
+        amax: &mut amax,
+    });
+    amax
 }
 
 /// Magnitudes and scales of ordinary blocks, for packing: the loops divide the results of such blocks by the scales.
@@ -275,6 +323,23 @@ impl<R: ElementRule> Kernel for AnyElements<'_, R> {
                     element_rule.short_table(&short, pair, scaled, x, draw)
                 },
             );
+        } else if let Some(rule) = rule.as_numbers() {
+            // A loop for each case, as above.
+            let rule = *rule;
+            match rule.conversion() {
+                None => elements.each(
+                    #[inline(always)]
+                    |grid, x, draw| element_rule.scaled(&rule, grid, x, draw),
+                ),
+                Some(conversion) if conversion.rounding().is_none() => {
+                    let rule = rule.with_conversion(conversion.with_rounding(None));
+                    elements.each(
+                        #[inline(always)]
+                        |grid, x, draw| element_rule.scaled(&rule, grid, x, draw),
+                    );
+                }
+                Some(_) => elements.each(|grid, x, draw| any_element(job, grid, x, draw)),
+            }
         } else {
             elements.each(|grid, x, draw| any_element(job, grid, x, draw));
         }
@@ -283,15 +348,15 @@ impl<R: ElementRule> Kernel for AnyElements<'_, R> {
 
 /// Rounds neighbours by the rounding of their format, which needs no draws. There is a loop for each mode: one loop that asks for the mode does
 /// not become vectors.
-struct OwnRounding<'a> {
-    element: StepElement,
+struct OwnRounding<'a, E> {
+    element: E,
     conversion: ConversionRule,
     rounding: ElementRounding,
     grids: Grids<'a>,
     data: &'a mut [f32],
 }
 
-impl Kernel for OwnRounding<'_> {
+impl<E: AnyNumbers> Kernel for OwnRounding<'_, E> {
     #[inline(always)]
     fn run(self) {
         use ElementRounding::*;
@@ -312,7 +377,7 @@ impl Kernel for OwnRounding<'_> {
     }
 }
 
-impl OwnRounding<'_> {
+impl<E: AnyNumbers> OwnRounding<'_, E> {
     #[inline(always)]
     fn each(self, rounding: ElementRounding) {
         let conversion = self.conversion.with_rounding(Some(rounding));
@@ -345,16 +410,32 @@ impl<R: ElementRule> Elements<'_, R> {
         if self.way != Way::Any {
             return level.run(self);
         }
-        match R::UPPER.and_then(|_| self.job.rule.own_rounding()) {
-            Some((element, conversion, rounding)) => level.run(OwnRounding {
-                element,
-                conversion,
-                rounding,
-                grids: self.grids,
-                data: self.data,
-            }),
+        let rule = &self.job.rule;
+        match R::UPPER.and_then(|_| rule.own_rounding()) {
+            Some((conversion, rounding)) => match (rule.as_numbers(), rule.step_element()) {
+                (Some(rule), _) => self.round_as(level, *rule, conversion, rounding),
+                (None, Some(element)) => self.round_as(level, element, conversion, rounding),
+                (None, None) => unreachable!("the rounding is one of numbers"),
+            },
             None => level.run(AnyElements(self)),
         }
+    }
+
+    /// Works on them by the rounding of their format.
+    fn round_as<E: AnyNumbers>(
+        self,
+        level: Level,
+        element: E,
+        conversion: ConversionRule,
+        rounding: ElementRounding,
+    ) {
+        level.run(OwnRounding {
+            element,
+            conversion,
+            rounding,
+            grids: self.grids,
+            data: self.data,
+        });
     }
 
     #[inline(always)]

@@ -152,8 +152,7 @@ impl Kernel for Group<'_> {
                 }
             }
         } else {
-            for ((((elements, units), rounded), scale), amax) in
-                pieces.zip(&mut scales).zip(maxima)
+            for ((((elements, units), rounded), scale), amax) in pieces.zip(&mut scales).zip(maxima)
             {
                 *scale = rule.block_scale_with(*amax, 0);
                 let pair = rule.pair(*scale);

@@ -20,7 +20,7 @@ mod scale_pair;
 mod tame;
 mod unit;
 
-pub(crate) use conversion::ConversionRule;
+pub(crate) use conversion::{AnyNumbers, ConversionRule};
 pub(crate) use element_row::ElementRow;
 pub(crate) use element_rule::{Clipped, ElementRule};
 pub(crate) use fixed_point::FixedPointRule;
@@ -156,18 +156,20 @@ impl BlockRule {
     }
 
     /// Whether blocks are worked on as columns even along a contiguous axis: those with an outer scale, and those that are never ordinary but
-    /// whose elements are rounded to [`Steps`].
+    /// whose elements are rounded to [`Steps`] or by a [`ScalePair`].
     pub(crate) fn is_of_columns(&self) -> bool {
-        let has_steps = self.ordinary().is_empty() && self.step_element().is_some();
-        has_steps || matches!(self, Self::OuterScale(_))
+        let is_numbers = || self.step_element().is_some() || self.as_numbers().is_some();
+        self.ordinary().is_empty() && is_numbers() || matches!(self, Self::OuterScale(_))
     }
 
-    /// How elements are rounded to [`Steps`], and the rounding of the format, if the format has one that needs no draws.
+    /// The switches of hardware and the rounding of the format, if the format has one that needs no draws.
     #[inline(never)]
-    pub(crate) fn own_rounding(&self) -> Option<(StepElement, ConversionRule, ElementRounding)> {
-        let element = self.step_element()?;
-        let conversion = element.conversion?;
-        Some((element, conversion, conversion.own_rounding()?))
+    pub(crate) fn own_rounding(&self) -> Option<(ConversionRule, ElementRounding)> {
+        let conversion = match self.as_numbers() {
+            Some(rule) => rule.conversion()?,
+            None => self.step_element()?.conversion?,
+        };
+        Some((conversion, conversion.own_rounding()?))
     }
 }
 
@@ -312,6 +314,17 @@ impl BlockRule {
         }
     }
 
+    /// The rule of blocks whose scale is a float, without tables and scales by sign.
+    #[inline(always)]
+    pub(crate) fn as_numbers(&self) -> Option<&FloatScaleRule> {
+        match self {
+            Self::FloatScale(rule) | Self::OuterScale(OuterScaleRule { blocks: rule, .. }) => {
+                (rule.tables.is_none() && !rule.sign_scales).then_some(rule)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether elements are of tables with few numbers.
     #[inline(always)]
     pub(crate) fn has_short_tables(&self) -> bool {
@@ -370,14 +383,29 @@ impl BlockRule {
 /// Scales by sign. The refinement of a block is the largest magnitude among the elements of one sign, with a sign bit if these are
 /// the positive ones. The other sign has the largest magnitude of the block.
 impl BlockRule {
-    /// The same rule with a scale for each sign.
-    pub(crate) fn by_sign(mut self) -> Self {
+    /// The same rule with a scale for each sign, or without.
+    fn with_sign_scales(mut self, sign_scales: bool) -> Self {
         match &mut self {
-            Self::Mx(rule) => rule.sign_scales = true,
-            Self::FloatScale(rule) => rule.sign_scales = true,
+            Self::Mx(rule) => rule.sign_scales = sign_scales,
+            Self::FloatScale(rule) => rule.sign_scales = sign_scales,
             Self::FixedPoint(_) | Self::OuterScale(_) => {}
         }
         self
+    }
+
+    /// The same rule with a scale for each sign.
+    pub(crate) fn by_sign(self) -> Self {
+        self.with_sign_scales(true)
+    }
+
+    /// The rule of the elements of one sign, if each sign has a scale.
+    pub(crate) fn of_one_sign(&self) -> Option<Self> {
+        self.has_sign_scales().then(|| self.with_sign_scales(false))
+    }
+
+    /// Whether no element is NaN or Inf, before or after, of blocks with scales by sign and this largest magnitude or a smaller one.
+    pub(crate) fn has_numbers_alone(&self, amax: u32) -> bool {
+        amax < INFINITY && self.of_signs([amax, 0]) != [NAN; 2]
     }
 
     /// The largest magnitudes of the positive and of the negative elements, from the largest magnitude of the block and its refinement;

@@ -7,8 +7,7 @@ mod windows;
 use super::exchange::exchange_at;
 use super::interleaved::{Run, Tile};
 use super::table_lanes::ContiguousTables;
-use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way};
-use crate::quantize::largest::MagnitudeMax;
+use super::{Elements, Grids, Job, Second, TamePairs, TameSeconds, Units, Way, largest_at};
 use crate::quantize::layout::Layout;
 pub(crate) use crate::quantize::rules::LANES;
 use crate::quantize::rules::{
@@ -150,12 +149,7 @@ impl<R: ElementRule> Line<'_, R> {
     }
 
     fn largest(&self, data: &[f32]) -> u32 {
-        let mut amax = 0;
-        self.level.run(MagnitudeMax {
-            data,
-            amax: &mut amax,
-        });
-        amax
+        largest_at(self.level, data)
     }
 
     /// Works on windows of [`TOGETHER`] blocks, up to one with a block that is not ordinary. Returns on how many elements. With

@@ -1,5 +1,6 @@
 //! The switches of hardware as rules: the rounding of an element's magnitude, and the steps after rounding.
 
+use super::Grid;
 use crate::format::{BlockFormat, ElementConversion, ElementOverflow, ElementRounding, NonFinite};
 use crate::p3109::StochasticVariant;
 use crate::round::bits::{INFINITY, NAN, ONE, SIGN};
@@ -8,6 +9,17 @@ use crate::round::mode::{
 };
 use crate::round::words::Word;
 use crate::round::{RoundingRule, round_magnitude};
+
+/// The elements of any block, without tables, with switches of hardware that can be replaced.
+///
+/// The methods must be `#[inline(always)]`, see [`Kernel`](microscaling_processor::instruction_set::Kernel).
+pub(crate) trait AnyNumbers: Copy {
+    /// The same with these switches: its own ones, with a constant for the rounding.
+    fn with_conversion(self, conversion: ConversionRule) -> Self;
+
+    /// Rounds an element.
+    fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32;
+}
 
 /// [`ElementConversion`] as the loops hold it.
 #[derive(Clone, Copy)]

@@ -1,6 +1,8 @@
 //! The loops' rule for the elements of blocks.
 
-use super::{BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement};
+use super::{
+    AnyNumbers, BlockRule, FloatScaleRule, Grid, ScalePair, StepElement, Steps, UnitElement,
+};
 use crate::format::element::table::ShortTable;
 use crate::round::RoundingRule;
 use crate::round::bits::{ABS, INFINITY};
@@ -27,6 +29,9 @@ pub(crate) trait ElementRule: Copy + Send + Sync {
 
     /// An element of any block, if grids are [`Steps`].
     fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32;
+
+    /// An element of any block whose scale is a float, without tables and scales by sign.
+    fn scaled(&self, rule: &FloatScaleRule, grid: Grid, x: f32, draw: u32) -> f32;
 
     /// An element of any block.
     fn any(&self, rule: &BlockRule, grid: Grid, x: f32, draw: u32) -> f32;
@@ -61,6 +66,11 @@ impl<R: RoundingRule> ElementRule for R {
     #[inline(always)]
     fn stepped(&self, element: &StepElement, grid: Grid, x: f32, draw: u32) -> f32 {
         element.round::<R>(grid, x, draw)
+    }
+
+    #[inline(always)]
+    fn scaled(&self, rule: &FloatScaleRule, grid: Grid, x: f32, draw: u32) -> f32 {
+        rule.round::<R>(grid, x, draw)
     }
 
     #[inline(always)]
@@ -111,6 +121,11 @@ impl ElementRule for Clipped {
     #[inline(always)]
     fn stepped(&self, _: &StepElement, grid: Grid, x: f32, _: u32) -> f32 {
         clipped(x, Steps::of(grid).max)
+    }
+
+    #[inline(always)]
+    fn scaled(&self, rule: &FloatScaleRule, grid: Grid, x: f32, _: u32) -> f32 {
+        clipped(x, rule.pair_of(grid).largest(rule.element.max))
     }
 
     #[inline(always)]

@@ -6,10 +6,10 @@ mod scale_row;
 mod sub_scales;
 mod tables;
 
-use super::ConversionRule;
 use super::grid::Grid;
 use super::scale_pair::ScalePair;
 use super::unit::UnitElement;
+use super::{AnyNumbers, ConversionRule};
 use crate::format::element::table::Tables;
 use crate::format::{BlockFormat, NonFinite, ScaleMode, Subnormals};
 use crate::round::RoundingRule;
@@ -227,6 +227,12 @@ impl FloatScaleRule {
         }
     }
 
+    /// The switches of hardware, if one differs from the library.
+    #[inline(always)]
+    pub(crate) fn conversion(&self) -> Option<ConversionRule> {
+        self.conversion
+    }
+
     /// t as a pattern.
     fn tensor_scale(&self) -> u32 {
         self.tensor.map_or(ONE, |tensor| tensor.scale)
@@ -327,28 +333,6 @@ impl FloatScaleRule {
         }
     }
 
-    /// Rounds an element of any block.
-    #[inline(always)]
-    pub(super) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
-        let pair = self.pair_of(grid);
-        if pair.is_nan() {
-            return f32::from_bits(NAN);
-        }
-        let signed = match self.tables {
-            Some(tables) => {
-                let table = &tables.0[grid[1] as usize];
-                let sign = x.to_bits() & SIGN;
-                sign | Self::round_in::<R>(table, pair, x.to_bits(), draw)[0]
-            }
-            None => self.round_unit::<R>(pair, x.to_bits(), draw),
-        };
-        let (sign, unit) = (signed & SIGN, signed & ABS);
-        if unit > INFINITY {
-            return f32::from_bits(NAN);
-        }
-        f32::from_bits(sign | bits::product(unit, pair.scale))
-    }
-
     /// The largest number with a sign bit that an element of a grid can become in units of the scale.
     #[inline(always)]
     pub(super) fn largest_unit(&self, grid: Grid, sign: u32) -> u32 {
@@ -387,6 +371,37 @@ impl FloatScaleRule {
                 bits::pow2(-20)..bits::pow2(20),
             ],
         }
+    }
+}
+
+impl AnyNumbers for FloatScaleRule {
+    #[inline(always)]
+    fn with_conversion(self, conversion: ConversionRule) -> Self {
+        Self {
+            conversion: Some(conversion),
+            ..self
+        }
+    }
+
+    #[inline(always)]
+    fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
+        let pair = self.pair_of(grid);
+        if pair.is_nan() {
+            return f32::from_bits(NAN);
+        }
+        let signed = match self.tables {
+            Some(tables) => {
+                let table = &tables.0[grid[1] as usize];
+                let sign = x.to_bits() & SIGN;
+                sign | Self::round_in::<R>(table, pair, x.to_bits(), draw)[0]
+            }
+            None => self.round_unit::<R>(pair, x.to_bits(), draw),
+        };
+        let (sign, unit) = (signed & SIGN, signed & ABS);
+        if unit > INFINITY {
+            return f32::from_bits(NAN);
+        }
+        f32::from_bits(sign | bits::product(unit, pair.scale))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::rms::RmsScale;
 use super::scale::PowerScale;
-use super::{BlockRule, FloatScaleRule, OuterScaleRule, ScaleAbove};
+use super::{AnyNumbers, BlockRule, FloatScaleRule, OuterScaleRule, ScaleAbove};
 use crate::format::BlockFormat;
 use crate::round::bits::{self, ABS, pow2};
 use crate::round::mode::Rounding;

@@ -1,6 +1,6 @@
 //! Rounding an element to the numbers that its block can hold, for any block with a power-of-two scale.
 
-use super::ConversionRule;
+use super::{AnyNumbers, ConversionRule};
 use crate::round::bits::{ABS, INFINITY, NAN, SIGN};
 use crate::round::words::Word;
 use crate::round::{RoundingRule, round_magnitude};
@@ -45,22 +45,22 @@ pub(crate) struct StepElement {
     pub(crate) conversion: Option<ConversionRule>,
 }
 
-impl StepElement {
-    /// The same with this conversion: its own one, with a constant for the rounding.
+impl AnyNumbers for StepElement {
     #[inline(always)]
-    pub(crate) fn with_conversion(self, conversion: ConversionRule) -> Self {
+    fn with_conversion(self, conversion: ConversionRule) -> Self {
         Self {
             conversion: Some(conversion),
             ..self
         }
     }
 
-    /// Rounds one element.
     #[inline(always)]
-    pub(crate) fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
+    fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32 {
         f32::from_bits(self.round_word::<R, _>(Steps::of(grid), x.to_bits(), draw))
     }
+}
 
+impl StepElement {
     /// Rounds the element with the pattern `x`.
     #[inline(always)]
     pub(crate) fn round_word<R: RoundingRule, W: Word>(&self, steps: Steps<W>, x: W, draw: W) -> W {
