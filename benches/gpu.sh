@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is to be known of a GPU, in one go of at most nine minutes, as one JSON. First all programs run side by side: they
-# check, and they compile kernels and try strategies, whose results stay on disk. Then the measurements run one after another.
+# check, and they compile kernels and try strategies, whose results stay on disk. Then the measurements run one after another, the most
+# important ones first. Each step has its status, the seconds since the start, and the most memory of the GPU in use.
 #
 #   benches/gpu.sh build cuda     on any machine, without a GPU: the programs, into target/gpu and target/gpu.tar.xz
 #   benches/gpu.sh run cuda OUT   where the GPU is: checks and measurements, into the folder OUT
@@ -20,8 +21,8 @@ build() {
     # The executable of each target, as cargo names it.
     executables() { sed -n 's|.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*|\1 \2|p'; }
     {
-        cargo test --release "${features[@]}" --test kernels --test host_round_trips --no-run
-        cargo build --release "${features[@]}" --bin burn-mx-lab
+        cargo test --release "${features[@]}" --test kernels --test host_round_trips --test suite --no-run
+        cargo build --release "${features[@]}" --bin burn-mx-lab --example ffn
         cargo bench "${features[@]}" --bench devices --bench train_step --no-run
     } | executables | while read -r name path; do
         strip -o "$folder/$name" "$path"
@@ -41,8 +42,17 @@ run() {
     # Compiled kernels belong to this run: the first steps are cold.
     XDG_CACHE_HOME=$(realpath "$out")/caches
     export XDG_CACHE_HOME
-    local train_step=("$folder/train_step" --bench --backend "$backend" --model transformer2048)
+    local train_step=("$folder/train_step" --bench --backend "$backend")
     local devices=("$folder/devices" --bench --backend "$backend")
+    local compare=("$folder/burn-mx-lab" compare --model transformer --backend "$backend" --epochs 2 --preset mxfp8_e4m3)
+    local first=("${train_step[@]}" --model transformer2048)
+    local others=("${train_step[@]}" --model transformer2048 --peer none --preset nvfp4 --preset quartet)
+    local ffn=("${train_step[@]}" --model ffn2048)
+    local peers=(python3 benches/peers/gpu.py)
+    # The GPU's memory in use, in MiB, now and then, until the process ends.
+    memory() {
+        while nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null; do sleep 0.2; done
+    }
     # A step: its name, the seconds that it may take, its command. What fails or takes too long is said, and the next begins.
     step() {
         local name=$1 seconds=$2 rest=$((limit - (SECONDS - began)))
@@ -51,37 +61,54 @@ run() {
             echo "\"$name\": \"left out: no time\"," >>"$out/steps"
             return
         fi
-        local status=0
+        local status=0 peak
+        memory >"$out/$name.memory" &
+        local watch=$!
         timeout "$((seconds < rest ? seconds : rest))" "$@" >"$out/$name.log" 2>&1 || status=$?
-        echo "\"$name\": {\"status\": $status, \"seconds\": $((SECONDS - began))}," >>"$out/steps"
+        kill "$watch" 2>/dev/null || true
+        peak=$(sort -n "$out/$name.memory" | tail -1)
+        rm -f "$out/$name.memory"
+        echo "\"$name\": {\"status\": $status, \"seconds\": $((SECONDS - began)), \"peak_mib\": ${peak:-null}}," >>"$out/steps"
     }
     rm -f "$out/steps"
     # One process compiles one kernel at a time: each test has its own, and so has each file of outputs.
     while read -r test; do
         step "${test//::/.}" 120 "$folder/kernels" --exact "$test" --nocapture </dev/null &
     done < <("$folder/kernels" --list | sed -n 's/: test$//p')
-    for file in vector layers reuse ffn; do
-        step "conformance.$file" 120 "$folder/burn-mx-lab" conformance tests/data/golden --backend "$backend" --file "$file" &
+    for file in golden/{vector,layers,reuse,ffn} accumulators/products; do
+        local name=${file#*/}
+        step "conformance.$name" 120 "$folder/burn-mx-lab" conformance "tests/data/${file%/*}" --backend "$backend" --file "$name" &
     done
     step host_round_trips 120 "$folder/host_round_trips" --nocapture &
-    step compile.train_step 300 "${train_step[@]}" --seconds 0.1 &
-    step compile.train_step_bfloat16 300 "${train_step[@]}" --peer bfloat16 --seconds 0.1 &
+    step compile.first 300 "${first[@]}" --seconds 0.1 &
+    step compile.first_bfloat16 300 "${first[@]}" --peer bfloat16 --seconds 0.1 &
+    step compile.others 300 "${others[@]}" --seconds 0.1 &
+    step compile.ffn 300 "${ffn[@]}" --seconds 0.1 &
+    step compile.ffn_bfloat16 300 "${ffn[@]}" --peer bfloat16 --seconds 0.1 &
     step compile.devices 300 "${devices[@]}" --seconds 0.1 &
     wait
-    step train_step 120 "${train_step[@]}" --json "$out/train_step.json"
-    step train_step_bfloat16 80 "${train_step[@]}" --peer bfloat16 --json "$out/train_step_bfloat16.json"
-    step devices 120 "${devices[@]}" --seconds 0.3 --json "$out/devices.json"
-    step transformer 100 "$folder/burn-mx-lab" compare --model transformer --backend "$backend" --epochs 2 \
-        --preset mxfp8_e4m3 --out "$out/transformer" --json "$out/transformer.json"
+    step transformer 80 "${first[@]}" --seconds 1 --json "$out/transformer.json"
+    step transformer_bfloat16 60 "${first[@]}" --seconds 1 --peer bfloat16 --json "$out/transformer_bfloat16.json"
+    step transformer_reproducible 40 env MICROSCALING_PRODUCT=reproducible "${first[@]}" --peer none --seconds 1 \
+        --json "$out/transformer_reproducible.json"
+    step transformer_others 40 "${others[@]}" --seconds 1 --json "$out/transformer_others.json"
+    step ffn 60 "${ffn[@]}" --seconds 1 --json "$out/ffn.json"
+    step ffn_bfloat16 60 "${ffn[@]}" --seconds 1 --peer bfloat16 --json "$out/ffn_bfloat16.json"
+    step devices 60 "${devices[@]}" --seconds 0.3 --json "$out/devices.json"
+    step peers 60 "${peers[@]}" --seconds 0.5 --json "$out/peers.json"
+    step compare 60 "${compare[@]}" --out "$out/compare" --json "$out/compare.json"
+    # The README's main job: without tuning in the background, and with the kernels that are on disk by now.
+    step main_job 100 "$folder/ffn" --backend "$backend" --epochs 3 --out "$out/main_job"
+    step suite 60 env MX_TEST_BACKEND="$backend" "$folder/suite" slots::each stochastic:: roles:: transparency::specs
     file() { if [[ -s $1 ]]; then cat "$1"; else echo null; fi; }
     {
         echo "{\"date\": \"$(date -u +%F)\", \"backend\": \"$backend\","
         echo "\"gpu\": \"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)\","
         echo "\"steps\": {$(cat "$out/steps") \"end\": null},"
-        echo "\"devices\": $(file "$out/devices.json"),"
-        echo "\"train_step\": $(file "$out/train_step.json"),"
-        echo "\"train_step_bfloat16\": $(file "$out/train_step_bfloat16.json"),"
-        echo "\"transformer\": $(file "$out/transformer.json")}"
+        for name in transformer{,_bfloat16,_reproducible,_others} ffn{,_bfloat16} devices peers compare; do
+            echo "\"$name\": $(file "$out/$name.json"),"
+        done
+        echo "\"end\": null}"
     } >"$out/gpu.json"
     tail -n 3 "$out"/*.log
 }

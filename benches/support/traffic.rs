@@ -75,7 +75,7 @@ fn count(op: &'static str, read: u64, written: u64, least: Least) {
     all.entry(op).or_default().add(moved);
 }
 
-/// What one run of some code moves.
+/// The calls and the bytes of each op of a run.
 #[derive(Serialize)]
 pub(crate) struct Traffic(BTreeMap<&'static str, Moved>);
 
@@ -191,16 +191,19 @@ fn bytes_of<'a, P: TensorMetadata + 'a>(tensors: impl IntoIterator<Item = &'a P>
     tensors.into_iter().map(bytes).sum()
 }
 
-/// The bytes of an operand of a product, and of the same operand in float32.
+/// The bytes of an operand of a product, and of the same operand in float32. Panels have zeros behind their rows and columns.
 fn operand_bytes<P: TensorMetadata>(operand: &Operand<P>) -> [u64; 2] {
-    let (bytes, size) = match operand {
+    let (bytes, elements) = match operand {
         Operand::Tensor { values, .. } | Operand::ToAccumulate { values, .. } => {
-            (bytes(values), values.dtype().size())
+            (bytes(values), values.shape().num_elements())
         }
-        Operand::Panels { panels, .. } => (panels.bytes() as u64, size_of::<half::bf16>()),
+        Operand::Panels { panels, .. } => {
+            let elements = panels.matrices() * panels.free() * panels.summed();
+            (panels.bytes() as u64, elements)
+        }
         Operand::Accumulated(_) => unreachable!("the core multiplies these operands"),
     };
-    [bytes, bytes / size as u64 * size_of::<f32>() as u64]
+    [bytes, (elements * size_of::<f32>()) as u64]
 }
 
 /// The bytes of both operands, and of both in float32.

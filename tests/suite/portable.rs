@@ -1,5 +1,7 @@
 //! The portable kernels give any backend the same bits as Flex's native kernels.
 
+use std::sync::Mutex;
+
 use burn::backend::{Flex, NdArray};
 use burn::module::AutodiffModule;
 use burn::nn::conv::Conv2dConfig;
@@ -10,6 +12,8 @@ use burn_mx::Rounding;
 use burn_mx::module::emulated;
 use burn_mx::process::host_round_trips;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, Portable};
+use burn_mx_core::internal::{OpWatch, SeenTensors};
+use burn_mx_kernels::internal::{KernelSet, PortableKernels};
 
 use crate::models::*;
 use crate::support::*;
@@ -169,4 +173,56 @@ fn quantized_values_are_the_same_on_ndarray_and_flex() {
             &format!("portable, {name}"),
         );
     }
+}
+
+/// Writes down each op and the bytes of its operands and its result.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noted;
+
+static OPS: Mutex<Vec<(&str, u64, u64)>> = Mutex::new(Vec::new());
+
+impl<B: Backend> OpWatch<B> for Noted {
+    type Call = (&'static str, u64);
+
+    fn kernels() -> &'static dyn KernelSet<Portable<B, Self>> {
+        &PortableKernels
+    }
+
+    fn before(op: &'static str, tensors: &[SeenTensors<'_>]) -> Self::Call {
+        (op, tensors.iter().map(|seen| seen.bytes).sum())
+    }
+
+    fn after((op, read): Self::Call, written: u64) {
+        OPS.lock().unwrap().push((op, read, written));
+    }
+}
+
+/// A watch sees every op of the backend within, with the bytes of its tensors: floats, integers, and several results.
+#[test]
+fn a_watch_sees_the_bytes_of_each_op() {
+    type B = Portable<Flex, Noted>;
+    let device = Default::default();
+    let x = Tensor::<B, 2>::from_floats([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], &device);
+    let w = Tensor::<B, 2>::ones([3, 5], &device);
+    OPS.lock().unwrap().clear();
+    let (largest, places) = (x.clone() + 1.0).max_dim_with_indices(1);
+    let joined = Tensor::cat(vec![x.clone(), largest], 1);
+    let product = x.matmul(w);
+    let float = 4;
+    let int = places.dtype().size() as u64;
+    let expected = [
+        ("float_add_scalar", 6 * float, 6 * float),
+        ("float_max_dim_with_indices", 6 * float, 2 * float + 2 * int),
+        ("float_cat", 8 * float, 8 * float),
+        ("float_matmul", 21 * float, 10 * float),
+    ];
+    assert_eq!(*OPS.lock().unwrap(), expected);
+    assert_eq!(
+        joined.into_data().to_vec::<f32>().unwrap()[3..],
+        [4.0, 4.0, 5.0, 6.0, 7.0]
+    );
+    assert_eq!(
+        product.into_data().to_vec::<f32>().unwrap()[..2],
+        [6.0, 6.0]
+    );
 }

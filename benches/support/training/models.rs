@@ -22,9 +22,12 @@ use resnet::{CLASSES, INPUT, ResNet18};
 pub(crate) enum Kind {
     /// The reference's FFN: layer norm, linear h → 4h, gelu, linear 4h → h, residual
     Ffn,
-    /// Burn's transformer encoder, with causal attention
+    /// The same with 2048 and 4096 features, for GPUs
+    #[value(name = "ffn2048")]
+    Ffn2048,
+    /// Burn's transformer encoder, without a mask
     Transformer,
-    /// The same with 2048 features and 1024 tokens, for GPUs
+    /// The encoder with 2048 features and 1024 tokens, for GPUs
     #[value(name = "transformer2048")]
     Transformer2048,
     /// Burn's LSTM, over sequences
@@ -40,6 +43,7 @@ impl Kind {
         let ffn = |hidden, batch| Workload::Ffn { hidden, batch };
         match self {
             Self::Ffn => vec![ffn(128, 16), ffn(256, 128), ffn(512, 512), ffn(1024, 1024)],
+            Self::Ffn2048 => vec![ffn(2048, 2048), ffn(4096, 4096)],
             Self::Transformer => vec![
                 // About as the example `compare` has it.
                 Workload::Transformer {

@@ -114,7 +114,7 @@ pub(crate) struct OneTensor;
 /// Tensors in an option, a vector, a pair or a struct, as a kind of [`OpValue`].
 pub(crate) struct SomeTensors;
 
-/// What holds no tensor, as a kind of [`OpValue`].
+/// A value without tensors, as a kind of [`OpValue`].
 pub(crate) struct NoTensor;
 
 /// A reference, whose numbers the op does not read, as a kind of [`OpValue`].

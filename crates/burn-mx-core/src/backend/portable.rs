@@ -60,7 +60,7 @@ pub struct Portable<B, W = Unwatched> {
 /// Looks on while the ops of `B` are called, and has the kernels of `Portable<B, Self>`.
 #[doc(hidden)]
 pub trait OpWatch<B: Backend>: Clone + Copy + Debug + Default + Send + Sync + 'static {
-    /// What is known of an op before its call.
+    /// The op and its operands, for the call of [`after`](Self::after).
     type Call;
 
     fn kernels() -> &'static dyn KernelSet<Portable<B, Self>>;

@@ -155,8 +155,8 @@ impl BlockRule {
         matches!(self, Self::FixedPoint(rule) if rule.renormalizes() && rule.counts_special)
     }
 
-    /// Whether blocks are worked on as columns even along a contiguous axis: those with an outer scale, and those that are never ordinary but
-    /// whose elements are rounded to [`Steps`] or by a [`ScalePair`].
+    /// Whether blocks are worked on as columns even along a contiguous axis. Such blocks have an outer scale, or are never ordinary and have
+    /// elements that are rounded to [`Steps`] or by a [`ScalePair`].
     pub(crate) fn is_of_columns(&self) -> bool {
         let is_numbers = || self.step_element().is_some() || self.as_numbers().is_some();
         self.ordinary().is_empty() && is_numbers() || matches!(self, Self::OuterScale(_))
