@@ -155,11 +155,14 @@ impl BlockRule {
         matches!(self, Self::FixedPoint(rule) if rule.renormalizes() && rule.counts_special)
     }
 
-    /// Whether blocks are worked on as columns even along a contiguous axis. Such blocks have an outer scale, or are never ordinary and have
-    /// elements that are rounded to [`Steps`] or by a [`ScalePair`].
-    pub(crate) fn is_of_columns(&self) -> bool {
+    /// Whether blocks of this length are worked on as columns even along a contiguous axis. Such blocks are never ordinary and have elements
+    /// that are rounded to [`Steps`] or by a [`ScalePair`], or they are parts with an outer scale and few blocks.
+    pub(crate) fn is_of_columns(&self, length: usize) -> bool {
+        if let Self::OuterScale(rule) = self {
+            return length < TOGETHER * rule.block;
+        }
         let is_numbers = || self.step_element().is_some() || self.as_numbers().is_some();
-        self.ordinary().is_empty() && is_numbers() || matches!(self, Self::OuterScale(_))
+        self.ordinary().is_empty() && is_numbers()
     }
 
     /// The switches of hardware and the rounding of the format, if the format has one that needs no draws.

@@ -53,7 +53,7 @@ pub(crate) struct Line<'a, R> {
 impl<R: ElementRule> Line<'_, R> {
     /// Works on contiguous blocks; the last one may be shorter.
     pub(in crate::quantize) fn quantize(&mut self, line: &mut [f32], block: usize, start: u64) {
-        let mut done = match self.job.rule.is_of_columns() && block <= LONGEST {
+        let mut done = match block <= LONGEST && self.job.rule.is_of_columns(block) {
             true => self.columns(line, block, start),
             false => 0,
         };
