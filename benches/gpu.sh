@@ -97,7 +97,7 @@ run() {
     step devices 60 "${devices[@]}" --seconds 0.3 --json "$out/devices.json"
     step peers 60 "${peers[@]}" --seconds 0.5 --json "$out/peers.json"
     step compare 60 "${compare[@]}" --out "$out/compare" --json "$out/compare.json"
-    # The README's main job: without tuning in the background, and with the kernels that are on disk by now.
+    # The README's main job, with the kernels that are on disk by now.
     step main_job 100 "$folder/ffn" --backend "$backend" --epochs 3 --out "$out/main_job"
     step suite 60 env MX_TEST_BACKEND="$backend" "$folder/suite" slots::each stochastic:: roles:: transparency::specs
     file() { if [[ -s $1 ]]; then cat "$1"; else echo null; fi; }
