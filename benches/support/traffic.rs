@@ -77,20 +77,21 @@ fn count(op: &'static str, read: u64, written: u64, least: Least) {
 
 /// The calls and the bytes of each op of a run.
 #[derive(Serialize)]
-pub(crate) struct Traffic(BTreeMap<&'static str, Moved>);
+pub(crate) struct Traffic {
+    ops: BTreeMap<&'static str, Moved>,
+}
 
 impl Traffic {
     pub(crate) fn of(run: impl FnOnce()) -> Self {
         MOVED.lock().expect("no op panics while it counts").clear();
         run();
-        Self(std::mem::take(
-            &mut *MOVED.lock().expect("no op panics while it counts"),
-        ))
+        let ops = std::mem::take(&mut *MOVED.lock().expect("no op panics while it counts"));
+        Self { ops }
     }
 
     fn total(&self) -> Moved {
         let mut total = Moved::default();
-        self.0.values().for_each(|&moved| total.add(moved));
+        self.ops.values().for_each(|&moved| total.add(moved));
         total
     }
 }
@@ -118,7 +119,7 @@ impl fmt::Display for Traffic {
                 mb(moved.least),
             ]);
         };
-        let mut ops: Vec<_> = self.0.iter().collect();
+        let mut ops: Vec<_> = self.ops.iter().collect();
         ops.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.bytes()));
         for (name, moved) in ops {
             line(name, *moved);
