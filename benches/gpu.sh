@@ -44,11 +44,9 @@ run() {
     export XDG_CACHE_HOME
     local train_step=("$folder/train_step" --bench --backend "$backend")
     local devices=("$folder/devices" --bench --backend "$backend")
-    local compare=("$folder/burn-mx-lab" compare --model transformer --backend "$backend" --epochs 2 --preset mxfp8_e4m3)
     local first=("${train_step[@]}" --model transformer2048)
     local others=("${train_step[@]}" --model transformer2048 --peer none --preset nvfp4 --preset quartet)
     local ffn=("${train_step[@]}" --model ffn2048)
-    local peers=(python3 benches/peers/gpu.py)
     # The GPU's memory in use, in MiB, now and then, until the process ends.
     memory() {
         while nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null; do sleep 0.2; done
@@ -95,8 +93,9 @@ run() {
     step ffn 60 "${ffn[@]}" --seconds 1 --json "$out/ffn.json"
     step ffn_bfloat16 60 "${ffn[@]}" --seconds 1 --peer bfloat16 --json "$out/ffn_bfloat16.json"
     step devices 60 "${devices[@]}" --seconds 0.3 --json "$out/devices.json"
-    step peers 60 "${peers[@]}" --seconds 0.5 --json "$out/peers.json"
-    step compare 60 "${compare[@]}" --out "$out/compare" --json "$out/compare.json"
+    step peers 60 python3 benches/peers/gpu.py --seconds 0.5 --json "$out/peers.json"
+    step compare 60 "$folder/burn-mx-lab" compare --model transformer --backend "$backend" --epochs 2 --preset mxfp8_e4m3 \
+        --out "$out/compare" --json "$out/compare.json"
     # The README's main job, with the kernels that are on disk by now.
     step main_job 100 "$folder/ffn" --backend "$backend" --epochs 3 --out "$out/main_job"
     step suite 60 env MX_TEST_BACKEND="$backend" "$folder/suite" slots::each stochastic:: roles:: transparency::specs

@@ -117,7 +117,8 @@ def kernels(seconds):
     result = torch.empty_like(tensors[0])
     copy = milliseconds(lambda: result.copy_(tensor()), seconds)
     yield {"kernel": "copy", "ms": copy, "of_copy": 1.0}
-    others = {"torch.compile, mxfp8_e4m3": lambda compiled=torch.compile(mxfp8): compiled(tensor())}
+    compiled = torch.compile(mxfp8)
+    others = {"torch.compile, mxfp8_e4m3": lambda: compiled(tensor())}
     try:
         from modelopt.torch.kernels.quantization.gemm.fp4_kernel_hopper import fp4_fake_quant_block as nvfp4
     except ImportError as error:

@@ -184,16 +184,16 @@ fn is_view(op: &str, tensor: Option<&dyn Any>) -> bool {
 /// The kernels of the backend within, counted.
 struct CountedKernels;
 
-fn bytes(tensor: &impl TensorMetadata) -> u64 {
-    (tensor.shape().num_elements() * tensor.dtype().size()) as u64
+fn bytes(tensor: &(impl TensorMetadata + 'static)) -> u64 {
+    SeenTensors::of(tensor).bytes
 }
 
-fn bytes_of<'a, P: TensorMetadata + 'a>(tensors: impl IntoIterator<Item = &'a P>) -> u64 {
+fn bytes_of<'a, P: TensorMetadata + 'static>(tensors: impl IntoIterator<Item = &'a P>) -> u64 {
     tensors.into_iter().map(bytes).sum()
 }
 
 /// The bytes of an operand of a product, and of the same operand in float32. Panels have zeros behind their rows and columns.
-fn operand_bytes<P: TensorMetadata>(operand: &Operand<P>) -> [u64; 2] {
+fn operand_bytes<P: TensorMetadata + 'static>(operand: &Operand<P>) -> [u64; 2] {
     let (bytes, elements) = match operand {
         Operand::Tensor { values, .. } | Operand::ToAccumulate { values, .. } => {
             (bytes(values), values.shape().num_elements())
@@ -207,10 +207,18 @@ fn operand_bytes<P: TensorMetadata>(operand: &Operand<P>) -> [u64; 2] {
     [bytes, (elements * size_of::<f32>()) as u64]
 }
 
-/// The bytes of both operands, and of both in float32.
-fn operands_bytes<P: TensorMetadata>(operands: [&Operand<P>; 2]) -> [u64; 2] {
-    let [left, right] = operands.map(operand_bytes);
-    [left[0] + right[0], left[1] + right[1]]
+/// Computes a product of two operands, to which a bias is added, and counts it.
+fn counted_product<P: TensorMetadata + 'static>(
+    operands: [Operand<P>; 2],
+    bias: Option<P>,
+    product: impl FnOnce([Operand<P>; 2], Option<P>) -> P,
+) -> P {
+    let of_bias = bytes_of(&bias);
+    let [left, right] = operands.each_ref().map(operand_bytes);
+    let [read, float32] = [0, 1].map(|i| left[i] + right[i] + of_bias);
+    let result = product(operands, bias);
+    count("mx_product", read, bytes(&result), Least::Operands(float32));
+    result
 }
 
 impl<B: MxKernels> KernelSet<CountedBackend<B>> for CountedKernels {
@@ -306,10 +314,9 @@ impl<B: MxKernels> KernelSet<CountedBackend<B>> for CountedKernels {
         lhs: Operand<FloatTensor<B>>,
         rhs: Operand<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        let [read, float32] = operands_bytes([&lhs, &rhs]);
-        let result = B::kernels().product(lhs, rhs);
-        count("mx_product", read, bytes(&result), Least::Operands(float32));
-        result
+        counted_product([lhs, rhs], None, |[lhs, rhs], _| {
+            B::kernels().product(lhs, rhs)
+        })
     }
 
     fn rounded_product(
@@ -319,10 +326,9 @@ impl<B: MxKernels> KernelSet<CountedBackend<B>> for CountedKernels {
         rounding: OpRounding,
         bias: Option<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        let [read, float32] = operands_bytes([&lhs, &rhs]).map(|bytes| bytes + bytes_of(&bias));
-        let result = B::kernels().rounded_product(lhs, rhs, rounding, bias);
-        count("mx_product", read, bytes(&result), Least::Operands(float32));
-        result
+        counted_product([lhs, rhs], bias, |[lhs, rhs], bias| {
+            B::kernels().rounded_product(lhs, rhs, rounding, bias)
+        })
     }
 
     fn has_accumulators(&self) -> bool {

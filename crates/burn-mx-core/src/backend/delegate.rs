@@ -108,6 +108,16 @@ pub struct SeenTensors<'a> {
     pub tensor: Option<&'a dyn Any>,
 }
 
+impl<'a> SeenTensors<'a> {
+    /// One tensor.
+    pub fn of<P: TensorMetadata + 'static>(tensor: &'a P) -> Self {
+        Self {
+            bytes: (tensor.shape().num_elements() * tensor.dtype().size()) as u64,
+            tensor: Some(tensor),
+        }
+    }
+}
+
 /// A tensor, as a kind of [`OpValue`].
 pub(crate) struct OneTensor;
 
@@ -127,10 +137,7 @@ pub(crate) trait OpValue<Kind> {
 
 impl<P: TensorMetadata + 'static> OpValue<OneTensor> for P {
     fn seen(&self) -> SeenTensors<'_> {
-        SeenTensors {
-            bytes: (self.shape().num_elements() * self.dtype().size()) as u64,
-            tensor: Some(self),
-        }
+        SeenTensors::of(self)
     }
 }
 
@@ -318,22 +325,22 @@ structs_of_tensors! {
 macro_rules! delegate {
     (structs watched $watch:ty, $to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
         fn $name($($arg: $ty),*) -> $ret {
-            let seen = [$($crate::backend::delegate::seen(&$arg)),*];
-            let call = <$watch>::before(stringify!($name), &seen);
-            let result = <$to>::$name($($arg),*);
-            <$watch>::after(call, $crate::backend::delegate::seen(&result).bytes);
+            let result = $crate::backend::delegate::delegate!(@watched $watch, $to, $name($($arg),*));
             $crate::backend::delegate::SameTensors::same_tensors(result)
         }
     )* };
     (watched $watch:ty, $to:ty: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
         fn $name($($arg: $ty),*) -> $ret {
-            let seen = [$($crate::backend::delegate::seen(&$arg)),*];
-            let call = <$watch>::before(stringify!($name), &seen);
-            let result = <$to>::$name($($arg),*);
-            <$watch>::after(call, $crate::backend::delegate::seen(&result).bytes);
-            result
+            $crate::backend::delegate::delegate!(@watched $watch, $to, $name($($arg),*))
         }
     )* };
+    (@watched $watch:ty, $to:ty, $name:ident($($arg:ident),*)) => {{
+        let seen = [$($crate::backend::delegate::seen(&$arg)),*];
+        let call = <$watch>::before(stringify!($name), &seen);
+        let result = <$to>::$name($($arg),*);
+        <$watch>::after(call, $crate::backend::delegate::seen(&result).bytes);
+        result
+    }};
     (unwrapped, $rule:ident: $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => { $(
         fn $name($($arg: $ty),*) -> $ret {
             let meta = $crate::tensor::Meta::$rule([$($crate::backend::delegate::Unwrap::meta(&$arg)),*]);

@@ -289,30 +289,11 @@ impl<R: ElementRule> Kernel for AnyElements<'_, R> {
             rule, element_rule, ..
         } = job;
         if let Some(element) = rule.step_element() {
-            // A loop for each case: one loop that asks for the case does not become vectors.
-            match element.conversion {
-                None => {
-                    let element = StepElement {
-                        conversion: None,
-                        ..element
-                    };
-                    elements.each(
-                        #[inline(always)]
-                        |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
-                    );
-                }
-                Some(conversion) if conversion.rounding().is_none() => {
-                    let element = element.with_conversion(conversion.with_rounding(None));
-                    elements.each(
-                        #[inline(always)]
-                        |grid, x, draw| element_rule.stepped(&element, grid, x, draw),
-                    );
-                }
-                // Rare, and not vectorized.
-                Some(_) => {
-                    elements.each(|grid, x, draw| element_rule.stepped(&element, grid, x, draw))
-                }
-            }
+            elements.each_number(
+                element,
+                #[inline(always)]
+                |element, grid, x, draw| element_rule.stepped(element, grid, x, draw),
+            );
         } else if let Grids::One(grid) = elements.grids
             && let Some((short, pair)) = rule.short_table(grid)
         {
@@ -324,22 +305,11 @@ impl<R: ElementRule> Kernel for AnyElements<'_, R> {
                 },
             );
         } else if let Some(rule) = rule.as_numbers() {
-            // A loop for each case, as above.
-            let rule = *rule;
-            match rule.conversion() {
-                None => elements.each(
-                    #[inline(always)]
-                    |grid, x, draw| element_rule.scaled(&rule, grid, x, draw),
-                ),
-                Some(conversion) if conversion.rounding().is_none() => {
-                    let rule = rule.with_conversion(conversion.with_rounding(None));
-                    elements.each(
-                        #[inline(always)]
-                        |grid, x, draw| element_rule.scaled(&rule, grid, x, draw),
-                    );
-                }
-                Some(_) => elements.each(|grid, x, draw| any_element(job, grid, x, draw)),
-            }
+            elements.each_number(
+                *rule,
+                #[inline(always)]
+                |rule, grid, x, draw| element_rule.scaled(rule, grid, x, draw),
+            );
         } else {
             elements.each(|grid, x, draw| any_element(job, grid, x, draw));
         }
@@ -348,15 +318,15 @@ impl<R: ElementRule> Kernel for AnyElements<'_, R> {
 
 /// Rounds neighbours by the rounding of their format, which needs no draws. There is a loop for each mode: one loop that asks for the mode does
 /// not become vectors.
-struct OwnRounding<'a, E> {
-    element: E,
+struct OwnRounding<'a> {
+    element: StepElement,
     conversion: ConversionRule,
     rounding: ElementRounding,
     grids: Grids<'a>,
     data: &'a mut [f32],
 }
 
-impl<E: AnyNumbers> Kernel for OwnRounding<'_, E> {
+impl Kernel for OwnRounding<'_> {
     #[inline(always)]
     fn run(self) {
         use ElementRounding::*;
@@ -377,11 +347,11 @@ impl<E: AnyNumbers> Kernel for OwnRounding<'_, E> {
     }
 }
 
-impl<E: AnyNumbers> OwnRounding<'_, E> {
+impl OwnRounding<'_> {
     #[inline(always)]
     fn each(self, rounding: ElementRounding) {
         let conversion = self.conversion.with_rounding(Some(rounding));
-        let element = self.element.with_conversion(conversion);
+        let element = self.element.with_conversion(Some(conversion));
         match self.grids {
             Grids::One(grid) => {
                 for x in self.data {
@@ -410,32 +380,41 @@ impl<R: ElementRule> Elements<'_, R> {
         if self.way != Way::Any {
             return level.run(self);
         }
-        let rule = &self.job.rule;
-        match R::UPPER.and_then(|_| rule.own_rounding()) {
-            Some((conversion, rounding)) => match (rule.as_numbers(), rule.step_element()) {
-                (Some(rule), _) => self.round_as(level, *rule, conversion, rounding),
-                (None, Some(element)) => self.round_as(level, element, conversion, rounding),
-                (None, None) => unreachable!("the rounding is one of numbers"),
-            },
+        match R::UPPER.and_then(|_| self.job.rule.own_rounding()) {
+            Some((element, conversion, rounding)) => level.run(OwnRounding {
+                element,
+                conversion,
+                rounding,
+                grids: self.grids,
+                data: self.data,
+            }),
             None => level.run(AnyElements(self)),
         }
     }
 
-    /// Works on them by the rounding of their format.
-    fn round_as<E: AnyNumbers>(
-        self,
-        level: Level,
-        element: E,
-        conversion: ConversionRule,
-        rounding: ElementRounding,
-    ) {
-        level.run(OwnRounding {
-            element,
-            conversion,
-            rounding,
-            grids: self.grids,
-            data: self.data,
-        });
+    /// Works on them by a function of [`AnyNumbers`]. A loop for each case: one loop that asks for the case does not become vectors.
+    #[inline(always)]
+    fn each_number<E: AnyNumbers>(self, element: E, function: impl Fn(&E, Grid, f32, u32) -> f32) {
+        match element.conversion() {
+            None => {
+                let element = element.with_conversion(None);
+                self.each(
+                    #[inline(always)]
+                    |grid, x, draw| function(&element, grid, x, draw),
+                );
+            }
+            Some(conversion) if conversion.rounding().is_none() => {
+                let element = element.with_conversion(Some(conversion.with_rounding(None)));
+                self.each(
+                    #[inline(always)]
+                    |grid, x, draw| function(&element, grid, x, draw),
+                );
+            }
+            Some(_) => {
+                let job = self.job;
+                self.each(|grid, x, draw| any_element(job, grid, x, draw));
+            }
+        }
     }
 
     #[inline(always)]

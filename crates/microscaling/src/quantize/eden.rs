@@ -187,8 +187,8 @@ impl Kernel for Group<'_> {
     }
 }
 
-/// Σu² and Σu·q of magnitudes in units of their scale and the same rounded, both in multiples of the same power of two. u is cut to few
-/// enough bits that the sums are exact in any order.
+/// Σu² and Σu·q of magnitudes u in units of their scale and the rounded magnitudes q. Both sums count multiples of one power of two. Each u
+/// loses its lowest bits, so that the sums are exact in any order.
 #[inline(always)]
 fn sums(element: UnitElement, units: &[u32], rounded: &[u32]) -> [u64; 2] {
     // The rule's multiples, less than 2^24, by shifts: conversions of floats do not become vectors.

@@ -165,14 +165,12 @@ impl BlockRule {
         self.ordinary().is_empty() && is_numbers()
     }
 
-    /// The switches of hardware and the rounding of the format, if the format has one that needs no draws.
+    /// How elements are rounded to [`Steps`], and the rounding of the format, if the format has one that needs no draws.
     #[inline(never)]
-    pub(crate) fn own_rounding(&self) -> Option<(ConversionRule, ElementRounding)> {
-        let conversion = match self.as_numbers() {
-            Some(rule) => rule.conversion()?,
-            None => self.step_element()?.conversion?,
-        };
-        Some((conversion, conversion.own_rounding()?))
+    pub(crate) fn own_rounding(&self) -> Option<(StepElement, ConversionRule, ElementRounding)> {
+        let element = self.step_element()?;
+        let conversion = element.conversion?;
+        Some((element, conversion, conversion.own_rounding()?))
     }
 }
 

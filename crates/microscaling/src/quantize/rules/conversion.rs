@@ -14,8 +14,11 @@ use crate::round::{RoundingRule, round_magnitude};
 ///
 /// The methods must be `#[inline(always)]`, see [`Kernel`](microscaling_processor::instruction_set::Kernel).
 pub(crate) trait AnyNumbers: Copy {
+    /// The switches, if one differs from the library.
+    fn conversion(&self) -> Option<ConversionRule>;
+
     /// The same with these switches: its own ones, with a constant for the rounding.
-    fn with_conversion(self, conversion: ConversionRule) -> Self;
+    fn with_conversion(self, conversion: Option<ConversionRule>) -> Self;
 
     /// Rounds an element.
     fn round<R: RoundingRule>(&self, grid: Grid, x: f32, draw: u32) -> f32;

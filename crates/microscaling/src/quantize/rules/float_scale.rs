@@ -227,12 +227,6 @@ impl FloatScaleRule {
         }
     }
 
-    /// The switches of hardware, if one differs from the library.
-    #[inline(always)]
-    pub(crate) fn conversion(&self) -> Option<ConversionRule> {
-        self.conversion
-    }
-
     /// t as a pattern.
     fn tensor_scale(&self) -> u32 {
         self.tensor.map_or(ONE, |tensor| tensor.scale)
@@ -376,11 +370,13 @@ impl FloatScaleRule {
 
 impl AnyNumbers for FloatScaleRule {
     #[inline(always)]
-    fn with_conversion(self, conversion: ConversionRule) -> Self {
-        Self {
-            conversion: Some(conversion),
-            ..self
-        }
+    fn conversion(&self) -> Option<ConversionRule> {
+        self.conversion
+    }
+
+    #[inline(always)]
+    fn with_conversion(self, conversion: Option<ConversionRule>) -> Self {
+        Self { conversion, ..self }
     }
 
     #[inline(always)]

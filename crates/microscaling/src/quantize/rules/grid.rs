@@ -47,11 +47,13 @@ pub(crate) struct StepElement {
 
 impl AnyNumbers for StepElement {
     #[inline(always)]
-    fn with_conversion(self, conversion: ConversionRule) -> Self {
-        Self {
-            conversion: Some(conversion),
-            ..self
-        }
+    fn conversion(&self) -> Option<ConversionRule> {
+        self.conversion
+    }
+
+    #[inline(always)]
+    fn with_conversion(self, conversion: Option<ConversionRule>) -> Self {
+        Self { conversion, ..self }
     }
 
     #[inline(always)]
