@@ -31,7 +31,6 @@ fn product<B: MxKernels>(
             ..OperandQuantization::default()
         },
         significant_bits: blocks.map_or(24, |(format, _)| format.significant_bits()),
-        stream: RandomStream::new(0, 0),
         tensor_scale: None,
     };
     let lhs = B::kernels().product_operand(tensor::<B>(lhs, shapes[0]), form(places[0]));
@@ -57,9 +56,9 @@ fn scaled_form(format: BlockFormat, rounding: Rounding, place: OperandLayout) ->
         place,
         quantization: OperandQuantization {
             blocks: Some((format, rounding)),
+            stream: RandomStream::new(5, 6),
             ..OperandQuantization::default()
         },
-        stream: RandomStream::new(5, 6),
         significant_bits: format.significant_bits(),
         tensor_scale: None,
     }
@@ -145,16 +144,20 @@ fn operands_are_transformed_before_their_blocks() {
     let signs = RandomStream::new(2, 9);
     let bfloat16 = FloatFormat::bfloat(16).expect("a width of bfloat");
     let format: BlockFormat = "mxfp8_e4m3".parse().expect("the format is sound");
-    let rounding = Rounding::NearestEven;
-    for place in [OperandLayout::LHS, OperandLayout::RHS] {
+    let even = Rounding::NearestEven;
+    let places = [OperandLayout::LHS, OperandLayout::RHS].into_iter();
+    for (place, rounding) in
+        places.flat_map(|place| [even, Rounding::Stochastic].map(|rounding| (place, rounding)))
+    {
+        let plain = scaled_form(format, rounding, place);
         let form = OperandForm {
             quantization: OperandQuantization {
-                elementwise: Some((bfloat16, rounding)),
+                elementwise: Some((bfloat16, even)),
                 hadamard: Some((transform, signs.into())),
                 factor: Some(0.75),
-                blocks: Some((format, rounding)),
+                ..plain.quantization
             },
-            ..scaled_form(format, rounding, place)
+            ..plain
         };
         let operand = tensor::<TestBackend>(&numbers, &shape);
         let operand = TestBackend::kernels().product_operand(operand, form);
@@ -162,13 +165,13 @@ fn operands_are_transformed_before_their_blocks() {
             panic!("an operand on a device is a tensor");
         };
         let got = TestBackend::float_cast(got, FloatDType::F32);
-        let (axis, rounder) = (place.summed_axis(2), rounding.with(signs));
+        let (axis, stream) = (place.summed_axis(2), form.quantization.stream);
         let mut expected = numbers.clone();
-        bfloat16.round_slice(&mut expected, rounder);
+        bfloat16.round_slice(&mut expected, even.with(stream));
         let transformed = transform.transform(&mut expected, &shape, axis, signs);
         transformed.expect("the axis is the shape's");
         expected.iter_mut().for_each(|x| *x *= 0.75);
-        let quantized = format.quantize(&mut expected, &shape, axis, rounder);
+        let quantized = format.quantize(&mut expected, &shape, axis, rounding.with(stream));
         quantized.expect("the axis is the shape's");
         assert_same(&values::<TestBackend>(got), &expected, &format!("{form:?}"));
     }

@@ -4,7 +4,7 @@ use burn::backend::{Flex, NdArray};
 use burn::nn::LinearConfig;
 use burn::prelude::*;
 use burn::tensor::ops::FloatTensor;
-use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, RandomStream, Rounding};
+use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, ProductPath, Rounding};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs, Portable};
 use burn_mx_kernels::internal::{Operand, OperandForm, OperandLayout};
 
@@ -24,7 +24,6 @@ fn blocks(text: &str) -> OperandForm {
             blocks: Some((format, Rounding::NearestEven)),
             ..OperandQuantization::default()
         },
-        stream: RandomStream::new(0, 0),
         tensor_scale: None,
         significant_bits: format.significant_bits(),
     }
@@ -49,7 +48,6 @@ fn elementwise(format: FloatFormat) -> OperandForm {
             elementwise: Some((format, Rounding::NearestEven)),
             ..OperandQuantization::default()
         },
-        stream: RandomStream::new(0, 0),
         tensor_scale: None,
         significant_bits: format.mantissa_bits() + 1,
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
-use microscaling::{BlockFormat, OperandQuantization, RandomStream, Rounding};
+use microscaling::{BlockFormat, OperandQuantization};
 use microscaling_product::{Panels, Side};
 
 use super::MxKernels;
@@ -112,8 +112,6 @@ pub struct OperandForm {
     pub place: OperandLayout,
     /// The quantization of its elements, in blocks along the summed axis.
     pub quantization: OperandQuantization,
-    /// The random numbers by which blocks are rounded, where that is stochastic.
-    pub stream: RandomStream,
     /// A factor that all elements have, where nothing else is done to them: without it they have `significant_bits`. A
     /// backend may multiply by it afterwards.
     pub tensor_scale: Option<f32>,
@@ -201,12 +199,13 @@ pub(crate) fn transformed<B: MxKernels>(
         hadamard,
         factor,
         blocks,
+        stream,
     } = form.quantization;
     if hadamard.is_none() && factor.is_none() {
         return (tensor, form);
     }
     let mut tensor = match elementwise {
-        Some((format, rounding)) => B::float_round_to(tensor, format, rounding, form.stream),
+        Some((format, rounding)) => B::float_round_to(tensor, format, rounding, stream),
         None => tensor,
     };
     if let Some((transform, signs)) = hadamard {
@@ -223,6 +222,7 @@ pub(crate) fn transformed<B: MxKernels>(
     }
     let quantization = OperandQuantization {
         blocks,
+        stream,
         ..OperandQuantization::default()
     };
     let form = OperandForm {
@@ -241,24 +241,26 @@ pub fn in_tensor<B: MxKernels>(
     let OperandForm {
         place,
         quantization,
-        stream,
         ..
     } = form;
+    let OperandQuantization {
+        elementwise,
+        blocks,
+        stream,
+        ..
+    } = quantization;
     let shape = tensor.shape();
-    let axis = |format| place.block_axis(shape.num_dims(), &format);
-    let values = match (quantization.elementwise, quantization.blocks) {
+    let values = match (elementwise, blocks) {
         (None, None) => tensor,
         (Some((format, rounding)), None) => B::float_round_to(tensor, format, rounding, stream),
-        (None, Some((format, rounding))) => {
-            B::mx_quantize(tensor, axis(format), format, rounding, stream)
-        }
-        (Some((float, float_rounding)), Some((format, Rounding::Stochastic))) => {
-            let values = B::float_round_to(tensor, float, float_rounding, stream);
-            B::mx_quantize(values, axis(format), format, Rounding::Stochastic, stream)
-        }
-        (Some(elementwise), Some((format, rounding))) => {
-            let axis = axis(format);
-            let op = KernelOp::round_and_quantize(elementwise, axis, format, rounding);
+        (elementwise, Some((format, rounding))) => {
+            let op = KernelOp::Quantize {
+                elementwise,
+                axis: place.block_axis(shape.num_dims(), &format),
+                format,
+                rounding,
+                stream,
+            };
             B::kernel(op, [tensor])
         }
     };
@@ -288,7 +290,6 @@ pub fn in_float32<B: MxKernels>(
         let form = OperandForm {
             place: places[i],
             quantization: OperandQuantization::default(),
-            stream: RandomStream::new(0, 0),
             tensor_scale: None,
             significant_bits: f32::MANTISSA_DIGITS,
         };

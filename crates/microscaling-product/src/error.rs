@@ -12,8 +12,8 @@ pub enum PanelsError {
     /// The format or the lengths are wrong.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// A rounding draws random numbers, which depend on the place of an element in its tensor.
-    #[error("stochastic rounding needs a whole tensor, not parts of one")]
+    /// The elementwise rounding of an operand or a result draws random numbers.
+    #[error("elementwise rounding is `stochastic`; allowed: `nearest`, `even`, `floor`")]
     Stochastic,
     /// Neither axis has stride 1, or `group` does not divide the summed axis, or `data` ends before a matrix does.
     #[error(

@@ -18,7 +18,8 @@ impl Panels {
     /// [`round_slice`](microscaling::FloatFormat::round_slice), transformed by
     /// [`RandomHadamard::transform`](microscaling::RandomHadamard::transform) with `group` as the length of the axis, multiplied by
     /// the factor, and then quantized by [`BlockFormat::quantize`](microscaling::BlockFormat::quantize). All matrices together have
-    /// one tensor scale, which stays beside them and multiplies the product.
+    /// one tensor scale, which stays beside them and multiplies the product. The draw of an element for stochastic blocks is the word
+    /// of the [stream](OperandQuantization::stream) at the element's index in the matrices' [data](Matrices::data).
     ///
     /// # Errors
     /// See [`PanelsError`]. Whether every element is a bfloat16 number is known only after all of them are quantized.
@@ -103,13 +104,9 @@ fn check(quantization: &OperandQuantization) -> Result<(), PanelsError> {
     if let Some((transform, _)) = quantization.hadamard {
         transform.validate().map_err(QuantizeError::from)?;
     }
-    let roundings = [
-        quantization.elementwise.map(|(_, rounding)| rounding),
-        quantization.blocks.map(|(_, rounding)| rounding),
-    ];
-    match roundings.contains(&Some(Rounding::Stochastic)) {
-        true => Err(PanelsError::Stochastic),
-        false => Ok(()),
+    match quantization.elementwise {
+        Some((_, Rounding::Stochastic)) => Err(PanelsError::Stochastic),
+        _ => Ok(()),
     }
 }
 

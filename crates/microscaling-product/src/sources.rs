@@ -3,12 +3,12 @@
 use super::matrices::Matrices;
 use super::panels::{FREE, SUMMED, Side};
 use super::piece_plan::{Piece, PiecePlan, Pieces, gcd};
-use super::tile_blocks::{TileBlocks, tile_blocks};
+use super::tile_blocks::{TileBlocks, TileDraws, tile_blocks};
 use super::tiles::Target;
 use crate::PanelsError;
 use alloc::vec::Vec;
-use microscaling::internal::{PowerBlocks, is_large, largest, with_rule};
-use microscaling::{OperandQuantization, QuantizeError, RandomHadamard, RandomStream, Rounding};
+use microscaling::internal::{PartStream, PowerBlocks, RoundingRule, is_large, largest, with_rule};
+use microscaling::{BlockFormat, OperandQuantization, QuantizeError, RandomHadamard, Rounding};
 use microscaling_processor::instruction_set::{Kernel, dispatch};
 use microscaling_processor::threads::share;
 
@@ -54,10 +54,10 @@ impl<'a> Quantized<'a> {
         let rows = summed.is_dense() && !(free.is_dense() && group < summed.length);
         let format = quantization.blocks.map(|(format, _)| format);
         // Blocks as long as the axis are as long as a group.
-        let block = match format.map(|format| format.group_size()) {
+        let block = match quantization.blocks {
             None => Some(1),
-            Some(0) => None,
-            Some(block) => Some(block),
+            Some((format, Rounding::Stochastic)) if format.eden => Some(BlockFormat::EDEN_GROUP),
+            Some((format, _)) => Some(format.group_size()).filter(|block| *block > 0),
         };
         let (hadamard, factor) = (quantization.hadamard, quantization.factor);
         // A piece has blocks of both.
@@ -152,7 +152,7 @@ impl<'a> Quantized<'a> {
             }
         }
         if let Some((format, rounding)) = self.quantization.elementwise {
-            format.round_slice(values, rounding.with(NO_STREAM));
+            format.round_slice(values, rounding.with(self.quantization.stream));
         }
         if let Some((transform, factors)) = &self.transform {
             let factors = match self.group {
@@ -184,9 +184,6 @@ impl Kernel for Multiply<'_> {
     }
 }
 
-/// No rounding draws any number.
-const NO_STREAM: RandomStream = RandomStream::new(0, 0);
-
 impl Quantized<'_> {
     /// Whether anything comes before the quantization in blocks.
     fn is_prepared(&self) -> bool {
@@ -199,6 +196,27 @@ impl Quantized<'_> {
         elementwise.is_some() || hadamard.is_some() || factor.is_some()
     }
 
+    /// Where the piece's part of each matrix begins in memory.
+    fn places(&self, piece: &Piece) -> impl Iterator<Item = usize> {
+        let Matrices {
+            starts,
+            free,
+            summed,
+            ..
+        } = self.matrices;
+        let first = piece.free.start * free.stride + piece.summed.start * summed.stride;
+        let starts = starts[piece.matrices.clone()].iter();
+        starts.map(move |start| start + first)
+    }
+
+    /// The length of a line of a piece, and how far apart lines begin in memory.
+    fn lines(&self, piece: &Piece) -> [usize; 2] {
+        match self.rows {
+            true => [piece.summed.len(), self.matrices.free.stride],
+            false => [piece.free.len(), self.matrices.summed.stride],
+        }
+    }
+
     /// Writes [`TileBlocks`] of a piece, from its copy if there is one. Returns whether all of the piece is written.
     fn write_tile_blocks(&self, target: &mut Target<'_>, copy: Option<&[f32]>) -> bool {
         let piece = target.piece;
@@ -207,30 +225,29 @@ impl Quantized<'_> {
         let Some((blocks, rounding)) = self.of_tiles.filter(|_| is_whole) else {
             return false;
         };
-        let Matrices { data, starts, .. } = self.matrices;
-        let [free_stride, summed_stride] = match (copy, self.rows) {
-            (None, _) => [self.matrices.free.stride, self.matrices.summed.stride],
-            (Some(_), true) => [summed, 1],
-            (Some(_), false) => [1, free],
+        let places: Vec<usize> = self.places(piece).collect();
+        let [line, apart] = self.lines(piece);
+        let in_copy: Vec<usize> = match copy {
+            Some(_) => (0..places.len()).map(|i| i * free * summed).collect(),
+            None => Vec::new(),
         };
-        let starts: Vec<usize> = match copy {
-            None => {
-                let first = piece.free.start * free_stride + piece.summed.start * summed_stride;
-                let starts = starts[piece.matrices.clone()].iter();
-                starts.map(|start| start + first).collect()
-            }
-            Some(_) => {
-                let matrices = 0..piece.matrices.len();
-                matrices.map(|matrix| matrix * free * summed).collect()
-            }
+        let (data, starts, stride) = match copy {
+            Some(copy) => (copy, &in_copy, line),
+            None => (self.matrices.data, &places, apart),
+        };
+        let draws = TileDraws {
+            stream: self.quantization.stream,
+            starts: &places,
+            stride: apart,
         };
         let mut done = false;
-        with_rule!(rounding, R => dispatch(TileBlocks {
+        with_rule!(rounding, R => dispatch(TileBlocks::<_, { R::USES_DRAWS }> {
             blocks,
             round: blocks.rounding::<R>(),
-            data: copy.unwrap_or(data),
-            starts: &starts,
-            stride: if self.rows { free_stride } else { summed_stride },
+            data,
+            starts,
+            stride,
+            draws,
             plan: target.plan,
             piece,
             tiles: target.tiles,
@@ -245,21 +262,30 @@ impl Quantized<'_> {
         let Some((format, rounding)) = self.quantization.blocks else {
             return Ok(());
         };
-        let group = self.group.unwrap_or(piece.summed.len());
-        let groups = piece.summed.len() / group;
-        let (count, free) = (piece.matrices.len(), piece.free.len());
-        let shape = match (self.rows, format.square) {
-            // Their two axes are the second and the third one.
-            (true, true) => [count, free, piece.summed.len(), 1],
-            (false, true) => [count, piece.summed.len(), free, 1],
-            (true, false) => [count * free, groups, group, 1],
-            (false, false) => [count, groups, group, free],
+        let (free, summed) = (piece.free.len(), piece.summed.len());
+        let group = self.group.unwrap_or(summed);
+        let groups = summed / group;
+        let quantize = |values: &mut [f32], count, stream| {
+            let shape = match (self.rows, format.square) {
+                // Their two axes are the second and the third one.
+                (true, true) => [count, free, summed, 1],
+                (false, true) => [count, summed, free, 1],
+                (true, false) => [count * free, groups, group, 1],
+                (false, false) => [count, groups, group, free],
+            };
+            format.quantize_part(self.tensor_scale, values, &shape, 2, rounding, stream)
         };
-        let rounder = rounding.with(NO_STREAM);
-        match self.tensor_scale {
-            Some(scale) => format.quantize_in_units_of(scale, values, &shape, 2, rounder),
-            None => format.quantize(values, &shape, 2, rounder),
+        let stream = self.quantization.stream;
+        if rounding != Rounding::Stochastic {
+            return quantize(values, piece.matrices.len(), stream.into());
         }
+        // Matrices may lie anywhere.
+        let lines = self.lines(piece).map(|length| length as u64);
+        let matrices = values.chunks_exact_mut(free * summed);
+        for (place, values) in self.places(piece).zip(matrices) {
+            quantize(values, 1, PartStream::new(stream, place as u64, lines))?;
+        }
+        Ok(())
     }
 }
 

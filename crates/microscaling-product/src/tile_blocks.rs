@@ -4,17 +4,17 @@ use super::panels::{FREE, LINE, SUMMED, Side, TILE, word};
 use super::piece_plan::{Piece, PiecePlan};
 use super::tiles::{KnownElements, Room, Tiles};
 use core::mem::MaybeUninit;
-use microscaling::BlockFormat;
 use microscaling::internal::bits::ABS;
 use microscaling::internal::{PowerBlocks, TOGETHER, largest_of_block};
+use microscaling::{BlockFormat, RandomStream};
 use microscaling_processor::instruction_set::Kernel;
 use microscaling_processor::{prefetch, transpose};
 
 const _: () = assert!(FREE == TOGETHER);
 
-/// Quantizes whole tiles, each of 16 blocks of 32 elements whose scales are powers of two. The work ends at a block that is not
-/// ordinary.
-pub(super) struct TileBlocks<'a, F> {
+/// Quantizes whole tiles, each of 16 blocks of 32 elements whose scales are powers of two, by random numbers if D is true. The work
+/// ends at a block that is not ordinary.
+pub(super) struct TileBlocks<'a, F, const D: bool> {
     pub(super) blocks: PowerBlocks,
     /// [`PowerBlocks::rounding`].
     pub(super) round: F,
@@ -24,6 +24,7 @@ pub(super) struct TileBlocks<'a, F> {
     pub(super) starts: &'a [usize],
     /// How far apart lines begin.
     pub(super) stride: usize,
+    pub(super) draws: TileDraws<'a>,
     pub(super) plan: &'a PiecePlan,
     pub(super) piece: &'a Piece,
     pub(super) tiles: Tiles,
@@ -38,7 +39,7 @@ pub(super) fn tile_blocks(format: &BlockFormat) -> Option<PowerBlocks> {
     (format.group_size() == SUMMED && blocks.mantissa_bits() <= 7).then_some(blocks)
 }
 
-impl<F: Fn(f32, u32) -> u32 + Copy> Kernel for TileBlocks<'_, F> {
+impl<F: Fn(f32, u32, u32) -> u32 + Copy, const D: bool> Kernel for TileBlocks<'_, F, D> {
     #[inline(always)]
     fn run(self) {
         let (plan, piece) = (self.plan, self.piece);
@@ -61,13 +62,26 @@ impl<F: Fn(f32, u32) -> u32 + Copy> Kernel for TileBlocks<'_, F> {
             prefetch(tile.as_ptr().cast(), TILE);
             tile
         };
-        for (matrix, start) in piece.matrices.clone().zip(self.starts) {
+        let starts = self.starts.iter().zip(self.draws.starts);
+        for (matrix, (start, place)) in piece.matrices.clone().zip(starts) {
             let data = &self.data[*start..];
+            // The random numbers of a tile, given its place among the piece's tiles along the lines, and across.
+            let draws = |along: usize, across: [usize; 2]| {
+                let mut draws = [[0; FREE]; SUMMED];
+                if D {
+                    let [line, lines] = across;
+                    let place = place + line * self.draws.stride + along;
+                    self.draws.fill(place as u64, lines, &mut draws);
+                }
+                draws
+            };
             if plan.rows {
                 for (i, j) in (0..across).flat_map(|i| (0..along).map(move |j| (i, j))) {
                     let data = &data[i * FREE * self.stride + j * SUMMED..];
                     let lines = TileLines::new(data, self.stride);
-                    let Some(tile) = blocks.rows(lines, room(matrix, i, j), &mut bounds) else {
+                    let draws = draws(j * SUMMED, [i * FREE, FREE]);
+                    let tile = room(matrix, i, j);
+                    let Some(tile) = blocks.rows::<D>(lines, &draws, tile, &mut bounds) else {
                         return;
                     };
                     if plan.side == Side::Rhs {
@@ -83,8 +97,11 @@ impl<F: Fn(f32, u32) -> u32 + Copy> Kernel for TileBlocks<'_, F> {
                     let mut copies = Copies(MaybeUninit::uninit());
                     let tiles = copies.gather(data, self.stride, maxima);
                     for (k, (lines, maxima)) in tiles.iter().zip(maxima).enumerate() {
+                        let draws = draws((i + k) * FREE, [j * SUMMED, SUMMED]);
+                        let blocks_of_tile = (lines, &*maxima);
                         let tile = room(matrix, i + k, j);
-                        let Some(tile) = blocks.columns(lines, *maxima, tile, &mut bounds) else {
+                        let tile = blocks.columns(blocks_of_tile, &draws, tile, &mut bounds);
+                        let Some(tile) = tile else {
                             return;
                         };
                         if plan.side == Side::Lhs {
@@ -99,6 +116,25 @@ impl<F: Fn(f32, u32) -> u32 + Copy> Kernel for TileBlocks<'_, F> {
     }
 }
 
+/// The random numbers of the elements of a piece, which follow from their places in the tensor.
+pub(super) struct TileDraws<'a> {
+    pub(super) stream: RandomStream,
+    /// Where the piece's part of each matrix begins.
+    pub(super) starts: &'a [usize],
+    /// How far apart lines begin.
+    pub(super) stride: usize,
+}
+
+impl TileDraws<'_> {
+    /// The words of a tile of 16 or 32 lines, sixteen neighbours at a time: of all lines, then of all lines again.
+    #[inline(always)]
+    fn fill(&self, place: u64, lines: usize, words: &mut [[u32; FREE]; SUMMED]) {
+        for (half, place) in words.chunks_exact_mut(lines).zip((place..).step_by(FREE)) {
+            self.stream.fill_rows(place, self.stride as u64, half);
+        }
+    }
+}
+
 /// How the blocks of a tile are quantized.
 struct BlockRounding<'a, F> {
     blocks: &'a PowerBlocks,
@@ -106,7 +142,7 @@ struct BlockRounding<'a, F> {
     round: F,
 }
 
-impl<F: Fn(f32, u32) -> u32 + Copy> BlockRounding<'_, F> {
+impl<F: Fn(f32, u32, u32) -> u32 + Copy> BlockRounding<'_, F> {
     /// The scales of blocks with these largest magnitudes, if all are ordinary. The bounds then hold for these blocks, too.
     #[inline(always)]
     fn scales(&self, maxima: &[u32; TOGETHER], bounds: &mut Bounds) -> Option<[u32; TOGETHER]> {
@@ -116,18 +152,20 @@ impl<F: Fn(f32, u32) -> u32 + Copy> BlockRounding<'_, F> {
             let least = self.blocks.smallest(scales[i]);
             let least = if maxima[i] == 0 { u32::MAX } else { least };
             bounds.least[i] = bounds.least[i].min(least);
-            // Rounding keeps the order of magnitudes.
-            let most = round(f32::from_bits(maxima[i]), scales[i]);
+            // Rounding keeps the order of magnitudes, and the largest draw rounds up.
+            let most = round(f32::from_bits(maxima[i]), scales[i], u32::MAX);
             bounds.most[i] = bounds.most[i].max(most);
         }
         Some(scales)
     }
 
-    /// Blocks that are rows of the data. Returns the tile if all are ordinary.
+    /// Blocks that are rows of the data, with the draws of the first half of each row, then of the second, if D is true. Returns the
+    /// tile if all blocks are ordinary.
     #[inline(always)]
-    fn rows<'t>(
+    fn rows<'t, const D: bool>(
         &self,
         lines: TileLines<'_, FREE, SUMMED>,
+        draws: &[[u32; FREE]; SUMMED],
         tile: Room<'t>,
         bounds: &mut Bounds,
     ) -> Option<Tile<'t>> {
@@ -143,8 +181,19 @@ impl<F: Fn(f32, u32) -> u32 + Copy> BlockRounding<'_, F> {
             move |i| {
                 let row = lines.line(i);
                 let mut bits = [0; SUMMED];
-                for j in 0..SUMMED {
-                    bits[j] = round(row[j], scales[i]);
+                if D {
+                    let (halves, _) = bits.as_chunks_mut::<FREE>();
+                    let row = row.as_chunks::<FREE>().0;
+                    for (k, (bits, row)) in halves.iter_mut().zip(row).enumerate() {
+                        let draws = &draws[k * FREE + i];
+                        for j in 0..FREE {
+                            bits[j] = round(row[j], scales[i], draws[j]);
+                        }
+                    }
+                } else {
+                    for j in 0..SUMMED {
+                        bits[j] = round(row[j], scales[i], 0);
+                    }
                 }
                 let mut words = [0; LINE];
                 for p in 0..LINE {
@@ -155,28 +204,29 @@ impl<F: Fn(f32, u32) -> u32 + Copy> BlockRounding<'_, F> {
         ))
     }
 
-    /// Blocks that are columns of the data. Returns the tile if all are ordinary.
+    /// Blocks that are columns of the data, with their largest magnitudes, and their draws. Returns the tile if all are ordinary.
     #[inline(always)]
     fn columns<'t>(
         &self,
-        lines: &[[f32; FREE]; SUMMED],
-        maxima: [u32; TOGETHER],
+        (lines, maxima): (&[[f32; FREE]; SUMMED], &[u32; TOGETHER]),
+        draws: &[[u32; FREE]; SUMMED],
         tile: Room<'t>,
         bounds: &mut Bounds,
     ) -> Option<Tile<'t>> {
-        let scales = self.scales(&maxima, bounds)?;
+        let scales = self.scales(maxima, bounds)?;
         let round = self.round;
         Some(written(
             tile,
             #[inline(always)]
             move |p| {
                 let [even, odd] = [&lines[2 * p], &lines[2 * p + 1]];
+                let [even_draws, odd_draws] = [&draws[2 * p], &draws[2 * p + 1]];
                 let mut bits = [[0; FREE]; 2];
                 for j in 0..FREE {
-                    bits[0][j] = round(even[j], scales[j]);
+                    bits[0][j] = round(even[j], scales[j], even_draws[j]);
                 }
                 for j in 0..FREE {
-                    bits[1][j] = round(odd[j], scales[j]);
+                    bits[1][j] = round(odd[j], scales[j], odd_draws[j]);
                 }
                 let mut words = [0; LINE];
                 for j in 0..FREE {

@@ -57,6 +57,7 @@ pub mod internal {
         TAME_END, TOGETHER, UnitElement, is_large,
     };
     pub use crate::round::bits;
+    pub use crate::round::draws::PartStream;
     pub use crate::round::mode::{Even, Floor, Nearest, RoundingRule, Stochastic};
     pub use crate::round::words::{Condition, Int, Word};
     pub use crate::{impl_by_name, impl_serde_by_text, with_rule};

@@ -18,7 +18,8 @@ pub use operand::OperandQuantization;
 pub use rules::PowerScale;
 
 use crate::format::BlockFormat;
-use crate::round::mode::Rounder;
+use crate::round::draws::PartStream;
+use crate::round::mode::{Rounder, Rounding};
 use largest::largest;
 use layout::{BlockShape, checked_layout, square_axes};
 use rules::{BlockRule, is_large};
@@ -45,26 +46,34 @@ impl BlockFormat {
         let scale = self.tensor_scale(|| largest(data));
         let scale = scale.filter(|scale| scale.is_finite() && is_large(*scale));
         match scale {
-            Some(scale) => self.quantize_in_units_of(scale, data, shape, axis, rounder)?,
+            Some(scale) => {
+                let stream = rounder.stream().into();
+                self.quantize_part(Some(scale), data, shape, axis, rounder.rounding(), stream)?;
+            }
             None => _ = checked_layout(data, shape, axis, self.block_shape())?,
         }
         Ok(scale)
     }
 
-    /// Quantizes a part of a tensor with this tensor scale, and leaves the scale out of the results: they have the format's
-    /// [significant bits](Self::significant_bits). The scale must be a number, and [large](is_large).
+    /// Quantizes a part of a tensor. The format must be [valid](Self::validate), and the shape's last lengths those of the lines of the
+    /// stream. A tensor scale is left out of the results, which have the format's [significant bits](Self::significant_bits); the
+    /// scale must be a number, and [large](is_large).
     #[doc(hidden)]
-    pub fn quantize_in_units_of(
+    pub fn quantize_part(
         &self,
-        tensor_scale: f32,
+        tensor_scale: Option<f32>,
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        rounder: Rounder,
+        rounding: Rounding,
+        stream: PartStream,
     ) -> Result<(), QuantizeError> {
         let layout = checked_layout(data, shape, axis, self.block_shape())?;
-        let rule = BlockRule::of(self, Some(tensor_scale)).in_units_of_the_tensor_scale();
-        quantize_blocks(rule, layout, data, rounder);
+        let rule = match tensor_scale {
+            Some(_) => BlockRule::of(self, tensor_scale).in_units_of_the_tensor_scale(),
+            None => BlockRule::of(self, None),
+        };
+        quantize_blocks(rule, layout, data, rounding, stream);
         Ok(())
     }
 
@@ -121,7 +130,8 @@ impl BlockFormat {
         self.validate()?;
         let layout = checked_layout(data, shape, axis, self.block_shape())?;
         let rule = BlockRule::of(self, self.tensor_scale(|| largest(data)));
-        quantize_blocks(rule, layout, data, rounder);
+        let stream = rounder.stream().into();
+        quantize_blocks(rule, layout, data, rounder.rounding(), stream);
         Ok(())
     }
 }

@@ -148,6 +148,7 @@ impl Statistics {
             hadamard,
             factor,
             blocks,
+            stream: _,
         } = quantization;
         let roundings = [elementwise.map(|(_, r)| r), blocks.map(|(_, r)| r)];
         assert!(

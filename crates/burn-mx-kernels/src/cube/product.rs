@@ -91,7 +91,7 @@ pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
         (Some(blocks), _) => {
             let axis = form.place.block_axis(tensor.rank(), &blocks.0);
             let job = Job::of(elementwise, blocks);
-            quantize::quantize_in_units(tensor, dtype, axis, job, form.stream)
+            quantize::quantize_in_units(tensor, dtype, axis, job, form.quantization.stream)
         }
         (None, Some(scale)) => {
             let mut word = launch::word(&tensor, scale.to_bits());

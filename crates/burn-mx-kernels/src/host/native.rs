@@ -158,27 +158,33 @@ pub(crate) fn run<T: InMemory>(
 ) -> (T, Option<T>) {
     let result = match op {
         KernelOp::Quantize {
+            elementwise: Some(elementwise),
+            axis,
+            format,
+            rounding,
+            stream,
+        } => {
+            let quantization = Quantization {
+                elementwise: Some(elementwise),
+                axis,
+                format,
+                rounding,
+            };
+            match rounding {
+                Rounding::Stochastic => {
+                    let rounded = float_round_to(first, elementwise.0, elementwise.1, stream);
+                    mx_quantize(rounded, axis, format, rounding, stream)
+                }
+                _ => quantize(first, quantization),
+            }
+        }
+        KernelOp::Quantize {
             elementwise: None,
             axis,
             format,
             rounding,
             stream,
         } => mx_quantize(first, axis, format, rounding, stream),
-        KernelOp::Quantize {
-            elementwise,
-            axis,
-            format,
-            rounding,
-            ..
-        } => {
-            let quantization = Quantization {
-                elementwise,
-                axis,
-                format,
-                rounding,
-            };
-            quantize(first, quantization)
-        }
         KernelOp::Dialect {
             axis,
             dialect,

@@ -42,9 +42,11 @@ pub(crate) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
         return None;
     }
     let (tensor, form) = match (form.quantization.blocks, form.tensor_scale) {
-        (Some(blocks), _) if is_taken_as_a_whole(tensor, form, blocks) => {
+        (Some(blocks), _) if is_taken_as_a_whole(tensor, form, blocks.0) => {
             quantized(tensor.clone(), form, blocks)?
         }
+        // Random numbers depend on the place in memory.
+        (Some((_, Rounding::Stochastic)), _) => (tensor.clone().row_major(), form),
         (None, Some(scale)) => (without(scale, tensor.clone()), form),
         _ => (tensor.clone(), form),
     };
@@ -69,15 +71,10 @@ pub(crate) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
     })
 }
 
-/// Whether an operand is quantized before it goes into panels. Random numbers depend on an element's place in the whole
-/// tensor. Square blocks belong to one matrix, also if several matrices are taken as one.
-fn is_taken_as_a_whole<T: InMemory>(
-    tensor: &T,
-    form: OperandForm,
-    (format, rounding): (BlockFormat, Rounding),
-) -> bool {
-    let is_several = form.place.flat && tensor.dims().len() > 2;
-    rounding == Rounding::Stochastic || (format.square && is_several)
+/// Whether an operand is quantized before it goes into panels. Square blocks belong to one matrix, also if several matrices
+/// are taken as one.
+fn is_taken_as_a_whole<T: InMemory>(tensor: &T, form: OperandForm, format: BlockFormat) -> bool {
+    form.place.flat && tensor.dims().len() > 2 && format.square
 }
 
 /// The quantized tensor, and the form that remains; `None` if there is a tensor scale that cannot be taken out of the
@@ -87,10 +84,8 @@ fn quantized<T: InMemory>(
     form: OperandForm,
     (format, rounding): (BlockFormat, Rounding),
 ) -> Option<(T, OperandForm)> {
-    let (axis, stream) = (
-        form.place.block_axis(tensor.dims().len(), &format),
-        form.stream,
-    );
+    let axis = form.place.block_axis(tensor.dims().len(), &format);
+    let stream = form.quantization.stream;
     let tensor = match form.quantization.elementwise {
         Some((format, rounding)) => native::float_round_to(tensor, format, rounding, stream),
         None => tensor,

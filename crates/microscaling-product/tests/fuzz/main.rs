@@ -27,9 +27,16 @@ fn products(seed: u64) {
     let k = 1 + random.below(most);
     let format = random.format();
     let fits = format.significant_bits() <= 8 && random.one_in(2);
-    let blocks = fits.then(|| (format, random.deterministic_rounding()));
+    // The model has no MS-EDEN.
+    let rounding = match format.eden {
+        true => random.deterministic_rounding(),
+        false => random.rounding(),
+    };
+    let blocks = fits.then_some((format, rounding));
+    let stream = random.stream();
     let quantization = OperandQuantization {
         blocks,
+        stream,
         ..OperandQuantization::default()
     };
     let place = Place::of(random);
@@ -50,7 +57,8 @@ fn products(seed: u64) {
         let expected = match blocks {
             None => values.clone(),
             Some((format, rounding)) => {
-                let model = || model::quantize(format, &values, &[free, k], 1, rounding, |_| 0);
+                let draw = |at: usize| stream.draw(at as u64);
+                let model = || model::quantize(format, &values, &[free, k], 1, rounding, draw);
                 ieee(model).into_iter().map(|(x, _)| x).collect()
             }
         };

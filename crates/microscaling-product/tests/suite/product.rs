@@ -293,6 +293,23 @@ fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
     select(all)
 }
 
+/// Formats that round elements, scales, tables and sub-blocks by random numbers, along an axis or in squares.
+fn stochastic_formats() -> impl Strategy<Value = BlockFormat> {
+    let eden = "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)";
+    let others = [
+        eden,
+        "nvfp4(tensor_scale=true)",
+        "mx(element=fp4_e2m1,block_size=16,square=true)",
+        "mx(element=fp8_e4m3,block_size=128,square=true)",
+        "mx(element=int4,block_size=1)",
+    ];
+    let others: Vec<BlockFormat> = others.map(|text| text.parse().unwrap()).into();
+    prop_oneof![
+        formats().prop_filter_map("a product without blocks", |format| format),
+        select(others),
+    ]
+}
+
 /// Any float32 of ordinary magnitude.
 fn number(word: u32) -> f32 {
     f32::from_bits((word & 0x807f_ffff) | ((118 + (word >> 23 & 15)) << 23))
@@ -352,6 +369,7 @@ proptest! {
             hadamard,
             factor,
             blocks: blocks.map(|format| (format, rounding)),
+            ..OperandQuantization::default()
         };
         let source = Matrices {
             data: &data,
@@ -400,6 +418,96 @@ proptest! {
             prop_assert_eq!(bits(&values), bits(&expected), "{:?} {}", blocks, rounding);
         }
         prop_assert_eq!(panels.err(), (!are_exact).then_some(PanelsError::Inexact));
+    }
+
+    /// Stochastic blocks in panels have the random numbers of a tensor that is quantized as a whole, wherever pieces end. The matrices
+    /// may be a part of the tensor.
+    #[test]
+    fn panels_hold_stochastic_blocks(
+        format in stochastic_formats(),
+        side in select(vec![Side::Lhs, Side::Rhs]),
+        matrices in prop_oneof![Just(1_usize), 1..40_usize],
+        free in prop_oneof![1..70_usize, Just(16_usize), Just(48), Just(300)],
+        group in prop_oneof![1..20_usize, 1..70_usize, Just(32_usize), Just(256), Just(320), 1..1500_usize],
+        groups in 1..4_usize,
+        is_part in any::<bool>(),
+        dense_free in any::<bool>(),
+        elementwise in any::<bool>(),
+        hadamard in option::of(select(RandomHadamard::BLOCK_SIZES.to_vec())),
+        factor in option::of(select(vec![0.75_f32, 0.9])),
+        seed in any::<u64>(),
+    ) {
+        let groups = if format.square { 1 } else { groups };
+        let hadamard = hadamard.filter(|_| !format.square).map(|block_size| {
+            (RandomHadamard { block_size }, Signs::from(RandomStream::new(seed, 3)))
+        });
+        // A part has whole blocks. A tensor's scale follows from all elements.
+        let has_parts = [1, 16, 32, 64, 128].contains(&format.block_size) && !format.tensor_scale;
+        let margin = if is_part && groups == 1 && has_parts { 128 } else { 0 };
+        let whole = |length: usize| if margin > 0 { length.next_multiple_of(margin) } else { length };
+        let group = whole(group);
+        let free = if format.square { whole(free) } else { free };
+        let summed = group * groups;
+        let matrices = if free * summed > 20_000 { 1 } else { matrices };
+        let stream = RandomStream::new(seed, 4);
+        let bfloat16 = (FloatFormat::bfloat(16).unwrap(), Rounding::NearestEven);
+        let quantization = OperandQuantization {
+            elementwise: elementwise.then_some(bfloat16),
+            hadamard: hadamard.filter(|_| margin == 0),
+            factor,
+            blocks: Some((format, Rounding::Stochastic)),
+            stream,
+        };
+        // The tensor is [matrices, group axis .., free] or [matrices, free, summed], with margins around a part.
+        let (outer, inner) = if dense_free { (summed, free) } else { (free, summed) };
+        let (rows, columns) = (outer + 2 * margin, inner + 2 * margin);
+        let data = matrix(matrices, rows * columns, seed, number);
+        let first = margin * columns + margin;
+        let starts: Vec<usize> = (0..matrices).map(|i| i * rows * columns + first).collect();
+        let (free_stride, summed_stride) = if dense_free { (1, columns) } else { (columns, 1) };
+        let source = Matrices {
+            data: &data,
+            starts: &starts,
+            free: Axis { length: free, stride: free_stride },
+            summed: Axis { length: summed, stride: summed_stride },
+            group,
+        };
+        let panels = Panels::quantize(side, source, quantization).unwrap();
+
+        let mut all = data.clone();
+        if elementwise {
+            bfloat16.0.round_slice(&mut all, bfloat16.1.with(stream));
+        }
+        let (shape, axis) = match (dense_free, groups) {
+            (true, 1) => (vec![matrices, rows, columns], 1),
+            (true, _) => (vec![matrices, groups, group, columns], 2),
+            (false, 1) => (vec![matrices, rows, columns], 2),
+            (false, _) => (vec![matrices, rows, groups, group], 3),
+        };
+        if let Some((transform, signs)) = quantization.hadamard {
+            transform.transform(&mut all, &shape, axis, signs).unwrap();
+        }
+        all.iter_mut().for_each(|x| *x *= factor.unwrap_or(1.0));
+        let (axis, rounder) = (if format.square { 2 } else { axis }, Rounding::Stochastic.with(stream));
+        let scale = match format.tensor_scale {
+            true => format.quantize_without_tensor_scale(&mut all, &shape, axis, rounder).unwrap().unwrap(),
+            false => {
+                format.quantize(&mut all, &shape, axis, rounder).unwrap();
+                1.0
+            }
+        };
+        for (matrix, start) in starts.iter().enumerate() {
+            let mut values = vec![f32::NAN; free * summed];
+            panels.read(matrix, &mut values);
+            let expected: Vec<f32> = (0..free * summed).map(|i| {
+                let (free, summed) = match side {
+                    Side::Lhs => (i / summed, i % summed),
+                    Side::Rhs => (i % free, i / free),
+                };
+                all[start + free * free_stride + summed * summed_stride] * scale
+            }).collect();
+            prop_assert_eq!(bits(&values), bits(&expected), "{} {}", format, margin);
+        }
     }
 
     /// Square blocks lie along both axes of each matrix, wherever pieces end.
@@ -588,7 +696,7 @@ fn an_epilogue_follows_the_sums() {
     };
     assert_eq!(
         error(random),
-        "stochastic rounding needs a whole tensor, not parts of one"
+        "elementwise rounding is `stochastic`; allowed: `nearest`, `even`, `floor`"
     );
 }
 
@@ -671,18 +779,13 @@ fn what_bfloat16_does_not_have_is_refused() {
 }
 
 #[test]
-fn stochastic_rounding_is_refused() {
-    let quantization = |elementwise, blocks| OperandQuantization {
-        elementwise,
-        blocks,
+fn stochastic_elementwise_rounding_is_refused() {
+    let bfloat16 = FloatFormat::bfloat(16).unwrap();
+    let quantization = OperandQuantization {
+        elementwise: Some((bfloat16, Rounding::Stochastic)),
         ..OperandQuantization::default()
     };
-    let stochastic = Rounding::Stochastic;
-    let mxfp4 = quantization(None, Some(("mxfp4".parse().unwrap(), stochastic)));
-    let bfloat16 = quantization(Some((FloatFormat::bfloat(16).unwrap(), stochastic)), None);
-    for quantization in [mxfp4, bfloat16] {
-        assert_eq!(one(1.0, quantization).unwrap_err(), PanelsError::Stochastic);
-    }
+    assert_eq!(one(1.0, quantization).unwrap_err(), PanelsError::Stochastic);
 }
 
 /// A tensor scale multiplies the product of the operands without their scales.

@@ -17,7 +17,7 @@ static POOLS: LazyLock<Vec<ThreadPool>> = LazyLock::new(|| {
 
 /// Panels of a tensor as [outer, rows, columns], along either axis, and their product with a few columns.
 fn products(
-    format: BlockFormat,
+    blocks: (BlockFormat, Rounding),
     [outer, rows, columns]: [usize; 3],
     data: &[f32],
 ) -> Vec<Vec<u32>> {
@@ -26,7 +26,7 @@ fn products(
         [(rows, columns), (columns, 1)].map(|(length, stride)| Axis { length, stride });
     let quantization = OperandQuantization {
         elementwise: Some((FloatFormat::bfloat(16).unwrap(), Rounding::NearestEven)),
-        blocks: Some((format, Rounding::NearestEven)),
+        blocks: Some(blocks),
         ..OperandQuantization::default()
     };
     let product = |(free, summed): (Axis, Axis)| {
@@ -68,6 +68,7 @@ proptest! {
     fn any_shape_on_any_number_of_threads(
         name in select(BlockFormat::NAMES.to_vec()),
         tensor_scale in any::<bool>(),
+        rounding in select(vec![Rounding::NearestEven, Rounding::Stochastic]),
         shape in shapes(),
     ) {
         let format: BlockFormat = match tensor_scale {
@@ -79,11 +80,11 @@ proptest! {
         let number = |i| f32::from_bits(stream.draw(i) & 0x80ff_ffff | (120 + (i as u32 % 5)) << 23);
         let count: usize = shape.iter().product();
         let data: Vec<f32> = (0..count as u64).map(number).collect();
-        let all = |pool: &ThreadPool| pool.install(|| products(format, shape, &data));
+        let all = |pool: &ThreadPool| pool.install(|| products((format, rounding), shape, &data));
         let expected = all(&POOLS[0]);
         for pool in &POOLS[1..] {
             let threads = pool.current_num_threads();
-            prop_assert!(all(pool) == expected, "{format} {shape:?}: {threads} threads");
+            prop_assert!(all(pool) == expected, "{format} {rounding} {shape:?}: {threads} threads");
         }
     }
 }

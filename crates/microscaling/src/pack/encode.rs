@@ -110,7 +110,7 @@ impl Encoder {
         Job {
             rule: self.rule,
             element_rule: rule,
-            stream: self.rounder.stream(),
+            stream: self.rounder.stream().into(),
         }
     }
 

@@ -12,9 +12,8 @@ use super::rules::{
 };
 use crate::format::ElementRounding;
 use crate::round::bits::{ABS, ONE};
-use crate::round::draws::{Draws, WINDOW};
+use crate::round::draws::{Draws, PartStream, WINDOW};
 use crate::round::mode::Even;
-use crate::round::random::RandomStream;
 use alloc::vec::Vec;
 use contiguous::Line;
 use interleaved::{Run, Tile};
@@ -25,7 +24,7 @@ use microscaling_processor::instruction_set::{Kernel, Level};
 pub(crate) struct Job<R> {
     pub(crate) rule: BlockRule,
     pub(crate) element_rule: R,
-    pub(crate) stream: RandomStream,
+    pub(crate) stream: PartStream,
 }
 
 /// Elements of contiguous blocks with scales by sign that are worked on together, a multiple of every usual block.

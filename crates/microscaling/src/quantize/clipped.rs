@@ -44,7 +44,7 @@ impl BlockFormat {
         let job = Job {
             rule: BlockRule::of(self, self.tensor_scale(|| largest(values))),
             element_rule: Clipped,
-            stream: Rounder::NearestEven.stream(),
+            stream: Rounder::NearestEven.stream().into(),
         };
         let lines = ClippedLines {
             values,

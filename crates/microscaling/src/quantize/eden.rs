@@ -5,8 +5,8 @@ use super::layout::{Layout, Runs};
 use super::rules::{FloatScaleRule, UnitElement, are_within};
 use crate::format::BlockFormat;
 use crate::round::bits::{self, ABS, BIAS, IMPLICIT, MANTISSA_BITS, NAN, SIGN};
+use crate::round::draws::PartStream;
 use crate::round::mode::Even;
-use crate::round::random::RandomStream;
 use alloc::vec;
 use microscaling_processor::instruction_set::{Kernel, Level, at_level};
 
@@ -22,7 +22,7 @@ pub(super) fn quantize(
     rule: &FloatScaleRule,
     layout: Layout,
     data: &mut [f32],
-    stream: RandomStream,
+    stream: PartStream,
 ) {
     if data.is_empty() {
         return;
@@ -46,7 +46,7 @@ struct EdenTensor<'a> {
     rule: &'a FloatScaleRule,
     /// Elements in a block.
     block: usize,
-    stream: RandomStream,
+    stream: PartStream,
 }
 
 impl EdenTensor<'_> {

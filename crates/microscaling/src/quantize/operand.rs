@@ -3,12 +3,12 @@
 use super::{RandomHadamard, Signs};
 use crate::format::{BlockFormat, FloatFormat};
 use crate::round::mode::Rounding;
+use crate::round::random::RandomStream;
 
-/// The steps that the elements of an operand go through on the way. No rounding is stochastic: stochastically rounded
-/// operands are quantized before.
+/// The steps that the elements of an operand go through on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct OperandQuantization {
-    /// Rounding to a float format, which comes first.
+    /// Rounding to a float format, which comes first. The rounding is not stochastic.
     pub elementwise: Option<(FloatFormat, Rounding)>,
     /// A random Hadamard transform along the summed axis, which comes second. Both operands of a product need the same one.
     pub hadamard: Option<(RandomHadamard, Signs)>,
@@ -16,4 +16,6 @@ pub struct OperandQuantization {
     pub factor: Option<f32>,
     /// Rounding to a block format, in blocks along the summed axis. Square blocks lie along the free axis, too.
     pub blocks: Option<(BlockFormat, Rounding)>,
+    /// The random numbers of [`blocks`](Self::blocks) whose rounding is stochastic. An element's number is that of its place in the tensor.
+    pub stream: RandomStream,
 }

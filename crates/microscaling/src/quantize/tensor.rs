@@ -5,8 +5,8 @@ use super::blocks::interleaved::{ColumnMax, Lines, Tile};
 use super::eden;
 use super::layout::{Layout, Runs};
 use super::rules::{BlockRule, ElementRule};
-use crate::round::draws::Draws;
-use crate::round::mode::{Rounder, Rounding};
+use crate::round::draws::{Draws, PartStream};
+use crate::round::mode::Rounding;
 use crate::round::with_rule;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -16,16 +16,21 @@ use microscaling_processor::threads::{Divide, Piece, is_divided, share, share_al
 /// Columns of a run that threads work on together, row by row. Wide, because the threads wait for each other twice.
 const TILE: usize = 4096;
 
-/// Quantizes a whole tensor in place, sharing it among threads.
-pub(crate) fn quantize_blocks(rule: BlockRule, layout: Layout, data: &mut [f32], rounder: Rounder) {
-    let stream = rounder.stream();
+/// Quantizes a whole tensor in place, or a part of one, sharing it among threads.
+pub(crate) fn quantize_blocks(
+    rule: BlockRule,
+    layout: Layout,
+    data: &mut [f32],
+    rounding: Rounding,
+    stream: PartStream,
+) {
     if let BlockRule::FloatScale(rule) = &rule
         && rule.eden
-        && rounder.rounding() == Rounding::Stochastic
+        && rounding == Rounding::Stochastic
     {
         return eden::quantize(rule, layout, data, stream);
     }
-    with_rule!(rounder.rounding(), R => {
+    with_rule!(rounding, R => {
         Job { rule, element_rule: R, stream }.run_all(layout, data)
     });
 }

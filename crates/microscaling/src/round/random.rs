@@ -5,8 +5,8 @@
 ///
 /// Word `index` is word `index mod 4` of the block with the counter (index / 4, stream), both 64
 /// bits with the low half first, under the 64-bit key `seed`. There is no state: results do not
-/// depend on the order, the threads or the device that compute them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// depend on the order, the threads or the device that compute them. The default is number 0 of key 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RandomStream {
     seed: u64,
     stream: u64,

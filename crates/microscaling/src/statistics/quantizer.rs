@@ -38,7 +38,7 @@ impl Quantizer {
         let Some((rule, rounding)) = self.blocks else {
             return;
         };
-        let stream = RandomStream::new(0, 0);
+        let stream = RandomStream::default().into();
         with_rule!(rounding, R => {
             let job = Job { rule, element_rule: R, stream };
             at_level(|level| job.run(level, layout, data, at, 0));
@@ -49,6 +49,6 @@ impl Quantizer {
 /// Rounds to an elementwise format, if there is one.
 pub(super) fn round(elementwise: Option<(FloatFormat, Rounding)>, data: &mut [f32]) {
     if let Some((format, rounding)) = elementwise {
-        format.round_slice(data, rounding.with(RandomStream::new(0, 0)));
+        format.round_slice(data, rounding.with(RandomStream::default()));
     }
 }

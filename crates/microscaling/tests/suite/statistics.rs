@@ -204,6 +204,7 @@ fn of_a_transformed_tensor() {
         hadamard: Some((transform, stream.into())),
         factor: Some(0.9),
         blocks: Some((format, Rounding::NearestEven)),
+        ..OperandQuantization::default()
     };
     let rounder = Rounding::NearestEven.with(stream);
     let mut original = x.clone();

@@ -150,7 +150,6 @@ impl<B: MxKernels> Product<B> {
             let form = OperandForm {
                 place,
                 quantization,
-                stream: NO_STREAM,
                 tensor_scale: None,
                 significant_bits,
             };

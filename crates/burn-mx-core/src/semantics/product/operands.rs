@@ -97,14 +97,13 @@ impl<B: MxKernels> Product<B> {
             return self.accumulated_operand(slot, tensor, along, observed);
         }
         self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
-            let form = |quantization, stream| OperandForm {
+            let form = |quantization| OperandForm {
                 place,
                 quantization,
-                stream,
                 tensor_scale: None,
                 significant_bits: self.significant_bits(slot),
             };
-            let as_it_is = form(OperandQuantization::default(), NO_STREAM);
+            let as_it_is = form(OperandQuantization::default());
             if let Some(unpacked) = unpacked {
                 let form = OperandForm {
                     tensor_scale: unpacked.tensor_scale,
@@ -114,7 +113,7 @@ impl<B: MxKernels> Product<B> {
             }
             if self.is_plain(slot) || observed.is_none() && self.is_backends(slot) {
                 let quantization = self.quantization(slot, &tensor.meta);
-                let form = form(quantization, NO_STREAM);
+                let form = form(quantization);
                 return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
             }
             if self.has_scales_of_others(slot) {
@@ -136,9 +135,10 @@ impl<B: MxKernels> Product<B> {
             };
             let quantization = OperandQuantization {
                 blocks: self.blocks(slot),
+                stream,
                 ..OperandQuantization::default()
             };
-            B::kernels().product_operand(values, form(quantization, stream))
+            B::kernels().product_operand(values, form(quantization))
         })
     }
 

@@ -10,8 +10,7 @@ use super::table_lanes::{InterleavedTables, has_table_registers};
 use super::{Job, Units, Way};
 use crate::quantize::layout::Layout;
 use crate::quantize::rules::ElementRule;
-use crate::round::draws::{Draws, WINDOW};
-use crate::round::random::RandomStream;
+use crate::round::draws::{Draws, PartStream, WINDOW};
 use alloc::vec;
 use core::ops::Range;
 pub(crate) use lines::ColumnMax;
@@ -132,18 +131,18 @@ impl Run<'_> {
     }
 }
 
-/// [`RandomStream::fill_rows`] as a kernel: of a few words of many rows, between which [`Draws`] would make all words.
+/// [`PartStream::fill_rows`] as a kernel: of a few words of many rows, between which [`Draws`] would make all words.
 struct FillRows<'a> {
-    stream: RandomStream,
+    stream: PartStream,
     first: u64,
-    apart: u64,
+    row: u64,
     rows: &'a mut [[u32; LANES]],
 }
 
 impl Kernel for FillRows<'_> {
     #[inline(always)]
     fn run(self) {
-        self.stream.fill_rows(self.first, self.apart, self.rows);
+        self.stream.fill_rows(self.first, self.row, self.rows);
     }
 }
 
@@ -210,7 +209,7 @@ fn by_columns<R: ElementRule>(
         level.run(FillRows {
             stream: job.stream,
             first: start + first as u64,
-            apart: inner as u64,
+            row: inner as u64,
             rows: of_rows.as_chunks_mut().0,
         });
         let shape = [count / LANES, columns];

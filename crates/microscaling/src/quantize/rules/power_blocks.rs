@@ -47,13 +47,16 @@ impl PowerBlocks {
         self.element.smallest(scale)
     }
 
-    /// Rounding of an element of an ordinary block with a scale to a pattern, by a rule without draws. The function owns its numbers:
-    /// loops read numbers behind a reference again for each vector.
+    /// Rounding of an element of an ordinary block with a scale to a pattern, by a draw if the rule uses draws. The function owns its
+    /// numbers: loops read numbers behind a reference again for each vector.
     #[inline(always)]
-    pub fn rounding<R: RoundingRule>(&self) -> impl Fn(f32, u32) -> u32 + Copy {
+    pub fn rounding<R: RoundingRule>(&self) -> impl Fn(f32, u32, u32) -> u32 + Copy {
         let element = self.element;
         #[inline(always)]
-        move |x, scale| element.round_mantissa::<R>(scale, x)
+        move |x, scale, draw| match R::USES_DRAWS {
+            true => element.round_unscaled::<R>(scale, x, draw).to_bits(),
+            false => element.round_mantissa::<R>(scale, x),
+        }
     }
 }
 

@@ -80,7 +80,6 @@ impl<B: MxKernels> Product<B> {
         let form = |place| OperandForm {
             place,
             quantization,
-            stream: NO_STREAM,
             tensor_scale: None,
             significant_bits,
         };

@@ -1,7 +1,6 @@
 //! How an operand is quantized: rounding, transform, margin, blocks.
 
 use super::{Along, NO_STREAM};
-use crate::semantics::product::roundings::Roundings;
 use crate::semantics::product::{Product, Rounder, static_input};
 use crate::specs::{ProductOp, Slot, StaticInput};
 use crate::tensor::{Float, Meta};
@@ -22,6 +21,7 @@ impl<B: MxKernels> Product<B> {
             hadamard: (self.hadamard).map(|(transform, signs)| (transform.transform(), signs)),
             factor: self.margin(slot),
             blocks: self.blocks(slot),
+            stream: self.stream(slot),
         }
     }
 
@@ -105,10 +105,14 @@ impl<B: MxKernels> Product<B> {
                 let axis = along.block_axis(format, tensor.rank());
                 let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
                 let tensor = to_f32::<B>(tensor.inner);
-                B::kernel(
-                    KernelOp::round_and_quantize(elementwise, axis, block_format, mx),
-                    [tensor],
-                )
+                let op = KernelOp::Quantize {
+                    elementwise: Some(elementwise),
+                    axis,
+                    format: block_format,
+                    rounding: mx,
+                    stream: NO_STREAM,
+                };
+                B::kernel(op, [tensor])
             }
             _ => {
                 let rounded = self.rounded(self.rounder(slot), tensor);
@@ -120,21 +124,25 @@ impl<B: MxKernels> Product<B> {
 
     /// Whether a backend can quantize an operand in any order: without random numbers, a transform, a margin or fixed scales.
     pub(super) fn is_plain(&self, slot: Slot) -> bool {
-        self.is_certain(slot) && self.hadamard.is_none() && self.margin(slot).is_none()
+        let is_random = self.roundings(slot).mx == Rounding::Stochastic;
+        self.is_by_its_format(slot) && !is_random && !self.is_changed(slot)
     }
 
-    /// Whether the backend quantizes an operand of a matrix product. A [plain](Self::is_plain) operand is the backend's. Any other
-    /// must have blocks along one axis alone, and no scale of the whole tensor.
+    /// Whether the backend does all steps of an operand of a matrix product. Square blocks follow no transform.
     pub(super) fn is_backends(&self, slot: Slot) -> bool {
-        let is_local = |format: BlockFormat| !format.square && !format.tensor_scale;
-        let has_local_blocks = self.block_format(slot).is_some_and(is_local);
-        self.is_plain(slot) || self.is_certain(slot) && has_local_blocks
+        let has_steps = |format: BlockFormat| !format.square || !self.is_changed(slot);
+        let has_blocks = self.block_format(slot).is_some_and(has_steps);
+        self.is_plain(slot) || self.is_by_its_format(slot) && has_blocks
     }
 
-    /// Whether the quantization is the format's rule, without random numbers and fixed scales.
-    fn is_certain(&self, slot: Slot) -> bool {
-        let Roundings { elementwise, mx } = self.roundings(slot);
-        let is_random = [elementwise, mx].contains(&Rounding::Stochastic);
+    /// Whether there is a transform or a margin.
+    fn is_changed(&self, slot: Slot) -> bool {
+        self.hadamard.is_some() || self.margin(slot).is_some()
+    }
+
+    /// Whether the quantization is the format's rule, without fixed scales and after no stochastic elementwise rounding.
+    fn is_by_its_format(&self, slot: Slot) -> bool {
+        let is_random = self.roundings(slot).elementwise == Rounding::Stochastic;
         !self.has_scales_of_others(slot) && !is_random
     }
 
