@@ -95,7 +95,7 @@ fn elements_in_units_of_their_tensor_scale() {
                 let form = scaled_form(format, rounding, place);
                 let what = format!("{form:?}, 2^{exponent}");
                 let axis = place.block_axis(2, &format);
-                let rounder = rounding.with(form.stream);
+                let rounder = rounding.with(form.quantization.stream);
                 let mut in_units = values.clone();
                 let scale =
                     format.quantize_without_tensor_scale(&mut in_units, &shape, axis, rounder);

@@ -117,6 +117,22 @@ impl KernelOp {
         }
     }
 
+    /// [`Quantize`](Self::Quantize) after rounding to an elementwise format, neither of them stochastic.
+    pub fn round_and_quantize(
+        elementwise: (FloatFormat, Rounding),
+        axis: usize,
+        format: BlockFormat,
+        rounding: Rounding,
+    ) -> Self {
+        Self::Quantize {
+            elementwise: Some(elementwise),
+            axis,
+            format,
+            rounding,
+            stream: RandomStream::default(),
+        }
+    }
+
     /// The name of the op, as in a stream of ops.
     pub fn name(&self) -> &'static str {
         match self {

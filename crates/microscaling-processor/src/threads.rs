@@ -47,11 +47,21 @@ pub fn is_divided(elements: usize) -> bool {
 }
 
 /// Runs both, possibly at the same time.
-fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+fn join<T: Send>(a: impl FnOnce() -> T + Send, b: impl FnOnce() -> T + Send) -> (T, T) {
+    let (mut a, mut b) = (Some(a), Some(b));
+    let (mut of_a, mut of_b) = (None, None);
+    join_dyn(&mut || of_a = a.take().map(|a| a()), &mut || {
+        of_b = b.take().map(|b| b())
+    });
+    of_a.zip(of_b).expect("both ran")
+}
+
+/// Not generic: rayon's code for one join is longer than most kernels, and would be compiled once for each.
+fn join_dyn(a: &mut (dyn FnMut() + Send), b: &mut (dyn FnMut() + Send)) {
     #[cfg(feature = "rayon")]
-    return rayon::join(a, b);
+    rayon::join(a, b);
     #[cfg(not(feature = "rayon"))]
-    (a(), b())
+    (a(), b());
 }
 
 /// How many threads work is shared among. Starts the global pool if there is no other: only to be asked where work

@@ -191,12 +191,15 @@ pub(crate) fn lanes(length: usize) -> usize {
 fn sum_in_lanes<const LANES: usize>(lhs: &[f32], rhs: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
     for (group, lanes) in lanes.as_chunks_mut::<SHORT>().0.iter_mut().enumerate() {
-        let [mut left, mut right] = [lhs, rhs].map(|row| row.get(group * SHORT..).unwrap_or(&[]));
+        // Written out: an array's `map` is a dozen functions to compile, for each sum.
+        let mut left = lhs.get(group * SHORT..).unwrap_or(&[]);
+        let mut right = rhs.get(group * SHORT..).unwrap_or(&[]);
         while let (Some(x), Some(y)) = (left.first_chunk::<SHORT>(), right.first_chunk::<SHORT>()) {
             for (sum, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
                 *sum += f(*x, *y);
             }
-            [left, right] = [left, right].map(|row| row.get(LANES..).unwrap_or(&[]));
+            left = left.get(LANES..).unwrap_or(&[]);
+            right = right.get(LANES..).unwrap_or(&[]);
         }
         for (sum, (x, y)) in lanes.iter_mut().zip(left.iter().zip(right)) {
             *sum += f(*x, *y);

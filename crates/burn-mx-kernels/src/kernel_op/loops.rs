@@ -8,7 +8,7 @@ use microscaling_processor::threads::{Divide, share_all};
 
 /// Replaces every number by a function of the number.
 pub(super) fn map_in_place(data: &mut [f32], function: impl Fn(f32) -> f32 + Copy + Send + Sync) {
-    in_parts(data, 1, |data| {
+    in_parts(data, 1, &|data: &mut [f32]| {
         dispatch(
             #[inline(always)]
             move || {
@@ -32,7 +32,7 @@ pub(super) fn zip_in_place(
     function: impl Fn(f32, f32) -> f32 + Copy + Send + Sync,
 ) {
     assert_eq!(data.len(), other.len(), "zip_in_place: lengths differ");
-    in_parts((data, other), 1, |(data, other)| {
+    in_parts((data, other), 1, &|(data, other): (&mut [f32], &[f32])| {
         dispatch(
             #[inline(always)]
             move || {
@@ -56,7 +56,7 @@ pub(super) fn rows_in_place(
 ) {
     assert_whole_rows(data.len(), length);
     let length = length.max(1);
-    in_parts(data, length, |data| {
+    in_parts(data, length, &|data: &mut [f32]| {
         dispatch(
             #[inline(always)]
             move || {
@@ -84,7 +84,10 @@ pub(super) fn row_pairs_in_place(
     assert_eq!(lengths.0, lengths.1, "row_pairs_in_place: lengths differ");
     assert_whole_rows(first.len(), length);
     let length = length.max(1);
-    in_parts((first, second), length, |(first, second)| {
+    in_parts((first, second), length, &|(first, second): (
+        &mut [f32],
+        &mut [f32],
+    )| {
         let mut spare = vec![0.0; length];
         let spare = &mut spare[..];
         dispatch(
@@ -166,8 +169,9 @@ impl<S: Slices> Divide for RowSlices<S> {
     }
 }
 
-/// Calls `work` on parts of whole rows that together are all of `slices`.
-pub(super) fn in_parts<S: Slices>(slices: S, length: usize, work: impl Fn(S) + Sync) {
+/// Calls `work` on parts of whole rows that together are all of `slices`. Not generic in the work: dividing is compiled once for slices of
+/// one kind, and not for each kernel.
+pub(super) fn in_parts<S: Slices>(slices: S, length: usize, work: &(dyn Fn(S) + Sync)) {
     share_all(RowSlices { slices, length }, &|rows: RowSlices<S>| {
         work(rows.slices)
     });

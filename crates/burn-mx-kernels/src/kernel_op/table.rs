@@ -70,7 +70,7 @@ impl Table {
         data: &mut [f32],
         round: impl Fn(f32) -> f32 + Copy + Send + Sync,
     ) {
-        in_parts(data, 1, |data| {
+        in_parts(data, 1, &|data: &mut [f32]| {
             let mut codes = [0; CHUNK];
             for data in data.chunks_mut(CHUNK) {
                 let codes = &mut codes[..data.len()];
@@ -88,7 +88,7 @@ impl Table {
         round: impl Fn(f32) -> f32 + Copy + Send + Sync,
     ) {
         assert_eq!(grad.len(), input.len(), "multiply: lengths differ");
-        in_parts((grad, input), 1, |(grad, input)| {
+        in_parts((grad, input), 1, &|(grad, input): (&mut [f32], &[f32])| {
             let (mut codes, mut factors) = ([0; CHUNK], [0.0; CHUNK]);
             for (grad, input) in grad.chunks_mut(CHUNK).zip(input.chunks(CHUNK)) {
                 let codes = &mut codes[..input.len()];

@@ -105,14 +105,10 @@ impl<B: MxKernels> Product<B> {
                 let axis = along.block_axis(format, tensor.rank());
                 let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
                 let tensor = to_f32::<B>(tensor.inner);
-                let op = KernelOp::Quantize {
-                    elementwise: Some(elementwise),
-                    axis,
-                    format: block_format,
-                    rounding: mx,
-                    stream: NO_STREAM,
-                };
-                B::kernel(op, [tensor])
+                B::kernel(
+                    KernelOp::round_and_quantize(elementwise, axis, block_format, mx),
+                    [tensor],
+                )
             }
             _ => {
                 let rounded = self.rounded(self.rounder(slot), tensor);
