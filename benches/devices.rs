@@ -182,7 +182,6 @@ fn measure<B: MxKernels>(args: &Args) -> Vec<Figure> {
             ..OperandQuantization::default()
         },
         significant_bits: format.significant_bits(),
-        stream: RandomStream::new(0, 0),
         tensor_scale: None,
     };
     let linear = || {

@@ -61,7 +61,10 @@ fn join_dyn(a: &mut (dyn FnMut() + Send), b: &mut (dyn FnMut() + Send)) {
     #[cfg(feature = "rayon")]
     rayon::join(a, b);
     #[cfg(not(feature = "rayon"))]
-    (a(), b());
+    {
+        a();
+        b();
+    }
 }
 
 /// How many threads work is shared among. Starts the global pool if there is no other: only to be asked where work

@@ -55,8 +55,8 @@ impl BlockFormat {
         Ok(scale)
     }
 
-    /// Quantizes a part of a tensor. The format must be [valid](Self::validate), and the shape's last lengths those of the lines of the
-    /// stream. A tensor scale is left out of the results, which have the format's [significant bits](Self::significant_bits); the
+    /// Quantizes a part of a tensor. The format must be [valid](Self::validate). The stream has the part's places in the tensor. A tensor
+    /// scale is left out of the results, which have the format's [significant bits](Self::significant_bits); the
     /// scale must be a number, and [large](is_large).
     #[doc(hidden)]
     pub fn quantize_part(

@@ -38,6 +38,26 @@ pub(crate) fn mx_quantize<T: InMemory>(
     })
 }
 
+/// Rounds to the elementwise format, if there is one, and quantizes.
+fn round_and_quantize<T: InMemory>(
+    tensor: T,
+    quantization: Quantization,
+    stream: RandomStream,
+) -> T {
+    let Quantization {
+        elementwise,
+        axis,
+        format,
+        rounding,
+    } = quantization;
+    let tensor = match elementwise {
+        Some(_) if rounding != Rounding::Stochastic => return quantize(tensor, quantization),
+        Some((format, rounding)) => float_round_to(tensor, format, rounding, stream),
+        None => tensor,
+    };
+    mx_quantize(tensor, axis, format, rounding, stream)
+}
+
 /// Quantizes without the tensor scale, which is given beside; `None` if it cannot be told apart.
 pub(crate) fn quantize_without_tensor_scale<T: InMemory>(
     tensor: T,
@@ -158,33 +178,20 @@ pub(crate) fn run<T: InMemory>(
 ) -> (T, Option<T>) {
     let result = match op {
         KernelOp::Quantize {
-            elementwise: Some(elementwise),
+            elementwise,
             axis,
             format,
             rounding,
             stream,
         } => {
             let quantization = Quantization {
-                elementwise: Some(elementwise),
+                elementwise,
                 axis,
                 format,
                 rounding,
             };
-            match rounding {
-                Rounding::Stochastic => {
-                    let rounded = float_round_to(first, elementwise.0, elementwise.1, stream);
-                    mx_quantize(rounded, axis, format, rounding, stream)
-                }
-                _ => quantize(first, quantization),
-            }
+            round_and_quantize(first, quantization, stream)
         }
-        KernelOp::Quantize {
-            elementwise: None,
-            axis,
-            format,
-            rounding,
-            stream,
-        } => mx_quantize(first, axis, format, rounding, stream),
         KernelOp::Dialect {
             axis,
             dialect,

@@ -15,9 +15,17 @@ mod random;
 
 use cases::{Place, assert_same, run};
 use float_state::ieee;
-use microscaling::OperandQuantization;
+use microscaling::{BlockFormat, OperandQuantization, Rounding};
 use microscaling_product::{Axis, Matrices, Panels, PanelsError, ProductPath, Side};
 use random::Random;
+
+/// A rounding of a format that the model has: no MS-EDEN.
+fn rounding(random: &mut Random, format: BlockFormat) -> Rounding {
+    match format.eden {
+        true => random.deterministic_rounding(),
+        false => random.rounding(),
+    }
+}
 
 /// Panels and their products, by every path that has the documented sum.
 fn products(seed: u64) {
@@ -27,12 +35,7 @@ fn products(seed: u64) {
     let k = 1 + random.below(most);
     let format = random.format();
     let fits = format.significant_bits() <= 8 && random.one_in(2);
-    // The model has no MS-EDEN.
-    let rounding = match format.eden {
-        true => random.deterministic_rounding(),
-        false => random.rounding(),
-    };
-    let blocks = fits.then_some((format, rounding));
+    let blocks = fits.then(|| (format, rounding(random, format)));
     let stream = random.stream();
     let quantization = OperandQuantization {
         blocks,
@@ -41,10 +44,9 @@ fn products(seed: u64) {
     };
     let place = Place::of(random);
     let mut operand = |side, free: usize| {
-        let values = random.values(free * k);
         // The formats that fit in bfloat16.
         let short = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
-        let values: Vec<f32> = values.into_iter().map(short).collect();
+        let values: Vec<f32> = random.values(free * k).into_iter().map(short).collect();
         let axis = |length, stride| Axis { length, stride };
         let matrices = Matrices {
             data: &values,
@@ -57,7 +59,7 @@ fn products(seed: u64) {
         let expected = match blocks {
             None => values.clone(),
             Some((format, rounding)) => {
-                let draw = |at: usize| stream.draw(at as u64);
+                let draw = |at| stream.draw(at as u64);
                 let model = || model::quantize(format, &values, &[free, k], 1, rounding, draw);
                 ieee(model).into_iter().map(|(x, _)| x).collect()
             }

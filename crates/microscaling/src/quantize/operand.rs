@@ -16,6 +16,6 @@ pub struct OperandQuantization {
     pub factor: Option<f32>,
     /// Rounding to a block format, in blocks along the summed axis. Square blocks lie along the free axis, too.
     pub blocks: Option<(BlockFormat, Rounding)>,
-    /// The random numbers of [`blocks`](Self::blocks) whose rounding is stochastic. An element's number is that of its place in the tensor.
+    /// The random numbers of [`blocks`](Self::blocks) whose rounding is stochastic. An element has the number of its place in the tensor.
     pub stream: RandomStream,
 }

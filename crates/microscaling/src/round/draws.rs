@@ -10,7 +10,7 @@ pub(crate) const WINDOW: usize = 1024;
 /// The draws of rules without draws.
 static ZEROS: [u32; WINDOW] = [0; WINDOW];
 
-/// The words of a stream at the elements of a tensor, or of a part of it: lines of neighbours, which are evenly apart in the tensor.
+/// The words of a stream for a tensor, or for a part of one: lines of neighbours, which are evenly apart in the tensor.
 #[derive(Clone, Copy)]
 pub struct PartStream {
     stream: RandomStream,
