@@ -23,7 +23,7 @@ build() {
     {
         cargo test --release "${features[@]}" --test kernels --test host_round_trips --test suite --no-run
         cargo build --release "${features[@]}" --bin burn-mx-lab --example ffn
-        cargo bench "${features[@]}" --bench devices --bench train_step --no-run
+        cargo bench "${features[@]}" -p burn-mx-workspace -p burn-mx-kernels --bench devices --bench train_step --bench strategies --no-run
     } | executables | while read -r name path; do
         strip -o "$folder/$name" "$path"
     done
@@ -44,6 +44,7 @@ run() {
     export XDG_CACHE_HOME
     local train_step=("$folder/train_step" --bench --backend "$backend")
     local devices=("$folder/devices" --bench --backend "$backend")
+    local strategies=("$folder/strategies" --bench --product "2048 to 8192" --product "attention")
     local first=("${train_step[@]}" --model transformer2048)
     local others=("${train_step[@]}" --model transformer2048 --peer none --preset nvfp4 --preset quartet)
     local ffn=("${train_step[@]}" --model ffn2048)
@@ -84,6 +85,7 @@ run() {
     step compile.ffn 300 "${ffn[@]}" --seconds 0.1 &
     step compile.ffn_bfloat16 300 "${ffn[@]}" --peer bfloat16 --seconds 0.1 &
     step compile.devices 300 "${devices[@]}" --seconds 0.1 &
+    step compile.strategies 300 "${strategies[@]}" --time 1 &
     wait
     step transformer 80 "${first[@]}" --seconds 1 --json "$out/transformer.json"
     step transformer_bfloat16 60 "${first[@]}" --seconds 1 --peer bfloat16 --json "$out/transformer_bfloat16.json"
@@ -96,6 +98,7 @@ run() {
     step peers 60 python3 benches/peers/gpu.py --seconds 0.5 --json "$out/peers.json"
     step compare 60 "$folder/burn-mx-lab" compare --model transformer --backend "$backend" --epochs 2 --preset mxfp8_e4m3 \
         --out "$out/compare" --json "$out/compare.json"
+    step strategies 60 "${strategies[@]}" --time 30 --json "$out/strategies.json"
     # The README's main job, with the kernels that are on disk by now.
     step main_job 100 "$folder/ffn" --backend "$backend" --epochs 3 --out "$out/main_job"
     step suite 60 env MX_TEST_BACKEND="$backend" "$folder/suite" slots::each stochastic:: roles:: transparency::specs
@@ -104,7 +107,7 @@ run() {
         echo "{\"date\": \"$(date -u +%F)\", \"backend\": \"$backend\","
         echo "\"gpu\": \"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)\","
         echo "\"steps\": {$(cat "$out/steps") \"end\": null},"
-        for name in transformer{,_bfloat16,_reproducible,_others} ffn{,_bfloat16} devices peers compare; do
+        for name in transformer{,_bfloat16,_reproducible,_others} ffn{,_bfloat16} devices strategies peers compare; do
             echo "\"$name\": $(file "$out/$name.json"),"
         done
         echo "\"end\": null}"
