@@ -305,7 +305,7 @@ struct Speed {
 }
 
 impl Figure {
-    /// What is said of it.
+    /// The text of a wrong or refused product.
     fn note(&self) -> String {
         match (self.speed, &self.refused) {
             (Some(speed), _) if speed.difference != 0.0 => {
