@@ -23,7 +23,7 @@ build() {
     {
         cargo test --release "${features[@]}" --test kernels --test host_round_trips --test suite --no-run
         cargo build --release "${features[@]}" --bin burn-mx-lab --example ffn
-        cargo bench "${features[@]}" -p burn-mx-workspace -p burn-mx-kernels --bench devices --bench train_step --bench strategies --no-run
+        cargo bench "${features[@]}" --bench devices --bench train_step --bench strategies --no-run
     } | executables | while read -r name path; do
         strip -o "$folder/$name" "$path"
     done

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use burn_backend::ops::FloatTensorOps;
-use burn_backend::{Backend, DType, FloatDType, Shape, TensorData, TensorMetadata, read_sync};
+use burn_backend::{Backend, DType, FloatDType, TensorData, TensorMetadata, read_sync};
 use burn_cubecl::kernel::matmul::init_matmul_output;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime};
@@ -20,7 +20,6 @@ use burn_mx_kernels::MxKernels;
 use burn_mx_kernels::internal::Operand;
 use clap::{Parser, ValueEnum};
 use comfy_table::{Table, presets};
-use cubek::matmul::components::tile::TileMatmulKind::{Cmma, Mma};
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::matmul::routines::BlueprintStrategy::Inferred;
@@ -64,9 +63,12 @@ enum RuntimeName {
     Wgpu,
 }
 
+#[cfg(not(any(feature = "cuda", feature = "rocm", feature = "wgpu")))]
+compile_error!("the bench `strategies` needs one of the features `cuda`, `rocm` and `wgpu`");
+
 /// A product `[batches, m, k] · [batches, k, n]`.
 struct Product {
-    name: &'static str,
+    name: String,
     batches: usize,
     /// m, k and n.
     lengths: [usize; 3],
@@ -74,82 +76,44 @@ struct Product {
     by_columns: [bool; 2],
 }
 
-const fn product(
-    name: &'static str,
-    batches: usize,
-    lengths: [usize; 3],
-    by_columns: [bool; 2],
-) -> Product {
-    Product {
+/// Rows that a layer multiplies: the tokens.
+const TOKENS: usize = 2048;
+
+/// The products of a training step, with every length divided.
+fn products(divide: u16) -> Vec<Product> {
+    const OUTPUT: [bool; 2] = [false, true];
+    const INPUT_GRADIENT: [bool; 2] = [false, false];
+    const WEIGHT_GRADIENT: [bool; 2] = [true, false];
+    let layer = |[from, to]: [usize; 2]| {
+        let products = [
+            ("output", [TOKENS, from, to], OUTPUT),
+            ("input gradient", [TOKENS, to, from], INPUT_GRADIENT),
+            ("weight gradient", [from, TOKENS, to], WEIGHT_GRADIENT),
+        ];
+        products.map(|(name, lengths, by_columns)| {
+            (format!("{name}, {from} to {to}"), 1, lengths, by_columns)
+        })
+    };
+    let attention = [
+        ("scores", [1024, 128, 1024], OUTPUT),
+        ("output", [1024, 1024, 128], INPUT_GRADIENT),
+        ("gradient of keys", [1024, 1024, 128], WEIGHT_GRADIENT),
+    ];
+    let attention = attention
+        .map(|(name, lengths, by_columns)| (format!("attention, {name}"), 32, lengths, by_columns));
+    let layers = [[2048, 8192], [8192, 2048], [2048, 2048]];
+    let all = layers.into_iter().flat_map(layer).chain(attention);
+    let divided = |length: usize| (length / usize::from(divide)).max(16);
+    all.map(|(name, batches, lengths, by_columns)| Product {
         name,
         batches,
-        lengths,
+        lengths: lengths.map(divided),
         by_columns,
-    }
+    })
+    .collect()
 }
 
-const OUTPUT: [bool; 2] = [false, true];
-const INPUT_GRADIENT: [bool; 2] = [false, false];
-const WEIGHT_GRADIENT: [bool; 2] = [true, false];
-
-const PRODUCTS: [Product; 12] = [
-    product("output, 2048 to 8192", 1, [2048, 2048, 8192], OUTPUT),
-    product(
-        "input gradient, 2048 to 8192",
-        1,
-        [2048, 8192, 2048],
-        INPUT_GRADIENT,
-    ),
-    product(
-        "weight gradient, 2048 to 8192",
-        1,
-        [2048, 2048, 8192],
-        WEIGHT_GRADIENT,
-    ),
-    product("output, 8192 to 2048", 1, [2048, 8192, 2048], OUTPUT),
-    product(
-        "input gradient, 8192 to 2048",
-        1,
-        [2048, 2048, 8192],
-        INPUT_GRADIENT,
-    ),
-    product(
-        "weight gradient, 8192 to 2048",
-        1,
-        [8192, 2048, 2048],
-        WEIGHT_GRADIENT,
-    ),
-    product("output, 2048 to 2048", 1, [2048, 2048, 2048], OUTPUT),
-    product(
-        "input gradient, 2048 to 2048",
-        1,
-        [2048, 2048, 2048],
-        INPUT_GRADIENT,
-    ),
-    product(
-        "weight gradient, 2048 to 2048",
-        1,
-        [2048, 2048, 2048],
-        WEIGHT_GRADIENT,
-    ),
-    product("attention, scores", 32, [1024, 128, 1024], OUTPUT),
-    product("attention, output", 32, [1024, 1024, 128], INPUT_GRADIENT),
-    product(
-        "attention, gradient of keys",
-        32,
-        [1024, 1024, 128],
-        WEIGHT_GRADIENT,
-    ),
-];
-
 impl Product {
-    fn divided(&self, by: u16) -> Self {
-        let lengths = self
-            .lengths
-            .map(|length| (length / usize::from(by)).max(16));
-        Self { lengths, ..*self }
-    }
-
     /// Multiplications and additions.
     fn operations(&self) -> f64 {
         let all = self.lengths.iter().product::<usize>() * self.batches;
@@ -159,12 +123,13 @@ impl Product {
 
 /// Every strategy of cubek for matrices, with its name.
 fn strategies() -> Vec<(String, Strategy)> {
-    macro_rules! usual {
-        ($($name:ident)*) => {
-            [$((stringify!($name).to_owned(), Strategy::$name(Default::default()))),*]
+    macro_rules! by {
+        ($settings:expr, $note:literal: $($name:ident)*) => {
+            [$((concat!(stringify!($name), $note).to_owned(), Strategy::$name($settings))),*]
         };
     }
-    let usual = usual!(
+    let usual = by!(
+        Default::default(), "":
         SimpleCyclicCmma SimpleCyclicMma SimpleStridedCmma SimpleStridedMma SimpleTilewiseCmma SimpleTilewiseMma
         SimpleAsyncStridedCmma SimpleAsyncStridedMma SimpleAsyncCyclicCmma SimpleAsyncCyclicMma SimpleTmaCmma SimpleTmaMma
         DoubleCyclicCmma DoubleCyclicMma DoubleTilewiseCmma DoubleTilewiseMma DoubleHybridCmma DoubleHybridMma
@@ -172,29 +137,15 @@ fn strategies() -> Vec<(String, Strategy)> {
         SpecializedCyclicCmma SpecializedCyclicMma SpecializedStridedCmma SpecializedStridedMma SpecializedTmaCmma
         SpecializedTmaMma OrderedDoubleCmma OrderedDoubleMma SimpleUnit DoubleUnit
     );
-    let many_rows = |tile_matmul| SimpleArgs {
-        tile_matmul,
+    let many_rows = SimpleArgs {
         multi_rows: true,
+        ..SimpleArgs::default()
     };
-    let many_rows = [
-        (
-            "SimpleCyclicCmma",
-            Strategy::SimpleCyclicCmma(Inferred(many_rows(Cmma))),
-        ),
-        (
-            "SimpleCyclicMma",
-            Strategy::SimpleCyclicMma(Inferred(many_rows(Mma))),
-        ),
-        (
-            "SimpleTmaCmma",
-            Strategy::SimpleTmaCmma(Inferred(many_rows(Cmma))),
-        ),
-        (
-            "SimpleTmaMma",
-            Strategy::SimpleTmaMma(Inferred(many_rows(Mma))),
-        ),
-    ];
-    let many_rows = many_rows.map(|(name, strategy)| (format!("{name}, many rows"), strategy));
+    // cubek sets the kind of tiles that the name says.
+    let many_rows = by!(
+        Inferred(many_rows.clone()), ", many rows":
+        SimpleCyclicCmma SimpleCyclicMma SimpleTmaCmma SimpleTmaMma
+    );
     usual.into_iter().chain(many_rows).collect()
 }
 
@@ -227,12 +178,17 @@ fn operand<R: CubeRuntime>(
     }
 }
 
-/// The product by a strategy of cubek, computed.
+/// Where a product goes.
+fn room<R: CubeRuntime>([lhs, rhs]: [&CubeTensor<R>; 2]) -> CubeTensor<R> {
+    init_matmul_output(lhs, rhs, DType::F32)
+}
+
+/// Launches the product by a strategy of cubek, into `output`.
 fn multiply<R: CubeRuntime>(
     strategy: &Strategy,
     [lhs, rhs]: [&CubeTensor<R>; 2],
+    output: CubeTensor<R>,
 ) -> Result<CubeTensor<R>, String> {
-    let output = init_matmul_output(lhs, rhs, DType::F32);
     let mut elements = MatmulElems::from_globals(&MatmulGlobalElems {
         lhs: lhs.dtype.into(),
         rhs: rhs.dtype.into(),
@@ -253,22 +209,26 @@ fn multiply<R: CubeRuntime>(
     Ok(output)
 }
 
+/// Computes a product, into the tensor or elsewhere.
+type Work<'a, R> = &'a dyn Fn(CubeTensor<R>) -> Result<CubeTensor<R>, String>;
+
 /// Milliseconds of one call, of as many as fit in the time.
 fn milliseconds<R: CubeRuntime>(
-    device: &R::CubeDevice,
     time: Duration,
-    work: &dyn Fn() -> Result<CubeTensor<R>, String>,
+    operands: [&CubeTensor<R>; 2],
+    work: Work<'_, R>,
 ) -> Result<f64, String> {
+    let device = &operands[0].device;
     let sync = || B::<R>::sync(device).map_err(|error| error.to_string());
     // Compiles.
-    work()?;
+    work(room(operands))?;
     sync()?;
     let mut calls = 0;
     let began = Instant::now();
     while began.elapsed() < time || calls == 0 {
         // Together, so that the host's time for a launch does not count.
         for _ in 0..8 {
-            work()?;
+            work(room(operands))?;
         }
         sync()?;
         calls += 8;
@@ -276,19 +236,17 @@ fn milliseconds<R: CubeRuntime>(
     Ok(began.elapsed().as_secs_f64() * 1e3 / f64::from(calls))
 }
 
-/// The largest difference of two tensors.
+/// The sum of the magnitudes of the differences of two tensors, of which one NaN makes a NaN.
 fn difference<R: CubeRuntime>(one: CubeTensor<R>, other: CubeTensor<R>) -> f32 {
-    let count = one.shape().num_elements();
-    let difference = B::<R>::float_abs(B::<R>::float_sub(one, other));
-    let largest = B::<R>::float_max(B::<R>::float_reshape(difference, Shape::new([count])));
-    let data = read_sync(B::<R>::float_into_data(largest)).expect("the device computes");
+    let sum = B::<R>::float_sum(B::<R>::float_abs(B::<R>::float_sub(one, other)));
+    let data = read_sync(B::<R>::float_into_data(sum)).expect("the device computes");
     data.iter::<f32>().next().expect("one number")
 }
 
 /// A strategy's result for a product.
 #[derive(Serialize)]
 struct Figure {
-    product: &'static str,
+    product: String,
     strategy: String,
     /// `None` if the product was refused.
     speed: Option<Speed>,
@@ -300,7 +258,7 @@ struct Figure {
 struct Speed {
     ms: f64,
     teraflops: f64,
-    /// The largest difference from the naive strategy's product.
+    /// The sum of the magnitudes of differences from the naive strategy's product.
     difference: f32,
 }
 
@@ -309,7 +267,7 @@ impl Figure {
     fn note(&self) -> String {
         match (self.speed, &self.refused) {
             (Some(speed), _) if speed.difference != 0.0 => {
-                format!("wrong by up to {}", speed.difference)
+                format!("wrong by {} in all", speed.difference)
             }
             (_, Some(reason)) => format!("refused: {reason}"),
             _ => String::new(),
@@ -332,11 +290,15 @@ where
     let lhs = operand::<R>(&device, [batches, m, k], product.by_columns[0], 1);
     let rhs = operand::<R>(&device, [batches, k, n], product.by_columns[1], 2);
     let operands = [&lhs, &rhs];
-    let expected = multiply(&Strategy::Naive, operands).expect("it refuses nothing");
-    let figure = |strategy: &str, work: &dyn Fn() -> Result<CubeTensor<R>, String>| {
+    let expected =
+        multiply(&Strategy::Naive, operands, room(operands)).expect("it refuses nothing");
+    let figure = |strategy: &str, work: Work<'_, R>| {
         let tried = catch_unwind(AssertUnwindSafe(|| {
-            let difference = difference(work()?, expected.clone());
-            let ms = milliseconds::<R>(&device, time, work)?;
+            // New memory may hold the product of the strategy before. No element of a product is 0.5.
+            let shape = expected.shape();
+            let other = B::<R>::float_full(shape, 0.5.into(), &device, FloatDType::F32);
+            let difference = difference(work(other)?, expected.clone());
+            let ms = milliseconds::<R>(time, operands, work)?;
             let teraflops = product.operations() / ms / 1e9;
             Ok(Speed {
                 ms,
@@ -346,22 +308,19 @@ where
         }));
         let tried: Result<Speed, String> = tried.unwrap_or_else(|_| Err("it panicked".to_owned()));
         let figure = Figure {
-            product: product.name,
+            product: product.name.clone(),
             strategy: strategy.to_owned(),
             speed: tried.as_ref().ok().copied(),
             refused: tried
                 .err()
                 .map(|error| error.split_whitespace().collect::<Vec<_>>().join(" ")),
         };
-        eprintln!(
-            "{}: {strategy}, {:.3} ms {}",
-            product.name,
-            figure.ms(),
-            figure.note()
-        );
+        let time = figure.speed.map(|speed| format!("{:.3} ms ", speed.ms));
+        let (time, note) = (time.unwrap_or_default(), figure.note());
+        eprintln!("{}: {strategy}: {time}{note}", product.name);
         figure
     };
-    let ours = || {
+    let ours = |_| {
         let [lhs, rhs] = operands.map(|tensor| Operand::of_values(tensor.clone()));
         Ok(B::<R>::kernels().product(lhs, rhs))
     };
@@ -370,7 +329,7 @@ where
         .iter()
         .filter(|(name, _)| has(&args.strategies, name))
     {
-        figures.push(figure(name, &|| multiply(strategy, operands)));
+        figures.push(figure(name, &|output| multiply(strategy, operands, output)));
     }
     figures.sort_by(|one, other| one.ms().total_cmp(&other.ms()));
     println!(
@@ -391,11 +350,9 @@ where
 {
     println!("{}", B::<R>::name(&R::CubeDevice::default()));
     let mut all = Vec::new();
-    for product in PRODUCTS
-        .iter()
-        .filter(|product| has(&args.products, product.name))
-    {
-        let figures = measure_product::<R>(args, &product.divided(args.divide));
+    let products = products(args.divide).into_iter();
+    for product in products.filter(|product| has(&args.products, &product.name)) {
+        let figures = measure_product::<R>(args, &product);
         let mut table = Table::new();
         table
             .load_preset(presets::ASCII_MARKDOWN)

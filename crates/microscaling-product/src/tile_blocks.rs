@@ -65,21 +65,11 @@ impl<F: Fn(f32, u32, u32) -> u32 + Copy, const D: bool> Kernel for TileBlocks<'_
         let starts = self.starts.iter().zip(self.draws.starts);
         for (matrix, (start, place)) in piece.matrices.clone().zip(starts) {
             let data = &self.data[*start..];
-            // The random numbers of a tile, given its place among the piece's tiles along the lines, and across.
-            let draws = |along: usize, across: [usize; 2]| {
-                let mut draws = [[0; FREE]; SUMMED];
-                if D {
-                    let [line, lines] = across;
-                    let place = place + line * self.draws.stride + along;
-                    self.draws.fill(place as u64, lines, &mut draws);
-                }
-                draws
-            };
             if plan.rows {
                 for (i, j) in (0..across).flat_map(|i| (0..along).map(move |j| (i, j))) {
                     let data = &data[i * FREE * self.stride + j * SUMMED..];
                     let lines = TileLines::new(data, self.stride);
-                    let draws = draws(j * SUMMED, [i * FREE, FREE]);
+                    let draws = self.draws.tile::<D, FREE>(*place, i * FREE, j * SUMMED);
                     let tile = room(matrix, i, j);
                     let Some(tile) = blocks.rows::<D>(lines, &draws, tile, &mut bounds) else {
                         return;
@@ -97,11 +87,11 @@ impl<F: Fn(f32, u32, u32) -> u32 + Copy, const D: bool> Kernel for TileBlocks<'_
                     let mut copies = Copies(MaybeUninit::uninit());
                     let tiles = copies.gather(data, self.stride, maxima);
                     for (k, (lines, maxima)) in tiles.iter().zip(maxima).enumerate() {
-                        let draws = draws((i + k) * FREE, [j * SUMMED, SUMMED]);
-                        let blocks_of_tile = (lines, &*maxima);
+                        let (line, at) = (j * SUMMED, (i + k) * FREE);
+                        let draws = self.draws.tile::<D, SUMMED>(*place, line, at);
                         let tile = room(matrix, i + k, j);
-                        let tile = blocks.columns(blocks_of_tile, &draws, tile, &mut bounds);
-                        let Some(tile) = tile else {
+                        let Some(tile) = blocks.columns(lines, maxima, &draws, tile, &mut bounds)
+                        else {
                             return;
                         };
                         if plan.side == Side::Lhs {
@@ -126,12 +116,23 @@ pub(super) struct TileDraws<'a> {
 }
 
 impl TileDraws<'_> {
-    /// The words of a tile of 16 or 32 lines, sixteen neighbours at a time: of all lines, then of all lines again.
+    /// The words of the tile that begins at this line of a matrix's part, and at this place in the line, if D is true: sixteen neighbours
+    /// at a time, of all LINES, then of all again. LINES is a constant, because the loops over words are vectors only then.
     #[inline(always)]
-    fn fill(&self, place: u64, lines: usize, words: &mut [[u32; FREE]; SUMMED]) {
-        for (half, place) in words.chunks_exact_mut(lines).zip((place..).step_by(FREE)) {
-            self.stream.fill_rows(place, self.stride as u64, half);
+    fn tile<const D: bool, const LINES: usize>(
+        &self,
+        start: usize,
+        line: usize,
+        at: usize,
+    ) -> [[u32; FREE]; SUMMED] {
+        let mut words = [[0; FREE]; SUMMED];
+        if D {
+            let first = (start + line * self.stride + at) as u64;
+            for (half, place) in words.chunks_exact_mut(LINES).zip((first..).step_by(FREE)) {
+                self.stream.fill_rows(place, self.stride as u64, half);
+            }
         }
+        words
     }
 }
 
@@ -208,7 +209,8 @@ impl<F: Fn(f32, u32, u32) -> u32 + Copy> BlockRounding<'_, F> {
     #[inline(always)]
     fn columns<'t>(
         &self,
-        (lines, maxima): (&[[f32; FREE]; SUMMED], &[u32; TOGETHER]),
+        lines: &[[f32; FREE]; SUMMED],
+        maxima: &[u32; TOGETHER],
         draws: &[[u32; FREE]; SUMMED],
         tile: Room<'t>,
         bounds: &mut Bounds,

@@ -293,6 +293,25 @@ fn formats() -> impl Strategy<Value = Option<BlockFormat>> {
     select(all)
 }
 
+/// Matrices of these lengths along the free and the summed axis. Lines along the dense axis begin `stride` apart.
+fn in_lines<'a>(
+    data: &'a [f32],
+    starts: &'a [usize],
+    [free, summed]: [usize; 2],
+    dense_free: bool,
+    stride: usize,
+) -> Matrices<'a> {
+    let (free_stride, summed_stride) = if dense_free { (1, stride) } else { (stride, 1) };
+    let axis = |length, stride| Axis { length, stride };
+    Matrices {
+        data,
+        starts,
+        free: axis(free, free_stride),
+        summed: axis(summed, summed_stride),
+        group: summed,
+    }
+}
+
 /// Formats that round elements, scales, tables and sub-blocks by random numbers, along an axis or in squares.
 fn stochastic_formats() -> impl Strategy<Value = BlockFormat> {
     let eden = "block(element=fp4_e2m1,scale=ue4m3,tensor_scale=true,block_size=16,eden=true)";
@@ -361,7 +380,6 @@ proptest! {
         let stride = inner + gap;
         let data = matrix(matrices, outer * stride, seed, if ordinary { number } else { any_number });
         let starts: Vec<usize> = (0..matrices).map(|i| i * outer * stride).collect();
-        let (free_stride, summed_stride) = if dense_free { (1, stride) } else { (stride, 1) };
         // Without blocks the numbers are bfloat16 numbers by this rounding only.
         let elementwise = (elementwise || blocks.is_none()).then(|| (FloatFormat::bfloat(16).unwrap(), rounding));
         let quantization = OperandQuantization {
@@ -371,13 +389,8 @@ proptest! {
             blocks: blocks.map(|format| (format, rounding)),
             ..OperandQuantization::default()
         };
-        let source = Matrices {
-            data: &data,
-            starts: &starts,
-            free: Axis { length: free, stride: free_stride },
-            summed: Axis { length: summed, stride: summed_stride },
-            group,
-        };
+        let source = Matrices { group, ..in_lines(&data, &starts, [free, summed], dense_free, stride) };
+        let (free_stride, summed_stride) = (source.free.stride, source.summed.stride);
         let panels = Panels::quantize(side, source, quantization);
         if let Ok(panels) = &panels {
             prop_assert_eq!([panels.matrices(), panels.free(), panels.summed()], [matrices, free, summed]);
@@ -464,14 +477,8 @@ proptest! {
         let data = matrix(matrices, rows * columns, seed, number);
         let first = margin * columns + margin;
         let starts: Vec<usize> = (0..matrices).map(|i| i * rows * columns + first).collect();
-        let (free_stride, summed_stride) = if dense_free { (1, columns) } else { (columns, 1) };
-        let source = Matrices {
-            data: &data,
-            starts: &starts,
-            free: Axis { length: free, stride: free_stride },
-            summed: Axis { length: summed, stride: summed_stride },
-            group,
-        };
+        let source = Matrices { group, ..in_lines(&data, &starts, [free, summed], dense_free, columns) };
+        let (free_stride, summed_stride) = (source.free.stride, source.summed.stride);
         let panels = Panels::quantize(side, source, quantization).unwrap();
 
         let mut all = data.clone();
@@ -536,14 +543,8 @@ proptest! {
         let stride = inner + gap;
         let data = matrix(matrices, outer * stride, seed, number);
         let starts: Vec<usize> = (0..matrices).map(|i| i * outer * stride).collect();
-        let (free_stride, summed_stride) = if dense_free { (1, stride) } else { (stride, 1) };
-        let source = Matrices {
-            data: &data,
-            starts: &starts,
-            free: Axis { length: free, stride: free_stride },
-            summed: Axis { length: summed, stride: summed_stride },
-            group: summed,
-        };
+        let source = in_lines(&data, &starts, [free, summed], dense_free, stride);
+        let (free_stride, summed_stride) = (source.free.stride, source.summed.stride);
         let quantization = OperandQuantization {
             blocks: Some((format, rounding)),
             ..OperandQuantization::default()

@@ -124,7 +124,7 @@ impl<B: MxKernels> Product<B> {
         self.is_by_its_format(slot) && !is_random && !self.is_changed(slot)
     }
 
-    /// Whether the backend does all steps of an operand of a matrix product. Square blocks follow no transform.
+    /// Whether the backend does all steps of an operand of a matrix product. Before square blocks no backend transforms.
     pub(super) fn is_backends(&self, slot: Slot) -> bool {
         let has_steps = |format: BlockFormat| !format.square || !self.is_changed(slot);
         let has_blocks = self.block_format(slot).is_some_and(has_steps);
