@@ -116,8 +116,8 @@ pub(super) struct TileDraws<'a> {
 }
 
 impl TileDraws<'_> {
-    /// The words of the tile that begins at this line of a matrix's part, and at this place in the line, if D is true: sixteen neighbours
-    /// at a time, of all LINES, then of all again. LINES is a constant, because the loops over words are vectors only then.
+    /// The words of a tile, if D is true. The tile begins at this line of a matrix's part, and at this place in the line. The order is: the
+    /// first sixteen words of all lines, then the next sixteen. LINES is a constant, because the loops over words are vectors only then.
     #[inline(always)]
     fn tile<const D: bool, const LINES: usize>(
         &self,
