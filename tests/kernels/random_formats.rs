@@ -8,7 +8,6 @@
 mod random;
 
 use burn_mx::{BlockFormat, MxKernels, Packed, RandomStream, Rounding, Statistics};
-use burn_mx_kernels::internal::KernelOp;
 use microscaling::Comparison;
 
 use super::statistics::assert_figures;
@@ -86,7 +85,7 @@ impl Case {
             .mask_clipped(&self.tensor.data, &self.tensor.shape, axis, &mut expected)
             .expect("the format is sound");
         let ones = tensor::<B>(&vec![1.0; expected.len()], &self.tensor.shape);
-        let op = KernelOp::MaskClipped { axis, format };
+        let op = mask_clipped(axis, format);
         let got = B::kernel(op, [ones, self.on_device()]);
         assert_same(&values::<B>(got), &expected, what);
     }

@@ -3,8 +3,8 @@
 use burn_backend::{Shape, Slice, TensorMetadata};
 use burn_mx::MxKernels;
 use burn_mx::{
-    BlockFormat, ElementFormat, FloatFormat, RandomHadamard, RandomStream, Rounding, ScaleFormat,
-    ScaleMode, SharedExpMethod, Signs, Subnormals,
+    BlockFormat, ElementFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream,
+    Rounding, ScaleFormat, ScaleMode, SharedExpMethod, Signs, Subnormals,
 };
 use burn_mx_kernels::internal::KernelOp;
 
@@ -175,10 +175,8 @@ fn square_blocks() {
                     TestBackend::mx_quantize(tensor, axis, format, Rounding::NearestEven, stream);
                 assert_same(&values::<TestBackend>(got), &expected, &what);
                 let first = (elementwise, Rounding::NearestEven);
-                let got = TestBackend::kernel(
-                    KernelOp::round_and_quantize(first, axis, format, Rounding::NearestEven),
-                    [clone],
-                );
+                let op = round_and_quantize(first, axis, (format, Rounding::NearestEven));
+                let got = TestBackend::kernel(op, [clone]);
                 assert_same(&values::<TestBackend>(got), &rounded, &what);
             });
         }
@@ -304,14 +302,13 @@ fn masks_of_what_is_clipped() {
             for_each_layout::<TestBackend>(&x, shape, |x, layout| {
                 let what = format!("{format}, {shape:?} along {axis}, values {layout}");
                 let dense = tensor::<TestBackend>(&gradient, shape);
-                let got = TestBackend::kernel(KernelOp::MaskClipped { axis, format }, [dense, x]);
+                let got = TestBackend::kernel(mask_clipped(axis, format), [dense, x]);
                 assert_same(&values::<TestBackend>(got), &expected, &what);
             });
             for_each_layout::<TestBackend>(&gradient, shape, |gradient, layout| {
                 let what = format!("{format}, {shape:?} along {axis}, gradient {layout}");
                 let x = tensor::<TestBackend>(&x, shape);
-                let got =
-                    TestBackend::kernel(KernelOp::MaskClipped { axis, format }, [gradient, x]);
+                let got = TestBackend::kernel(mask_clipped(axis, format), [gradient, x]);
                 assert_same(&values::<TestBackend>(got), &expected, &what);
             });
         }
@@ -386,15 +383,9 @@ fn rounded_and_quantized_at_once() {
         format
             .quantize(&mut expected, &shape, 0, Rounding::NearestAway.with(stream))
             .expect("the format is sound");
-        let got = TestBackend::kernel(
-            KernelOp::round_and_quantize(
-                (elementwise, Rounding::NearestEven),
-                0,
-                format,
-                Rounding::NearestAway,
-            ),
-            [tensor::<TestBackend>(&x, &shape)],
-        );
+        let first = (elementwise, Rounding::NearestEven);
+        let op = round_and_quantize(first, 0, (format, Rounding::NearestAway));
+        let got = TestBackend::kernel(op, [tensor::<TestBackend>(&x, &shape)]);
         assert_same(&values::<TestBackend>(got), &expected, &format.to_string());
     }
 }
@@ -463,6 +454,83 @@ fn random_hadamard_transforms() {
                     assert_same(&values::<TestBackend>(got), &expected, &what);
                     let got = TestBackend::kernel(hadamard(true), [tensor]);
                     assert_same(&values::<TestBackend>(got), &inverse, &what);
+                });
+            }
+        }
+    }
+}
+
+/// All steps of an operand together, and the mask of a gradient by the same steps. Some tensors are worked on in several pieces.
+#[test]
+fn transforms_before_blocks() {
+    let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    let (stream, even) = (RandomStream::new(3, 4), Rounding::NearestEven);
+    let formats = [
+        ("mx(element=fp4_e2m1,scale_mode=rms,headroom=3/2)", even),
+        ("mx(element=fp8_e4m3,block_size=24)", even),
+        ("mx(element=fp6_e2m3,block_size=0)", Rounding::TowardZero),
+        ("mxfp4", Rounding::Stochastic),
+        ("nvfp4(tensor_scale=true)", even),
+    ];
+    let shapes = [
+        (vec![5, 128], 1),
+        (vec![3, 131], 1),
+        (vec![700, 64], 0),
+        (vec![40, 1000], 1),
+        (vec![3, 96, 80], 1),
+    ];
+    for (i, (format, rounding)) in formats.into_iter().enumerate() {
+        let format: BlockFormat = format.parse().expect("the format is sound");
+        let transform = RandomHadamard {
+            block_size: RandomHadamard::BLOCK_SIZES[i % 4],
+        };
+        let signs = Signs::from(RandomStream::new(5, 6));
+        let quantization = OperandQuantization {
+            elementwise: (i % 2 == 0).then_some((bfloat16, even)),
+            hadamard: Some((transform, signs)),
+            factor: (i % 3 == 0).then_some(0.75),
+            blocks: Some((format, rounding)),
+            stream,
+        };
+        for (shape, axis) in &shapes {
+            let axis = *axis;
+            let known = "the block size is allowed";
+            let x = noise(shape.iter().product(), 3);
+            let mut before = x.clone();
+            if let Some((format, rounding)) = quantization.elementwise {
+                format.round_slice(&mut before, rounding.with(stream));
+            }
+            (transform.transform(&mut before, shape, axis, signs)).expect(known);
+            let factor = quantization.factor.unwrap_or(1.0);
+            before.iter_mut().for_each(|x| *x *= factor);
+            let mut expected = before.clone();
+            (format.quantize(&mut expected, shape, axis, rounding.with(stream))).expect(known);
+            let what = |layout: &str| format!("{quantization:?}, {shape:?} along {axis}, {layout}");
+            for_each_layout::<TestBackend>(&x, shape, |tensor, layout| {
+                let op = KernelOp::Quantize { axis, quantization };
+                let got = TestBackend::kernel(op, [tensor]);
+                assert_same(&values::<TestBackend>(got), &expected, &what(layout));
+            });
+            if rounding == Rounding::Stochastic {
+                continue;
+            }
+            for transformed in [false, true] {
+                let gradient = noise(x.len(), 7);
+                let mut expected = gradient.clone();
+                if !transformed {
+                    (transform.transform(&mut expected, shape, axis, signs)).expect(known);
+                }
+                (format.mask_clipped(&before, shape, axis, &mut expected)).expect(known);
+                (transform.inverse(&mut expected, shape, axis, signs)).expect(known);
+                for_each_layout::<TestBackend>(&x, shape, |tensor, layout| {
+                    let op = KernelOp::MaskClipped {
+                        axis,
+                        quantization,
+                        transformed,
+                    };
+                    let gradient = self::tensor::<TestBackend>(&gradient, shape);
+                    let got = TestBackend::kernel(op, [gradient, tensor]);
+                    assert_same(&values::<TestBackend>(got), &expected, &what(layout));
                 });
             }
         }

@@ -2,7 +2,8 @@
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorData, read_sync};
-use burn_mx::RandomStream;
+use burn_mx::{BlockFormat, FloatFormat, OperandQuantization, RandomStream, Rounding};
+use burn_mx_kernels::internal::KernelOp;
 
 /// Whether tests of many kernels run all of them: on processors, and where `MX_EVERY_KERNEL` is set. Compilers of devices take a second for
 /// each.
@@ -24,6 +25,33 @@ pub(crate) fn tensor<B: Backend>(values: &[f32], shape: &[usize]) -> FloatTensor
 pub(crate) fn values<B: Backend>(tensor: FloatTensor<B>) -> Vec<f32> {
     let data = read_sync(B::float_into_data(tensor)).expect("the device computes");
     data.into_vec().expect("the tensor holds f32")
+}
+
+/// Rounds to an elementwise format, then quantizes in blocks along an axis.
+pub(crate) fn round_and_quantize(
+    elementwise: (FloatFormat, Rounding),
+    axis: usize,
+    blocks: (BlockFormat, Rounding),
+) -> KernelOp {
+    let quantization = OperandQuantization {
+        elementwise: Some(elementwise),
+        blocks: Some(blocks),
+        ..OperandQuantization::default()
+    };
+    KernelOp::Quantize { axis, quantization }
+}
+
+/// Masks a gradient where quantizing in blocks along an axis clips.
+pub(crate) fn mask_clipped(axis: usize, format: BlockFormat) -> KernelOp {
+    let quantization = OperandQuantization {
+        blocks: Some((format, Rounding::NearestEven)),
+        ..OperandQuantization::default()
+    };
+    KernelOp::MaskClipped {
+        axis,
+        quantization,
+        transformed: true,
+    }
 }
 
 /// Runs of about forty numbers of one kind: any pattern, subnormals, numbers around the smallest normal one, huge ones with

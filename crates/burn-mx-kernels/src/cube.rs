@@ -22,7 +22,8 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use microscaling::internal::DialectRule;
 use microscaling::{
-    BlockFormat, PackError, Packed, PackedView, RandomStream, Rounding, StatisticsParts,
+    BlockFormat, OperandQuantization, PackError, Packed, PackedView, RandomStream, Rounding,
+    StatisticsParts,
 };
 
 use super::kernel_op::given;
@@ -32,7 +33,7 @@ use super::kernel_set::KernelSet;
 use super::portable::{pack_on_host, unpack_on_host};
 use super::product::accumulated::AccumulatedProduct;
 use super::product::convolution::{Convolution, ConvolutionProduct};
-use super::product::{Operand, OperandForm};
+use super::product::{Operand, OperandForm, in_basis, quantized, transformed};
 use super::{MxKernels, portable};
 use functions::rows::{self, RowFunction, RowNorm};
 use functions::{Binary, Unary};
@@ -53,12 +54,13 @@ where
 /// The kernels written in CubeCL.
 struct OnDevice;
 
-/// The gradient, with zeros where quantizing the values clips them.
+/// The gradient of values, from a gradient of the quantized values: zero where values are clipped.
 fn mask_clipped<R, F, I, B>(
-    gradient: CubeTensor<R>,
+    mut gradient: CubeTensor<R>,
     values: CubeTensor<R>,
     axis: usize,
-    format: BlockFormat,
+    quantization: OperandQuantization,
+    is_transformed: bool,
 ) -> CubeTensor<R>
 where
     R: CubeRuntime,
@@ -66,13 +68,27 @@ where
     I: IntElement,
     B: BoolElement,
 {
-    // `quantize` does not change a tensor that somebody else holds.
-    let (job, stream) = (Job::marking_clipped(format), RandomStream::new(0, 0));
-    let clipped = quantize::quantize(values, axis, job, stream);
-    let settings = get_device_settings::<CubeBackend<R, F, I, B>>(&gradient.device);
-    let clipped =
-        CubeBackend::<R, F, I, B>::float_equal_elem(clipped, 1.0.into(), settings.bool_dtype);
-    CubeBackend::<R, F, I, B>::float_mask_fill(gradient, clipped, 0.0.into())
+    let in_basis = in_basis::<CubeBackend<R, F, I, B>>;
+    if let Some(hadamard) = quantization.hadamard
+        && !is_transformed
+    {
+        gradient = in_basis(gradient, axis, hadamard, false);
+    }
+    let before = quantization.before_blocks();
+    let values = quantized::<CubeBackend<R, F, I, B>>(values, axis, before);
+    if let Some((format, _)) = quantization.blocks {
+        // `quantize` does not change a tensor that somebody else holds.
+        let (job, stream) = (Job::marking_clipped(format), RandomStream::new(0, 0));
+        let clipped = quantize::quantize(values, axis, job, stream);
+        let settings = get_device_settings::<CubeBackend<R, F, I, B>>(&gradient.device);
+        let clipped =
+            CubeBackend::<R, F, I, B>::float_equal_elem(clipped, 1.0.into(), settings.bool_dtype);
+        gradient = CubeBackend::<R, F, I, B>::float_mask_fill(gradient, clipped, 0.0.into());
+    }
+    match quantization.hadamard {
+        Some(hadamard) => in_basis(gradient, axis, hadamard, true),
+        None => gradient,
+    }
 }
 
 impl<R, F, I, B> KernelSet<CubeBackend<R, F, I, B>> for OnDevice
@@ -88,7 +104,9 @@ where
         first: CubeTensor<R>,
         others: [Option<CubeTensor<R>>; 2],
     ) -> (CubeTensor<R>, Option<CubeTensor<R>>) {
-        if let KernelOp::Quantize { format, .. } | KernelOp::MaskClipped { format, .. } = op
+        if let KernelOp::Quantize { quantization, .. } | KernelOp::MaskClipped { quantization, .. } =
+            op
+            && let Some((format, _)) = quantization.blocks
             && !quantize::two_pass_scale::is_short_enough(&format)
         {
             return portable::run::<CubeBackend<R, F, I, B>>(op, first, others);
@@ -96,15 +114,16 @@ where
         let [second, third] = others;
         let length = last_length(&first.shape());
         let result = match op {
-            KernelOp::Quantize {
-                elementwise,
-                axis,
-                format,
-                rounding,
-                stream,
-            } => {
-                let job = Job::of(elementwise, (format, rounding));
-                quantize::quantize(first, axis, job, stream)
+            KernelOp::Quantize { axis, quantization } => {
+                let (tensor, quantization) =
+                    transformed::<CubeBackend<R, F, I, B>>(first, axis, quantization);
+                match quantization.blocks {
+                    Some(blocks) => {
+                        let job = Job::of(quantization.elementwise, blocks);
+                        quantize::quantize(tensor, axis, job, quantization.stream)
+                    }
+                    None => quantized::<CubeBackend<R, F, I, B>>(tensor, axis, quantization),
+                }
             }
             KernelOp::Dialect {
                 axis,
@@ -123,8 +142,13 @@ where
                 signs,
                 inverse,
             } => quantize::hadamard::transform(first, axis, transform, signs, inverse),
-            KernelOp::MaskClipped { axis, format } => {
-                mask_clipped::<R, F, I, B>(first, given(second), axis, format)
+            KernelOp::MaskClipped {
+                axis,
+                quantization,
+                transformed: is_transformed,
+            } => {
+                let values = given(second);
+                mask_clipped::<R, F, I, B>(first, values, axis, quantization, is_transformed)
             }
             KernelOp::Round {
                 format,

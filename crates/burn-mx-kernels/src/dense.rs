@@ -2,8 +2,8 @@
 
 use crate::arithmetic::Arithmetic;
 use microscaling::{
-    BlockFormat, Comparison, Dialect, QuantizeError, RandomHadamard, RandomStream, Rounding, Signs,
-    Statistics,
+    BlockFormat, Comparison, Dialect, OperandQuantization, QuantizeError, RandomHadamard,
+    RandomStream, Rounding, Signs, Statistics,
 };
 
 /// [`BlockFormat::quantize`] where format and axis are known to be right: specs are validated when they are
@@ -17,6 +17,38 @@ pub(super) fn quantize_dense(
     stream: RandomStream,
 ) {
     of_known(format.quantize(data, shape, axis, rounding.with(stream)));
+}
+
+/// The steps of an operand along an axis, for which the same is known.
+pub(super) fn operand_dense(
+    data: &mut [f32],
+    shape: &[usize],
+    axis: usize,
+    quantization: OperandQuantization,
+) {
+    steps_dense(data, quantization, |data, (transform, signs)| {
+        transform_dense(data, shape, axis, transform, signs);
+    });
+    if let Some((format, rounding)) = quantization.blocks {
+        quantize_dense(data, shape, axis, format, rounding, quantization.stream);
+    }
+}
+
+/// The steps of an operand before its blocks, one of which is `transform`.
+pub(super) fn steps_dense(
+    data: &mut [f32],
+    quantization: OperandQuantization,
+    transform: impl FnOnce(&mut [f32], (RandomHadamard, Signs)),
+) {
+    if let Some((format, rounding)) = quantization.elementwise {
+        format.round_slice(data, rounding.with(quantization.stream));
+    }
+    if let Some(hadamard) = quantization.hadamard {
+        transform(data, hadamard);
+    }
+    if let Some(factor) = quantization.factor {
+        data.iter_mut().for_each(|x| *x *= factor);
+    }
 }
 
 /// [`Dialect::quantize`] where the format is the dialect's, and the axis is known to be right, as for [`quantize_dense`].
@@ -47,15 +79,18 @@ pub(super) fn statistics_dense(
     }))
 }
 
-/// [`BlockFormat::mask_clipped`] where format, shape and axis are known to be right, as for [`quantize_dense`].
+/// [`BlockFormat::mask_clipped`] of a quantization's blocks, where format, shape and axis are known to be right, as for
+/// [`quantize_dense`]. `values` went through the steps before.
 pub(super) fn mask_dense(
     gradient: &mut [f32],
     values: &[f32],
     shape: &[usize],
     axis: usize,
-    format: BlockFormat,
+    quantization: OperandQuantization,
 ) {
-    of_known(format.mask_clipped(values, shape, axis, gradient));
+    if let Some((format, _)) = quantization.blocks {
+        of_known(format.mask_clipped(values, shape, axis, gradient));
+    }
 }
 
 /// Values computed from a format, a shape and an axis that are known to be valid.

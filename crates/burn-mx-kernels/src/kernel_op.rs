@@ -9,7 +9,8 @@ pub(super) mod softmax;
 pub(super) mod table;
 
 use microscaling::{
-    BlockFormat, Dialect, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs,
+    BlockFormat, Dialect, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    Signs,
 };
 
 use self::norm::Normalization;
@@ -17,25 +18,19 @@ use self::op::{BinaryOp, OpRounding, UnaryOp};
 use self::rounding::FunctionRounding;
 use self::softmax::{LogSoftmax, Softmax};
 use super::arithmetic::Function;
-use super::dense::{dialect_dense, invert_dense, mask_dense, quantize_dense, transform_dense};
+use super::dense::{dialect_dense, invert_dense, mask_dense, operand_dense, transform_dense};
 
 /// An op on one to three tensors of `f32`, in one pass over memory. The result is like the first tensor, but for
 /// [`Binary`](Self::Binary), whose operands broadcast.
 #[derive(Clone, Copy, Debug)]
 pub enum KernelOp {
-    /// From x: rounds to an elementwise format, if there is one, and fake-quantizes blocks along an axis to a block format,
-    /// as [`BlockFormat::quantize`] does. With an elementwise format nothing is stochastic.
+    /// From x: the steps of an operand along an axis, of which there is at least one: rounding, a transform, a factor, blocks. Devices
+    /// transform in a separate pass. Square blocks come without a transform.
     Quantize {
-        /// The elementwise format, which comes first.
-        elementwise: Option<(FloatFormat, Rounding)>,
         /// The axis.
         axis: usize,
-        /// The block format.
-        format: BlockFormat,
-        /// How elements are rounded to it.
-        rounding: Rounding,
-        /// The random numbers, if that is stochastic.
-        stream: RandomStream,
+        /// The steps.
+        quantization: OperandQuantization,
     },
     /// From x: quantizes blocks along an axis to the numbers of another tool, as [`Dialect::quantize`] does.
     Dialect {
@@ -57,13 +52,15 @@ pub enum KernelOp {
         /// Whether it is undone, as [`RandomHadamard::inverse`] does.
         inverse: bool,
     },
-    /// From a gradient and x: the gradient with zeros where quantizing x along an axis clips it, as
-    /// [`BlockFormat::mask_clipped`] says.
+    /// From a gradient of quantized x and x: the gradient of x, passed straight through, with zeros where quantizing x along an axis
+    /// clips it, as [`BlockFormat::mask_clipped`] says. Nothing is stochastic.
     MaskClipped {
         /// The axis.
         axis: usize,
-        /// The block format.
-        format: BlockFormat,
+        /// The steps of x, which end with blocks.
+        quantization: OperandQuantization,
+        /// Whether the gradient is in the basis of the transform, if there is one. The result is not.
+        transformed: bool,
     },
     /// From x: rounds to an elementwise format, as [`FloatFormat::round_slice`] does.
     Round {
@@ -101,36 +98,19 @@ pub enum KernelOp {
 }
 
 impl KernelOp {
-    /// [`Quantize`](Self::Quantize) without an elementwise format.
+    /// [`Quantize`](Self::Quantize) in blocks alone.
     pub fn quantize(
         axis: usize,
         format: BlockFormat,
         rounding: Rounding,
         stream: RandomStream,
     ) -> Self {
-        Self::Quantize {
-            elementwise: None,
-            axis,
-            format,
-            rounding,
+        let quantization = OperandQuantization {
+            blocks: Some((format, rounding)),
             stream,
-        }
-    }
-
-    /// [`Quantize`](Self::Quantize) after rounding to an elementwise format, neither of them stochastic.
-    pub fn round_and_quantize(
-        elementwise: (FloatFormat, Rounding),
-        axis: usize,
-        format: BlockFormat,
-        rounding: Rounding,
-    ) -> Self {
-        Self::Quantize {
-            elementwise: Some(elementwise),
-            axis,
-            format,
-            rounding,
-            stream: RandomStream::default(),
-        }
+            ..OperandQuantization::default()
+        };
+        Self::Quantize { axis, quantization }
     }
 
     /// The name of the op, as in a stream of ops.
@@ -175,17 +155,8 @@ impl KernelOp {
     ) -> Option<Vec<f32>> {
         let length = last_length(shape);
         match self {
-            Self::Quantize {
-                elementwise,
-                axis,
-                format,
-                rounding,
-                stream,
-            } => {
-                if let Some((format, rounding)) = elementwise {
-                    format.round_slice(first, rounding.with(stream));
-                }
-                quantize_dense(first, shape, axis, format, rounding, stream);
+            Self::Quantize { axis, quantization } => {
+                operand_dense(first, shape, axis, quantization);
             }
             Self::Dialect {
                 axis,
@@ -201,8 +172,22 @@ impl KernelOp {
                 true => invert_dense(first, shape, axis, transform, signs),
                 false => transform_dense(first, shape, axis, transform, signs),
             },
-            Self::MaskClipped { axis, format } => {
-                mask_dense(first, &given(second), shape, axis, format);
+            Self::MaskClipped {
+                axis,
+                quantization,
+                transformed,
+            } => {
+                let mut x = given(second);
+                operand_dense(&mut x, shape, axis, quantization.before_blocks());
+                if let Some((transform, signs)) = quantization.hadamard
+                    && !transformed
+                {
+                    transform_dense(first, shape, axis, transform, signs);
+                }
+                mask_dense(first, &x, shape, axis, quantization);
+                if let Some((transform, signs)) = quantization.hadamard {
+                    invert_dense(first, shape, axis, transform, signs);
+                }
             }
             Self::Round {
                 format,

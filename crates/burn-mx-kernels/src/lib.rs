@@ -45,7 +45,7 @@ pub mod internal {
     pub use crate::product::{
         Operand, OperandForm, OperandLayout, accumulated, are_float32,
         convolution::{Convolution, ConvolutionProduct},
-        in_float32, in_tensor,
+        in_float32, in_tensor, quantized,
     };
     pub use crate::statistics::{PendingStatistics, StatisticsWords, TensorStatistics};
 
@@ -82,7 +82,7 @@ pub trait MxKernels: Backend {
             .0
     }
 
-    /// [`KernelOp::Quantize`] without an elementwise format.
+    /// [`KernelOp::Quantize`] in blocks alone.
     #[doc(hidden)]
     fn mx_quantize(
         tensor: FloatTensor<Self>,

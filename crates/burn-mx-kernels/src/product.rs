@@ -9,6 +9,8 @@ use std::sync::Arc;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, DType, Shape, TensorData, TensorMetadata};
 use microscaling::{BlockFormat, OperandQuantization};
+#[cfg(feature = "cube")]
+use microscaling::{RandomHadamard, Signs};
 use microscaling_product::{Panels, Side};
 
 use super::MxKernels;
@@ -119,6 +121,16 @@ pub struct OperandForm {
     pub significant_bits: u32,
 }
 
+impl OperandForm {
+    /// The axis of an operand of this rank along which all steps go.
+    pub(super) fn axis(&self, rank: usize) -> usize {
+        match self.quantization.blocks {
+            Some((format, _)) => self.place.block_axis(rank, &format),
+            None => self.place.summed_axis(rank),
+        }
+    }
+}
+
 /// An operand of a product, quantized, in the form in which its backend multiplies it; `P` is the backend's tensor.
 #[derive(Clone, Debug)]
 pub enum Operand<P> {
@@ -189,33 +201,28 @@ impl<P: TensorMetadata> Operand<P> {
     }
 }
 
-/// The tensor after the steps before blocks, and the form with the remaining step, if there are a transform or a factor.
+/// The tensor after the steps before blocks along an axis, and the remaining step, if there are a transform or a factor.
+#[cfg(feature = "cube")]
 pub(crate) fn transformed<B: MxKernels>(
-    tensor: FloatTensor<B>,
-    form: OperandForm,
-) -> (FloatTensor<B>, OperandForm) {
+    mut tensor: FloatTensor<B>,
+    axis: usize,
+    quantization: OperandQuantization,
+) -> (FloatTensor<B>, OperandQuantization) {
     let OperandQuantization {
         elementwise,
         hadamard,
         factor,
         blocks,
         stream,
-    } = form.quantization;
+    } = quantization;
     if hadamard.is_none() && factor.is_none() {
-        return (tensor, form);
+        return (tensor, quantization);
     }
-    let mut tensor = match elementwise {
-        Some((format, rounding)) => B::float_round_to(tensor, format, rounding, stream),
-        None => tensor,
-    };
-    if let Some((transform, signs)) = hadamard {
-        let op = KernelOp::Hadamard {
-            axis: form.place.summed_axis(tensor.rank()),
-            transform,
-            signs,
-            inverse: false,
-        };
-        tensor = B::kernel(op, [tensor]);
+    if let Some((format, rounding)) = elementwise {
+        tensor = B::float_round_to(tensor, format, rounding, stream);
+    }
+    if let Some(hadamard) = hadamard {
+        tensor = in_basis::<B>(tensor, axis, hadamard, false);
     }
     if let Some(factor) = factor {
         tensor = B::float_mul_scalar(tensor, factor.into());
@@ -225,11 +232,39 @@ pub(crate) fn transformed<B: MxKernels>(
         stream,
         ..OperandQuantization::default()
     };
-    let form = OperandForm {
-        quantization,
-        ..form
+    (tensor, quantization)
+}
+
+/// The tensor in the basis of a transform along an axis, or in its own again.
+#[cfg(feature = "cube")]
+pub(crate) fn in_basis<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    axis: usize,
+    (transform, signs): (RandomHadamard, Signs),
+    inverse: bool,
+) -> FloatTensor<B> {
+    let op = KernelOp::Hadamard {
+        axis,
+        transform,
+        signs,
+        inverse,
     };
-    (tensor, form)
+    B::kernel(op, [tensor])
+}
+
+/// The tensor after all steps along an axis.
+pub fn quantized<B: MxKernels>(
+    tensor: FloatTensor<B>,
+    axis: usize,
+    quantization: OperandQuantization,
+) -> FloatTensor<B> {
+    match quantization.elementwise {
+        _ if quantization.is_empty() => tensor,
+        Some((format, rounding)) if quantization.is_elementwise() => {
+            B::float_round_to(tensor, format, rounding, quantization.stream)
+        }
+        _ => B::kernel(KernelOp::Quantize { axis, quantization }, [tensor]),
+    }
 }
 
 /// The operand as a tensor.
@@ -237,33 +272,13 @@ pub fn in_tensor<B: MxKernels>(
     tensor: FloatTensor<B>,
     form: OperandForm,
 ) -> Operand<FloatTensor<B>> {
-    let (tensor, form) = transformed::<B>(tensor, form);
     let OperandForm {
         place,
         quantization,
         ..
     } = form;
-    let OperandQuantization {
-        elementwise,
-        blocks,
-        stream,
-        ..
-    } = quantization;
     let shape = tensor.shape();
-    let values = match (elementwise, blocks) {
-        (None, None) => tensor,
-        (Some((format, rounding)), None) => B::float_round_to(tensor, format, rounding, stream),
-        (elementwise, Some((format, rounding))) => {
-            let op = KernelOp::Quantize {
-                elementwise,
-                axis: place.block_axis(shape.num_dims(), &format),
-                format,
-                rounding,
-                stream,
-            };
-            B::kernel(op, [tensor])
-        }
-    };
+    let values = quantized::<B>(tensor, form.axis(shape.num_dims()), quantization);
     let flat = place.shape_of(shape.clone());
     let values = match flat == shape {
         true => values,

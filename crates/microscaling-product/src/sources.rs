@@ -7,7 +7,9 @@ use super::tile_blocks::{TileBlocks, TileDraws, tile_blocks};
 use super::tiles::Target;
 use crate::PanelsError;
 use alloc::vec::Vec;
-use microscaling::internal::{PartStream, PowerBlocks, RoundingRule, is_large, largest, with_rule};
+use microscaling::internal::{
+    LineFactors, PartStream, PowerBlocks, RoundingRule, is_large, largest, with_rule,
+};
 use microscaling::{BlockFormat, OperandQuantization, QuantizeError, RandomHadamard, Rounding};
 use microscaling_processor::instruction_set::{Kernel, dispatch};
 use microscaling_processor::threads::share;
@@ -30,7 +32,7 @@ pub(super) struct Quantized<'a> {
     /// The blocks and the rounding of [`TileBlocks`].
     of_tiles: Option<(PowerBlocks, Rounding)>,
     /// The transform, and the factors of the elements of a group.
-    transform: Option<(RandomHadamard, Vec<f32>)>,
+    transform: Option<(RandomHadamard, LineFactors)>,
 }
 
 impl<'a> Quantized<'a> {
@@ -99,7 +101,7 @@ impl<'a> Quantized<'a> {
             group: (!whole_blocks).then_some(group),
             of_tiles,
             transform: hadamard
-                .map(|(transform, signs)| (transform, transform.signed_factors(group, signs))),
+                .map(|(transform, signs)| (transform, transform.line_factors(group, signs, false))),
         };
         let amax = || match hadamard.is_some() || factor.is_some() {
             true => share(plan.all(), &|pieces| source.largest(pieces), &u32::max),
@@ -155,13 +157,12 @@ impl<'a> Quantized<'a> {
             format.round_slice(values, rounding.with(self.quantization.stream));
         }
         if let Some((transform, factors)) = &self.transform {
-            let factors = match self.group {
-                // All of them.
-                Some(_) => factors,
-                None => &factors[piece.summed.clone()],
+            let places = match self.group {
+                Some(group) => 0..group,
+                None => piece.summed.clone(),
             };
             let inner = if self.rows { 1 } else { inner.len() };
-            transform.transform_part(values, inner, factors);
+            transform.transform_part(values, inner, factors, places);
         }
         if let Some(factor) = self.quantization.factor {
             dispatch(Multiply { values, factor });

@@ -50,7 +50,7 @@ pub mod internal {
     pub use crate::pack::codes::ElementCodes;
     pub use crate::quantize::PowerScale;
     pub use crate::quantize::blocks::contiguous::largest_of_block;
-    pub use crate::quantize::hadamard::inverse_root;
+    pub use crate::quantize::hadamard::{LineFactors, inverse_root};
     pub use crate::quantize::largest::largest;
     pub use crate::quantize::rules::{
         FloatScaleRule, PowerBlocks, PowerRules, ScaleAbove, ScalePair, Steps, SubScaleRule,

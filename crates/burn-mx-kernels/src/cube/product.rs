@@ -84,14 +84,14 @@ pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
     if dtype == DType::F32 && !has_tensor_scale(form) {
         return product::in_tensor::<T>(tensor, form);
     }
-    let (tensor, form) = product::transformed::<T>(tensor, form);
     let shape = form.place.shape_of(tensor.shape());
-    let elementwise = form.quantization.elementwise;
-    let (values, tensor_scale) = match (form.quantization.blocks, form.tensor_scale) {
+    let axis = form.axis(tensor.rank());
+    let (tensor, quantization) = product::transformed::<T>(tensor, axis, form.quantization);
+    let elementwise = quantization.elementwise;
+    let (values, tensor_scale) = match (quantization.blocks, form.tensor_scale) {
         (Some(blocks), _) => {
-            let axis = form.place.block_axis(tensor.rank(), &blocks.0);
             let job = Job::of(elementwise, blocks);
-            quantize::quantize_in_units(tensor, dtype, axis, job, form.quantization.stream)
+            quantize::quantize_in_units(tensor, dtype, axis, job, quantization.stream)
         }
         (None, Some(scale)) => {
             let mut word = launch::word(&tensor, scale.to_bits());

@@ -6,57 +6,11 @@ use microscaling::{
 };
 
 use super::memory::{self, InMemory};
-use super::quantize::Quantization;
-use crate::dense::{
-    dialect_dense, invert_dense, mask_dense, of_known, quantize_dense, statistics_dense,
-    transform_dense,
-};
+use super::quantize::{mask_clipped, quantize};
+use crate::dense::{dialect_dense, invert_dense, of_known, statistics_dense, transform_dense};
 use crate::kernel_op::KernelOp;
 use crate::kernel_op::norm::Normalization;
 use crate::kernel_op::{given, recip};
-
-pub(crate) fn mx_quantize<T: InMemory>(
-    tensor: T,
-    axis: usize,
-    format: BlockFormat,
-    rounding: Rounding,
-    stream: RandomStream,
-) -> T {
-    let quantization = Quantization {
-        elementwise: None,
-        axis,
-        format,
-        rounding,
-    };
-    if quantization.is_local() {
-        return quantize(tensor, quantization);
-    }
-    let tensor = in_order(tensor, rounding);
-    in_pairs(tensor, format).change_where_it_lies(|data, shape, order| {
-        let axis = place_of(axis, order);
-        quantize_dense(data, shape, axis, format, rounding, stream);
-    })
-}
-
-/// Rounds to the elementwise format, if there is one, and quantizes.
-fn round_and_quantize<T: InMemory>(
-    tensor: T,
-    quantization: Quantization,
-    stream: RandomStream,
-) -> T {
-    let Quantization {
-        elementwise,
-        axis,
-        format,
-        rounding,
-    } = quantization;
-    let tensor = match elementwise {
-        Some(_) if rounding != Rounding::Stochastic => return quantize(tensor, quantization),
-        Some((format, rounding)) => float_round_to(tensor, format, rounding, stream),
-        None => tensor,
-    };
-    mx_quantize(tensor, axis, format, rounding, stream)
-}
 
 /// Quantizes without the tensor scale, which is given beside; `None` if it cannot be told apart.
 pub(crate) fn quantize_without_tensor_scale<T: InMemory>(
@@ -67,25 +21,13 @@ pub(crate) fn quantize_without_tensor_scale<T: InMemory>(
     stream: RandomStream,
 ) -> Option<(T, f32)> {
     let mut scale = None;
-    let tensor = in_order(tensor, rounding);
-    let tensor = in_pairs(tensor, format).change_where_it_lies(|data, shape, order| {
+    let tensor = in_order(tensor, Some((format, rounding)));
+    let tensor = tensor.change_where_it_lies(|data, shape, order| {
         let (axis, rounder) = (place_of(axis, order), rounding.with(stream));
         let quantized = format.quantize_without_tensor_scale(data, shape, axis, rounder);
         scale = quantized.unwrap_or_else(|error| panic!("burn-mx: {error}"));
     });
     scale.map(|scale| (tensor, scale))
-}
-
-/// Rounds and quantizes without random numbers.
-fn quantize<T: InMemory>(tensor: T, quantization: Quantization) -> T {
-    match tensor.is_row_major() && quantization.is_local() {
-        true => quantization.in_pieces(tensor),
-        false => {
-            in_pairs(tensor, quantization.format).change_where_it_lies(|data, shape, order| {
-                quantization.at_once(data, shape, place_of(quantization.axis, order));
-            })
-        }
-    }
 }
 
 pub(crate) fn quantizing_statistics<T: InMemory>(
@@ -113,16 +55,6 @@ pub(crate) fn quantization_statistics<T: InMemory>(
     statistics_dense(values, &before.dims(), axis, format)
 }
 
-fn mask_clipped<T: InMemory>(gradient: T, values: T, axis: usize, format: BlockFormat) -> T {
-    let shape = gradient.dims();
-    let elements: usize = shape.iter().product();
-    let values = values.row_major();
-    let values = values.values();
-    gradient.row_major().change(elements.max(1), |_, gradient| {
-        mask_dense(gradient, values, &shape, axis, format);
-    })
-}
-
 /// Changes every value, in any order of the tensor in memory.
 pub(crate) fn elementwise<T: InMemory>(tensor: T, work: impl Fn(&mut [f32]) + Sync) -> T {
     match tensor.is_row_major() {
@@ -131,31 +63,26 @@ pub(crate) fn elementwise<T: InMemory>(tensor: T, work: impl Fn(&mut [f32]) + Sy
     }
 }
 
-/// The tensor in row-major order if its rounding draws random numbers, else unchanged.
-fn in_order<T: InMemory>(tensor: T, rounding: Rounding) -> T {
-    match rounding {
-        Rounding::Stochastic => tensor.row_major(),
-        _ => tensor,
-    }
-}
-
-/// The tensor in an order in which the two axes of square blocks lie together. A matrix lies in one of two orders, and both
-/// have the same blocks.
-fn in_pairs<T: InMemory>(tensor: T, format: BlockFormat) -> T {
-    match format.square && tensor.dims().len() > 2 {
+/// The tensor in an order in which it may be quantized in these blocks: random numbers depend on the place in row-major order. The two
+/// axes of square blocks lie together; a matrix lies in one of two orders, and both have the same blocks.
+pub(super) fn in_order<T: InMemory>(tensor: T, blocks: Option<(BlockFormat, Rounding)>) -> T {
+    let is_ordered = blocks.is_some_and(|(format, rounding)| {
+        rounding == Rounding::Stochastic || format.square && tensor.dims().len() > 2
+    });
+    match is_ordered {
         true => tensor.row_major(),
         false => tensor,
     }
 }
 
 /// The place of a tensor's axis in `order`, which gives the tensor's axis at each axis in memory.
-fn place_of(axis: usize, order: &[usize]) -> usize {
+pub(super) fn place_of(axis: usize, order: &[usize]) -> usize {
     let place = order.iter().position(|&at| at == axis);
     place.expect("axis is one of the tensor's")
 }
 
 /// The tensor in the basis of a transform along an axis, or in its own again.
-fn hadamard<T: InMemory>(
+pub(super) fn hadamard<T: InMemory>(
     tensor: T,
     axis: usize,
     (transform, signs): (RandomHadamard, Signs),
@@ -177,21 +104,7 @@ pub(crate) fn run<T: InMemory>(
     [second, third]: [Option<T>; 2],
 ) -> (T, Option<T>) {
     let result = match op {
-        KernelOp::Quantize {
-            elementwise,
-            axis,
-            format,
-            rounding,
-            stream,
-        } => {
-            let quantization = Quantization {
-                elementwise,
-                axis,
-                format,
-                rounding,
-            };
-            round_and_quantize(first, quantization, stream)
-        }
+        KernelOp::Quantize { axis, quantization } => quantize(first, axis, quantization),
         KernelOp::Dialect {
             axis,
             dialect,
@@ -205,7 +118,11 @@ pub(crate) fn run<T: InMemory>(
             signs,
             inverse,
         } => hadamard(first, axis, (transform, signs), inverse),
-        KernelOp::MaskClipped { axis, format } => mask_clipped(first, given(second), axis, format),
+        KernelOp::MaskClipped {
+            axis,
+            quantization,
+            transformed,
+        } => mask_clipped(first, given(second), axis, quantization, transformed),
         KernelOp::Round {
             format,
             rounding,

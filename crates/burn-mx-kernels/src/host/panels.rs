@@ -8,6 +8,7 @@ use microscaling_product::{Axis, Epilogue, Matrices, Panels, PanelsError, Produc
 
 use super::memory::InMemory;
 use super::native;
+use super::quantize::quantize;
 use crate::kernel_op::rounding::BFLOAT16;
 use crate::product::accumulated::layout::broadcast;
 use crate::product::{Operand, OperandForm, OperandLayout};
@@ -53,11 +54,11 @@ pub(crate) fn operand<T: InMemory, P>(tensor: &T, form: OperandForm) -> Option<O
     let shape = tensor.dims();
     let (panels, leading) = match tensor.strided() {
         Some((data, strides)) if lies_in_rows(&shape, &strides, form.place) => {
-            quantize(data, &shape, &strides, form)
+            in_panels(data, &shape, &strides, form)
         }
         _ => {
             let tensor = tensor.clone().row_major();
-            quantize(tensor.values(), &shape, &row_major(&shape), form)
+            in_panels(tensor.values(), &shape, &row_major(&shape), form)
         }
     }?;
     // The scale goes beside the elements, also if they are quantized here.
@@ -85,21 +86,15 @@ fn quantized<T: InMemory>(
     (format, rounding): (BlockFormat, Rounding),
 ) -> Option<(T, OperandForm)> {
     let axis = form.place.block_axis(tensor.dims().len(), &format);
-    let stream = form.quantization.stream;
-    let tensor = match form.quantization.elementwise {
-        Some((format, rounding)) => native::float_round_to(tensor, format, rounding, stream),
-        None => tensor,
-    };
     let (tensor, tensor_scale) = match format.tensor_scale {
         true => {
-            let quantize = native::quantize_without_tensor_scale;
-            let (tensor, scale) = quantize(tensor, axis, format, rounding, stream)?;
+            let tensor = quantize(tensor, axis, form.quantization.before_blocks());
+            let stream = form.quantization.stream;
+            let in_units = native::quantize_without_tensor_scale;
+            let (tensor, scale) = in_units(tensor, axis, format, rounding, stream)?;
             (tensor, Some(scale))
         }
-        false => (
-            native::mx_quantize(tensor, axis, format, rounding, stream),
-            None,
-        ),
+        false => (quantize(tensor, axis, form.quantization), None),
     };
     let form = OperandForm {
         quantization: OperandQuantization::default(),
@@ -146,7 +141,7 @@ pub(crate) fn multiply<T: InMemory, P>(
 }
 
 /// Quantizes an operand in rows or columns; `None` if the results are not bfloat16 numbers.
-fn quantize(
+fn in_panels(
     data: &[f32],
     shape: &[usize],
     strides: &[usize],

@@ -1,85 +1,212 @@
-//! Quantization of operands piece by piece: a piece is copied if it must be, rounded and quantized while it is in
+//! Quantization of operands piece by piece: a piece is copied if it must be, and goes through all steps while it is in
 //! the cache.
 
-use microscaling::{BlockFormat, FloatFormat, RandomStream, Rounding};
+use microscaling::internal::LineFactors;
+use microscaling::{BlockFormat, OperandQuantization, RandomHadamard, Rounding, Signs};
 
 use super::memory::InMemory;
-use crate::dense::quantize_dense;
+use super::native::{hadamard, in_order, place_of};
+use crate::dense::{mask_dense, operand_dense, steps_dense};
 
-/// The quantization steps of a product's operand.
-#[derive(Clone, Copy)]
-pub(crate) struct Quantization {
-    /// Rounding to the elementwise format, which comes first.
-    pub(crate) elementwise: Option<(FloatFormat, Rounding)>,
-    pub(crate) axis: usize,
-    pub(crate) format: BlockFormat,
-    pub(crate) rounding: Rounding,
+/// The tensor after all steps along an axis.
+pub(crate) fn quantize<T: InMemory>(
+    tensor: T,
+    axis: usize,
+    quantization: OperandQuantization,
+) -> T {
+    if quantization.is_empty() {
+        return tensor;
+    }
+    let blocks = quantization.blocks;
+    let (tensor, quantization) = match blocks.is_none_or(is_local) {
+        true if tensor.is_row_major() => {
+            let pieces = Pieces::of(&tensor.dims(), axis, quantization);
+            return tensor.change(pieces.unit, |start, piece| pieces.quantize(start, piece));
+        }
+        true => (tensor, quantization),
+        false => {
+            let tensor = quantize(tensor, axis, quantization.before_blocks());
+            let quantization = OperandQuantization {
+                blocks,
+                stream: quantization.stream,
+                ..OperandQuantization::default()
+            };
+            (tensor, quantization)
+        }
+    };
+    in_order(tensor, blocks).change_where_it_lies(|data, shape, order| {
+        operand_dense(data, shape, place_of(axis, order), quantization);
+    })
 }
 
-impl Quantization {
-    /// Whether pieces of whole blocks can be worked on without knowing of the others.
-    pub(crate) fn is_local(&self) -> bool {
-        self.rounding != Rounding::Stochastic && !self.format.tensor_scale
-    }
+/// Whether pieces of whole blocks can be worked on without knowing of the others.
+fn is_local((format, rounding): (BlockFormat, Rounding)) -> bool {
+    rounding != Rounding::Stochastic && !format.tensor_scale
+}
 
-    /// Quantizes a tensor in row-major order.
-    pub(crate) fn in_pieces<T: InMemory>(self, tensor: T) -> T {
-        let shape = tensor.dims();
-        if let Some([first, second]) = self.format.square_axes(self.axis) {
-            return self.square_in_pieces(tensor, &shape, [first, second]);
-        }
-        let axis = shape[self.axis];
-        let inner: usize = shape[self.axis + 1..].iter().product();
-        let outer: usize = shape[..self.axis].iter().product();
-        let block = self.format.group_size();
-        // Where blocks end together with the axis, one may go on over its end.
-        let flat = block > 0 && axis.is_multiple_of(block);
-        let (axis, unit) = match outer == 1 || flat {
-            true if block > 0 => (None, block.min(axis) * inner),
-            true => (None, axis * inner),
-            false => (Some(axis), axis * inner),
+/// The gradient of values, from a gradient of the quantized values: zero where values are clipped. `transformed` says whether
+/// it is in the basis of the transform.
+pub(crate) fn mask_clipped<T: InMemory>(
+    gradient: T,
+    values: T,
+    axis: usize,
+    quantization: OperandQuantization,
+    transformed: bool,
+) -> T {
+    let shape = gradient.dims();
+    let gradient = gradient.row_major();
+    let has_tensor_scale = (quantization.blocks).is_some_and(|(format, _)| format.tensor_scale);
+    if has_tensor_scale && !quantization.before_blocks().is_empty() {
+        // The scale follows from all values, as they are before the blocks.
+        let values = quantize(values, axis, quantization.before_blocks());
+        let by = |gradient: T, inverse| match quantization.hadamard {
+            Some(by) => hadamard(gradient, axis, by, inverse),
+            None => gradient,
         };
-        tensor.change(unit, |_, piece| {
-            let shape = match axis {
-                Some(axis) => [piece.len() / unit, axis, inner],
-                None => [1, piece.len() / inner, inner],
-            };
-            self.at_once(piece, &shape, 1);
-        })
+        let gradient = match transformed {
+            true => gradient,
+            false => by(gradient, false),
+        };
+        let blocks = OperandQuantization {
+            blocks: quantization.blocks,
+            ..OperandQuantization::default()
+        };
+        return by(mask_clipped(gradient, values, axis, blocks, true), true);
     }
+    let values = values.row_major();
+    let values = values.values();
+    if has_tensor_scale {
+        let all = values.len().max(1);
+        return gradient.change(all, |_, gradient| {
+            mask_dense(gradient, values, &shape, axis, quantization);
+        });
+    }
+    let pieces = Pieces::of(&shape, axis, quantization);
+    let back = pieces.factors(true);
+    gradient.change(pieces.unit, |start, gradient| {
+        let mut values = values[start..start + gradient.len()].to_vec();
+        pieces.before_blocks(start, &mut values);
+        if !transformed {
+            pieces.transform(start, gradient, pieces.forth.as_ref());
+        }
+        let (shape, axis) = pieces.shape(gradient.len());
+        mask_dense(gradient, &values, &shape, axis, quantization);
+        pieces.transform(start, gradient, back.as_ref());
+    })
+}
 
-    /// [`in_pieces`](Self::in_pieces), of square blocks along two axes, one after the other.
-    fn square_in_pieces<T: InMemory>(self, tensor: T, shape: &[usize], axes: [usize; 2]) -> T {
-        let [first, second] = axes;
+/// Pieces of a tensor in row-major order. Blocks and transforms of a piece do not go on over its end.
+struct Pieces {
+    quantization: OperandQuantization,
+    /// A piece has a multiple of this number of elements, unless it is the last one.
+    unit: usize,
+    /// Whether a piece may be a part of a line.
+    cuts_lines: bool,
+    /// The rows of square blocks or 1, the elements of a line, and how far apart they are.
+    lengths: [usize; 3],
+    /// The transform.
+    forth: Option<(RandomHadamard, LineFactors)>,
+}
+
+impl Pieces {
+    /// For local steps along an axis of a tensor.
+    fn of(shape: &[usize], axis: usize, quantization: OperandQuantization) -> Self {
+        let format = quantization.blocks.map(|(format, _)| format);
+        let [first, last] =
+            (format.and_then(|format| format.square_axes(axis))).unwrap_or([axis; 2]);
         assert!(
-            second < shape.len(),
+            last < shape.len(),
             "burn-mx: square blocks lie along two axes, the tensor of shape {shape:?} has one"
         );
-        let [rows, columns] = axes.map(|axis| shape[axis]);
-        let inner: usize = shape[second + 1..].iter().product();
+        let rows = if first < last { shape[first] } else { 1 };
+        let line = shape[last];
+        let inner: usize = shape[last + 1..].iter().product();
         let outer: usize = shape[..first].iter().product();
-        let block = self.format.group_size();
-        let row = columns * inner;
-        // Where blocks end together with the axis, one may go on over its end.
-        let is_flat = outer == 1 || rows.is_multiple_of(block);
-        let unit = if is_flat {
-            block.min(rows) * row
-        } else {
-            rows * row
+        // Along the first of the axes.
+        let [along, step] = match first < last {
+            true => [rows, line * inner],
+            false => [line, inner],
         };
-        tensor.change(unit, |_, piece| {
-            let rows = if is_flat { piece.len() / row } else { rows };
-            let shape = [piece.len() / (rows * row), rows, columns, inner];
-            self.at_once(piece, &shape, 2);
-        })
+        let block = match format.map_or(1, |format| format.group_size()) {
+            0 => None,
+            block => Some(block),
+        };
+        let block = match (block, quantization.hadamard) {
+            (Some(block), Some((RandomHadamard { block_size }, _))) => {
+                let both = block.max(block_size);
+                Some(both).filter(|both| both.is_multiple_of(block.min(block_size)))
+            }
+            _ => block,
+        };
+        // Where blocks end together with the axis, one may go on over its end; the factors of a transform follow from the place.
+        let cut = block.filter(|block| {
+            outer == 1 || quantization.hadamard.is_none() && along.is_multiple_of(*block)
+        });
+        let mut pieces = Self {
+            quantization,
+            unit: cut.map_or(along, |block| block.min(along)) * step,
+            cuts_lines: cut.is_some(),
+            lengths: [rows, line, inner],
+            forth: None,
+        };
+        pieces.forth = pieces.factors(false);
+        pieces
     }
 
-    /// Quantizes values along `axis` of `shape`.
-    pub(crate) fn at_once(self, data: &mut [f32], shape: &[usize], axis: usize) {
-        let stream = RandomStream::new(0, 0);
-        if let Some((format, rounding)) = self.elementwise {
-            format.round_slice(data, rounding.with(stream));
+    /// The transform, or its inverse.
+    fn factors(&self, inverse: bool) -> Option<(RandomHadamard, LineFactors)> {
+        let (transform, signs) = self.quantization.hadamard?;
+        let [_, line, _] = self.lengths;
+        Some((transform, transform.line_factors(line, signs, inverse)))
+    }
+
+    /// The shape of a piece of this number of elements, and the axis of its blocks.
+    fn shape(&self, elements: usize) -> ([usize; 4], usize) {
+        let [rows, line, inner] = self.lengths;
+        let shape = match self.cuts_lines {
+            false => [elements / (rows * line * inner), rows, line, inner],
+            true if rows > 1 => [1, elements / (line * inner), line, inner],
+            true => [1, 1, elements / inner, inner],
+        };
+        (shape, 2)
+    }
+
+    /// Transforms the piece that begins here.
+    fn transform(
+        &self,
+        start: usize,
+        piece: &mut [f32],
+        factors: Option<&(RandomHadamard, LineFactors)>,
+    ) {
+        if let Some((transform, factors)) = factors {
+            let [_, line, inner] = self.lengths;
+            let places = match self.cuts_lines {
+                true => start / inner..(start + piece.len()) / inner,
+                false => 0..line,
+            };
+            transform.transform_part(piece, inner, factors, places);
         }
-        quantize_dense(data, shape, axis, self.format, self.rounding, stream);
+    }
+
+    /// The steps before blocks of the piece that begins here.
+    fn before_blocks(&self, start: usize, piece: &mut [f32]) {
+        steps_dense(
+            piece,
+            self.quantization,
+            |piece, _: (RandomHadamard, Signs)| {
+                self.transform(start, piece, self.forth.as_ref());
+            },
+        );
+    }
+
+    /// All steps of the piece that begins here.
+    fn quantize(&self, start: usize, piece: &mut [f32]) {
+        self.before_blocks(start, piece);
+        let blocks = OperandQuantization {
+            blocks: self.quantization.blocks,
+            ..OperandQuantization::default()
+        };
+        let (shape, axis) = self.shape(piece.len());
+        operand_dense(piece, &shape, axis, blocks);
     }
 }

@@ -70,10 +70,7 @@ impl RandomHadamard {
         axis: usize,
         signs: impl Into<Signs>,
     ) -> Result<(), QuantizeError> {
-        let signs = signs.into();
-        self.apply(data, shape, axis, |length| {
-            [self.signed_factors(length, signs), Vec::new()]
-        })
+        self.apply(data, shape, axis, signs.into(), false)
     }
 
     /// Undoes [`transform`](Self::transform) by the same signs: multiplies by the transposed matrix, the inverse in exact
@@ -91,55 +88,63 @@ impl RandomHadamard {
         axis: usize,
         signs: impl Into<Signs>,
     ) -> Result<(), QuantizeError> {
-        let signs = signs.into();
-        self.apply(data, shape, axis, |length| {
-            let signs = signs.bits(length, self.block_size).into_iter();
-            [self.factors(length), signs.map(f32::from_bits).collect()]
-        })
+        self.apply(data, shape, axis, signs.into(), true)
     }
 
-    /// Transforms a tensor in place. For the length of the axis, `factors` gives the factors of its elements before the
-    /// sums and differences, and the optional signs after them.
+    /// Transforms a tensor in place, or undoes the transform.
     fn apply(
         &self,
         data: &mut [f32],
         shape: &[usize],
         axis: usize,
-        factors: impl FnOnce(usize) -> [Vec<f32>; 2],
+        signs: Signs,
+        inverse: bool,
     ) -> Result<(), QuantizeError> {
         self.validate()?;
         let layout = checked_layout(data, shape, axis, BlockShape::line(self.block_size))?;
         if data.is_empty() {
             return Ok(());
         }
-        let [factors, signs] = factors(layout.axis);
-        transform_blocks(data, layout, [&factors, &signs]);
+        let factors = self.line_factors(layout.axis, signs, inverse);
+        transform_blocks(data, layout, factors.of(0..layout.axis));
         Ok(())
     }
 
-    /// [`transform`](Self::transform) of a part of a tensor, seen as [outer, axis, inner], by the
-    /// [factors](Self::signed_factors) of its place on the axis. The part begins and ends where blocks do.
+    /// [`transform`](Self::transform) of a part of a tensor, seen as [outer, axis, inner], or [`inverse`](Self::inverse), by the
+    /// [factors](Self::line_factors) of the places on the axis where the part lies. The part begins and ends where blocks do.
     #[doc(hidden)]
-    pub fn transform_part(&self, data: &mut [f32], inner: usize, factors: &[f32]) {
-        let axis = factors.len();
+    pub fn transform_part(
+        &self,
+        data: &mut [f32],
+        inner: usize,
+        factors: &LineFactors,
+        places: Range<usize>,
+    ) {
+        let axis = places.len();
         let layout = Layout {
             axis,
             inner,
             block: self.block_size.min(axis),
             pool: None,
         };
-        transform_blocks(data, layout, [factors, &[]]);
+        transform_blocks(data, layout, factors.of(places));
     }
 
-    /// The factors of the elements of an axis before the sums and differences: the sign and 1/√n of the block.
+    /// The factors of the elements of an axis, for the transform or for its inverse.
     #[doc(hidden)]
-    pub fn signed_factors(&self, axis: usize, signs: Signs) -> Vec<f32> {
-        let mut factors = self.factors(axis);
-        let signs = signs.bits(axis, self.block_size);
-        for (factor, sign) in factors.iter_mut().zip(signs) {
-            *factor = f32::from_bits(factor.to_bits() | sign);
-        }
-        factors
+    pub fn line_factors(&self, axis: usize, signs: Signs, inverse: bool) -> LineFactors {
+        let mut before = self.factors(axis);
+        let signs = signs.bits(axis, self.block_size).into_iter();
+        let after = match inverse {
+            true => signs.map(f32::from_bits).collect(),
+            false => {
+                for (factor, sign) in before.iter_mut().zip(signs) {
+                    *factor = f32::from_bits(factor.to_bits() | sign);
+                }
+                Vec::new()
+            }
+        };
+        LineFactors { before, after }
     }
 
     /// 1/√n of the blocks that the elements of an axis are in.
@@ -155,6 +160,27 @@ impl RandomHadamard {
             }
         }
         factors
+    }
+}
+
+/// The factors of the elements of an axis in the order in which they apply.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub struct LineFactors {
+    /// Before the sums and differences: 1/√n of the block, with the sign if the transform is not undone.
+    before: Vec<f32>,
+    /// After them: the sign if the transform is undone, else none.
+    after: Vec<f32>,
+}
+
+impl LineFactors {
+    /// The factors of these places, before and after.
+    fn of(&self, places: Range<usize>) -> [&[f32]; 2] {
+        let after = match self.after.is_empty() {
+            true => &[],
+            false => &self.after[places.clone()],
+        };
+        [&self.before[places], after]
     }
 }
 

@@ -19,3 +19,26 @@ pub struct OperandQuantization {
     /// The random numbers of [`blocks`](Self::blocks) whose rounding is stochastic. An element has the number of its place in the tensor.
     pub stream: RandomStream,
 }
+
+impl OperandQuantization {
+    /// Whether there is no step.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.elementwise.is_none() && self.is_elementwise()
+    }
+
+    /// Whether there is at most the step [`elementwise`](Self::elementwise).
+    #[must_use]
+    pub fn is_elementwise(&self) -> bool {
+        self.hadamard.is_none() && self.factor.is_none() && self.blocks.is_none()
+    }
+
+    /// The steps that come before the blocks.
+    #[must_use]
+    pub fn before_blocks(self) -> Self {
+        Self {
+            blocks: None,
+            ..self
+        }
+    }
+}

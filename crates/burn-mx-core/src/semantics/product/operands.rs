@@ -111,11 +111,6 @@ impl<B: MxKernels> Product<B> {
                 };
                 return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
             }
-            if self.is_plain(slot) || observed.is_none() && self.is_backends(slot) {
-                let quantization = self.quantization(slot, &tensor.meta);
-                let form = form(quantization);
-                return B::kernels().product_operand(to_f32::<B>(tensor.inner), form);
-            }
             if self.has_scales_of_others(slot) {
                 let observed = observed.map(|(views, _)| views.quantized);
                 let values = observed.unwrap_or_else(|| self.values(slot, tensor, along));
@@ -125,18 +120,16 @@ impl<B: MxKernels> Product<B> {
                 };
                 return B::kernels().product_operand(values, form);
             }
-            let (values, stream) = match observed {
-                Some((views, stream)) => (views.original, stream),
-                None => {
-                    let rounded = self.rounded(self.rounder(slot), tensor);
-                    let values = self.before_blocks(slot, rounded, along);
-                    (values, self.stream(slot))
+            let (values, quantization) = match observed.filter(|_| !self.is_plain(slot)) {
+                Some((views, stream)) => {
+                    let quantization = OperandQuantization {
+                        blocks: self.blocks(slot),
+                        stream,
+                        ..OperandQuantization::default()
+                    };
+                    (views.original, quantization)
                 }
-            };
-            let quantization = OperandQuantization {
-                blocks: self.blocks(slot),
-                stream,
-                ..OperandQuantization::default()
+                None => self.for_backend(slot, tensor, along),
             };
             B::kernels().product_operand(values, form(quantization))
         })

@@ -113,14 +113,21 @@ impl<B: MxKernels> Product<B> {
                 false => gradient,
             };
         };
-        let gradient = match of_forward {
+        let (values, quantization) = forward.for_backend(slot, tensor, along);
+        let by_backend = quantization.hadamard.is_some();
+        let gradient = match of_forward || by_backend {
             true => gradient,
             false => forward.transformed(gradient, along),
         };
-        let rounded = forward.rounded(forward.rounder(slot), tensor);
-        let values = forward.before_blocks(slot, rounded, along);
-        let axis = along.block_axis(Some(format), values.rank());
-        let gradient = B::kernel(KernelOp::MaskClipped { axis, format }, [gradient, values]);
-        forward.transformed_back(gradient, along)
+        let op = KernelOp::MaskClipped {
+            axis: along.block_axis(Some(format), values.rank()),
+            quantization,
+            transformed: of_forward,
+        };
+        let gradient = B::kernel(op, [gradient, values]);
+        match by_backend {
+            true => gradient,
+            false => forward.transformed_back(gradient, along),
+        }
     }
 }

@@ -7,7 +7,8 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use burn_wgpu::WgpuRuntime;
 use microscaling::{
-    BlockFormat, Dialect, FloatFormat, RandomHadamard, RandomStream, Rounding, Signs,
+    BlockFormat, Dialect, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounding,
+    Signs,
 };
 
 use super::{ordinary_numbers, rounding_to_bfloat};
@@ -69,13 +70,9 @@ fn its_float32_and_integers_agree() {
     let binary = |function| (KernelOp::Binary(function, op), vec![x(), y()]);
     let unary = |function| (KernelOp::Function(function, rounding), vec![x()]);
     let quantize = |format: &str| {
-        let op = KernelOp::Quantize {
-            elementwise: None,
-            axis: 1,
-            format: format.parse().expect("the format is sound"),
-            rounding: Rounding::Stochastic,
-            stream: RandomStream::new(5, 5),
-        };
+        let format = format.parse().expect("the format is sound");
+        let stream = RandomStream::new(5, 5);
+        let op = KernelOp::quantize(1, format, Rounding::Stochastic, stream);
         (op, vec![x()])
     };
     let kernels: Vec<(KernelOp, Vec<DeviceTensor>)> = vec![
@@ -218,12 +215,15 @@ fn tame_blocks() {
     let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
     for (i, format) in TAME.into_iter().enumerate() {
         for (j, rounding) in Rounding::ALL.into_iter().enumerate() {
+            let format = format.parse().expect("the format is sound");
             let op = KernelOp::Quantize {
-                elementwise: ((i + j) % 2 == 0).then_some((bfloat16, Rounding::NearestEven)),
                 axis: 1,
-                format: format.parse().expect("the format is sound"),
-                rounding,
-                stream: RandomStream::new(7, 7),
+                quantization: OperandQuantization {
+                    elementwise: ((i + j) % 2 == 0).then_some((bfloat16, Rounding::NearestEven)),
+                    blocks: Some((format, rounding)),
+                    stream: RandomStream::new(7, 7),
+                    ..OperandQuantization::default()
+                },
             };
             let [device, integers] = [Float32::Device, Float32::Integers].map(|float32| {
                 FORCED.set(Some(float32));

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use cubecl::prelude::*;
 use microscaling::{
-    BlockFormat, FloatFormat, RandomHadamard, RandomStream, Rounder, Rounding, Signs,
+    BlockFormat, FloatFormat, OperandQuantization, RandomHadamard, RandomStream, Rounder, Rounding,
+    Signs,
 };
 
 use super::sources::{
@@ -163,11 +164,13 @@ fn blocks() {
             let elementwise = (i % 2 == 0).then_some((bfloat16, Rounding::NearestEven));
             let parsed: BlockFormat = format.parse().expect("the format is sound");
             let op = KernelOp::Quantize {
-                elementwise,
                 axis: 1,
-                format: parsed,
-                rounding,
-                stream,
+                quantization: OperandQuantization {
+                    elementwise,
+                    blocks: Some((parsed, rounding)),
+                    stream,
+                    ..OperandQuantization::default()
+                },
             };
             let x = match parsed.tensor_scale {
                 true => ordinary_numbers(ROWS * LENGTH, 1),

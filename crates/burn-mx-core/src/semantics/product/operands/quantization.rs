@@ -6,7 +6,7 @@ use crate::specs::{ProductOp, Slot, StaticInput};
 use crate::tensor::{Float, Meta};
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Shape, TensorMetadata};
-use burn_mx_kernels::internal::KernelOp;
+use burn_mx_kernels::internal::{KernelOp, quantized};
 use burn_mx_kernels::{MxKernels, to_f32};
 use microscaling::{BlockFormat, Dialect, OperandQuantization, RandomStream, Rounding};
 
@@ -97,25 +97,36 @@ impl<B: MxKernels> Product<B> {
 
     /// The quantized values.
     pub(crate) fn values(&self, slot: Slot, tensor: Float<B>, along: Along) -> FloatTensor<B> {
-        let format = self.block_format(slot);
-        match (self.rounder(slot), format) {
-            (Some(rounder), Some(block_format))
-                if self.is_plain(slot) && !rounder.has_rounded(&tensor.meta) =>
-            {
-                let axis = along.block_axis(format, tensor.rank());
-                let (elementwise, mx) = (rounder.format_and_rounding(), self.roundings(slot).mx);
-                let tensor = to_f32::<B>(tensor.inner);
-                B::kernel(
-                    KernelOp::round_and_quantize(elementwise, axis, block_format, mx),
-                    [tensor],
-                )
-            }
-            _ => {
-                let rounded = self.rounded(self.rounder(slot), tensor);
-                let values = self.before_blocks(slot, rounded, along);
-                self.in_blocks(slot, values, along, self.stream(slot))
-            }
+        if self.has_scales_of_others(slot) {
+            let rounded = self.rounded(self.rounder(slot), tensor);
+            let values = self.before_blocks(slot, rounded, along);
+            return self.in_blocks(slot, values, along, self.stream(slot));
         }
+        let (values, quantization) = self.for_backend(slot, tensor, along);
+        let axis = along.block_axis(self.block_format(slot), values.rank());
+        quantized::<B>(values, axis, quantization)
+    }
+
+    /// The tensor and the steps that the backend does with the tensor, after the steps that it does not do.
+    pub(in crate::semantics::product) fn for_backend(
+        &self,
+        slot: Slot,
+        tensor: Float<B>,
+        along: Along,
+    ) -> (FloatTensor<B>, OperandQuantization) {
+        // No backend knows groups.
+        if self.is_backends(slot) && (self.hadamard.is_none() || along.groups == 1) {
+            let quantization = self.quantization(slot, &tensor.meta);
+            return (to_f32::<B>(tensor.inner), quantization);
+        }
+        let rounded = self.rounded(self.rounder(slot), tensor);
+        let values = self.before_blocks(slot, rounded, along);
+        let quantization = OperandQuantization {
+            blocks: self.blocks(slot),
+            stream: self.stream(slot),
+            ..OperandQuantization::default()
+        };
+        (values, quantization)
     }
 
     /// Whether a backend can quantize an operand in any order: without random numbers, a transform, a margin or fixed scales.
