@@ -32,6 +32,7 @@ SLACK = 0.03
 FUSED_IN_LOGARITHM = 12
 # Elements that a unit works on, by the beginning of a kernel's name.
 ELEMENTS = {
+    "both_axes_": 4,
     "scaled": 1,
     "shared_": 4,
     "hadamard_whole_blocks": 16,
@@ -39,6 +40,8 @@ ELEMENTS = {
     "rows_1024": 16,
     "rows_2048": 8,
 }
+# Kernels that write each element twice, by the beginning of the name.
+TWICE = ("both_axes_",)
 INTEGER = re.compile(
     r"(IADD|IMAD|LOP|SHF|ISETP|SEL|LEA|V?IMNMX|PRMT|FLO|POPC|IABS|ISCADD|I2F|F2I|BREV|SGXT|BMSK|VIADD|PLOP|R2P|FMNMX|FSEL|FSETP|FCHK)"
 )
@@ -102,7 +105,7 @@ def disassembler():
     return next((path for folder in folders for path in folder.glob("**/bin/nvdisasm")), None)
 
 
-def counted(nvdisasm, machine_code, elements):
+def counted(nvdisasm, machine_code, elements, results):
     """The instructions of machine code by name, on its shortest way, and how many there are in all."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(machine_code)
@@ -115,12 +118,12 @@ def counted(nvdisasm, machine_code, elements):
         elif step := re.search(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_]+)(.*)", line):
             steps.append(step.groups())
     in_all = sum(name != "NOP" for _, name, _ in steps)
-    return collections.Counter(shortest_way(steps, labels, elements)), in_all
+    return collections.Counter(shortest_way(steps, labels, elements, results)), in_all
 
 
-def shortest_way(steps, labels, elements):
-    """The names of the instructions on the shortest way through machine code that reads and writes as many numbers as there are
-    elements. A block of ordinary numbers takes this way: all others are longer."""
+def shortest_way(steps, labels, elements, results):
+    """The names of the instructions on the shortest way through machine code that reads as many numbers as there are elements, and writes
+    as many as there are results. A block of ordinary numbers takes this way: all others are longer."""
     start = 0, 0, 0
     before, waiting = {start: None}, collections.deque([start])
     while waiting:
@@ -128,8 +131,8 @@ def shortest_way(steps, labels, elements):
         at, read, written = here
         condition, name, operands = steps[at]
         read = min(read + (name == "LDG"), elements)
-        written = min(written + (name == "STG"), elements)
-        if name == "EXIT" and read == written == elements:
+        written = min(written + (name == "STG"), results)
+        if name == "EXIT" and (read, written) == (elements, results):
             way = []
             while here:
                 way.append(steps[here[0]][1])
@@ -178,7 +181,8 @@ def main():
         failed += bool(errors)
         if nvdisasm and machine_code and path.name.startswith(tuple(ELEMENTS)):
             elements = next(count for start, count in ELEMENTS.items() if path.name.startswith(start))
-            names, in_all = counted(nvdisasm, machine_code, elements)
+            results = 2 * elements if path.name.startswith(TWICE) else elements
+            names, in_all = counted(nvdisasm, machine_code, elements, results)
             integer = sum(count for name, count in names.items() if INTEGER.match(name))
             counts[path.stem] = integer, sum(names.values()), in_all, elements, names
     if not nvdisasm:

@@ -309,6 +309,22 @@ impl<B: MxKernels> KernelSet<CountedBackend<B>> for CountedKernels {
         operand
     }
 
+    fn has_operand_pair(&self, device: &B::Device, shape: &Shape, forms: [OperandForm; 2]) -> bool {
+        B::kernels().has_operand_pair(device, shape, forms)
+    }
+
+    fn operand_pair(
+        &self,
+        tensor: FloatTensor<B>,
+        forms: [OperandForm; 2],
+    ) -> [Operand<FloatTensor<B>>; 2] {
+        let read = bytes(&tensor);
+        let pair = B::kernels().operand_pair(tensor, forms);
+        let written = pair.iter().map(|operand| operand_bytes(operand)[0]).sum();
+        count("mx_operand_pair", read, written, Least::Nothing);
+        pair
+    }
+
     fn product(
         &self,
         lhs: Operand<FloatTensor<B>>,

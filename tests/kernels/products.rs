@@ -14,6 +14,7 @@ use burn_mx_kernels::internal::{
     Convolution, ConvolutionProduct, Operand, OperandForm, OperandLayout,
 };
 
+use super::slices::for_each_layout;
 use super::support::*;
 use crate::backend::TestBackend;
 
@@ -70,6 +71,94 @@ fn has_tensor_scales() -> bool {
     let form = scaled_form(format, Rounding::NearestEven, OperandLayout::LHS);
     let (_, has_tensor_scale) = TestBackend::kernels().operand_dtype(&Default::default(), form);
     has_tensor_scale
+}
+
+/// A gradient's operands of its two products, which devices make in one reading where the tensor is of whole tiles.
+#[test]
+fn operands_along_both_axes() {
+    let pairs = [
+        ["mxfp8_e4m3", "mxfp8_e4m3"],
+        ["mx9", "nvfp4(tensor_scale=true)"],
+        ["nvfp4(tensor_scale=true)", "nvfp4(tensor_scale=true)"],
+        ["nvfp4", "mxint8"],
+        [
+            "mx(element=fp6_e2m3,block_size=8)",
+            "block(element=table(nf4),scale=bfloat16,block_size=32)",
+        ],
+        ["bfp16", "mxfp4"],
+    ];
+    let bfloat16 = FloatFormat::bfloat(16).expect("16 bits are allowed");
+    for (i, formats) in pairs.into_iter().enumerate() {
+        for shape in [vec![64, 96], vec![2, 32, 64], vec![3, 33, 40], vec![0, 32]] {
+            let rank = shape.len();
+            let places = [OperandLayout::RHS.flat(), OperandLayout::LHS.flat()];
+            let forms = [0, 1].map(|which| {
+                let format: BlockFormat = formats[which].parse().expect("the format is sound");
+                let form = scaled_form(format, Rounding::NearestEven, places[which]);
+                let elementwise = (i % 2 == 0).then_some((bfloat16, Rounding::NearestEven));
+                OperandForm {
+                    quantization: OperandQuantization {
+                        elementwise,
+                        ..form.quantization
+                    },
+                    ..form
+                }
+            });
+            let x = noise(shape.iter().product(), 5 + i as u64);
+            let check = |tensor: FloatTensor<TestBackend>, layout: &str| {
+                let kernels = TestBackend::kernels();
+                let pair = kernels.operand_pair(tensor.clone(), forms);
+                for (form, got) in forms.into_iter().zip(pair) {
+                    let expected = kernels.product_operand(tensor.clone(), form);
+                    let what = format!("{formats:?}, {shape:?}, {layout}, {form:?}");
+                    let [got, expected] = [got, expected].map(numbers_of::<TestBackend>);
+                    assert_same(&got, &expected, &what);
+                }
+            };
+            for_each_layout::<TestBackend>(&x, &shape, check);
+            if let [heads, rows, columns] = shape[..] {
+                let turned = tensor::<TestBackend>(&x, &[rows, heads, columns]);
+                check(TestBackend::float_swap_dims(turned, 0, 1), "heads of rows");
+            }
+            if cfg!(not(any(
+                test_backend = "flex",
+                test_backend = "ndarray",
+                test_backend = "tch"
+            ))) {
+                let has_kernel = (TestBackend::kernels()).has_operand_pair(
+                    &Default::default(),
+                    &shape.clone().into(),
+                    forms,
+                );
+                let is_of_tiles = shape[rank - 2].is_multiple_of(32) && !x.is_empty();
+                assert_eq!(has_kernel, is_of_tiles, "{formats:?}, {shape:?}");
+            }
+        }
+    }
+}
+
+/// The numbers of an operand, and its tensor scale.
+fn numbers_of<B: MxKernels>(operand: Operand<FloatTensor<B>>) -> Vec<f32> {
+    match operand {
+        Operand::Tensor {
+            values,
+            tensor_scale,
+            ..
+        } => {
+            let in_float32 = |tensor| self::values::<B>(B::float_cast(tensor, FloatDType::F32));
+            let scale = tensor_scale.map(in_float32).unwrap_or_default();
+            in_float32(values).into_iter().chain(scale).collect()
+        }
+        Operand::Panels { panels, .. } => {
+            let mut values = vec![0.0; panels.matrices() * panels.free() * panels.summed()];
+            let matrix = panels.free() * panels.summed();
+            for (i, values) in values.chunks_exact_mut(matrix.max(1)).enumerate() {
+                panels.read(i, values);
+            }
+            values
+        }
+        _ => unreachable!("no operand is accumulated here"),
+    }
 }
 
 #[test]

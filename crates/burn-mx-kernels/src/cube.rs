@@ -17,7 +17,7 @@ mod tests;
 pub(super) mod waiting;
 
 use burn_backend::ops::{FloatTensorOps, IntTensorOps};
-use burn_backend::{DType, TensorData, TensorMetadata, get_device_settings};
+use burn_backend::{DType, Shape, TensorData, TensorMetadata, get_device_settings};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use microscaling::internal::DialectRule;
@@ -258,6 +258,18 @@ where
 
     fn product_operand(&self, tensor: CubeTensor<R>, form: OperandForm) -> Operand<CubeTensor<R>> {
         product::operand::<R, CubeBackend<R, F, I, B>>(tensor, form)
+    }
+
+    fn has_operand_pair(&self, device: &R::Device, shape: &Shape, forms: [OperandForm; 2]) -> bool {
+        product::has_operand_pair(&R::client(device), shape, forms)
+    }
+
+    fn operand_pair(
+        &self,
+        tensor: CubeTensor<R>,
+        forms: [OperandForm; 2],
+    ) -> [Operand<CubeTensor<R>>; 2] {
+        product::operand_pair::<R, CubeBackend<R, F, I, B>>(tensor, forms)
     }
 
     fn product(&self, lhs: Operand<CubeTensor<R>>, rhs: Operand<CubeTensor<R>>) -> CubeTensor<R> {

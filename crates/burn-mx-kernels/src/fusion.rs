@@ -202,31 +202,22 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
         if dtype == DType::F32 && !has_tensor_scale {
             return product::in_tensor::<Fusion<B>>(tensor, form);
         }
-        let mut outputs = vec![(form.place.shape_of(tensor.shape()), dtype)];
-        if has_tensor_scale {
-            outputs.push((Shape::new([1]), DType::F32));
-        }
-        let run = move |inputs| {
-            let [tensor] = fixed(inputs);
-            match B::kernels().product_operand(tensor, form) {
-                Operand::Tensor {
-                    values,
-                    tensor_scale,
-                    ..
-                } => core::iter::once(values)
-                    .chain(tensor_scale)
-                    .map(FusionOutput::Float)
-                    .collect(),
-                _ => unreachable!("panels have no float type"),
-            }
-        };
-        let outputs = register::<B>("mx_product_operand", vec![tensor], outputs, run);
-        let mut outputs = outputs.into_iter();
-        Operand::Tensor {
-            values: given(outputs.next()),
-            transposed: form.place.transposed,
-            tensor_scale: outputs.next(),
-        }
+        let run = move |tensor| vec![B::kernels().product_operand(tensor, form)];
+        let [operand] = operands_in_stream::<B, _>("mx_product_operand", tensor, [form], run);
+        operand
+    }
+
+    fn has_operand_pair(&self, device: &B::Device, shape: &Shape, forms: [OperandForm; 2]) -> bool {
+        B::kernels().has_operand_pair(device, shape, forms)
+    }
+
+    fn operand_pair(
+        &self,
+        tensor: FusedTensor<B>,
+        forms: [OperandForm; 2],
+    ) -> [Operand<FusedTensor<B>>; 2] {
+        let run = move |tensor| B::kernels().operand_pair(tensor, forms).into();
+        operands_in_stream::<B, _>("mx_operand_pair", tensor, forms, run)
     }
 
     fn product(
@@ -321,6 +312,46 @@ impl<B: FusionBackend + MxKernels + 'static> KernelSet<Fusion<B>> for InStream {
             run,
         )
     }
+}
+
+/// A tensor as operands of these forms.
+fn operands_in_stream<B: FusionBackend + MxKernels + 'static, const N: usize>(
+    id: &'static str,
+    tensor: FusedTensor<B>,
+    forms: [OperandForm; N],
+    make: impl Fn(FloatTensor<B>) -> Vec<Operand<FloatTensor<B>>> + Send + Sync + 'static,
+) -> [Operand<FusedTensor<B>>; N] {
+    let (device, shape) = (tensor.client.device().clone(), tensor.shape());
+    let types = forms.map(|form| B::kernels().operand_dtype(&device, form));
+    let mut outputs = Vec::new();
+    for (form, (dtype, has_tensor_scale)) in forms.iter().zip(types) {
+        outputs.push((form.place.shape_of(shape.clone()), dtype));
+        if has_tensor_scale {
+            outputs.push((Shape::new([1]), DType::F32));
+        }
+    }
+    let run = move |inputs| {
+        let [tensor] = fixed(inputs);
+        let of_operand = |operand| match operand {
+            Operand::Tensor {
+                values,
+                tensor_scale,
+                ..
+            } => core::iter::once(values).chain(tensor_scale),
+            _ => unreachable!("panels have no float type"),
+        };
+        let operands = make(tensor).into_iter().flat_map(of_operand);
+        operands.map(FusionOutput::Float).collect()
+    };
+    let mut outputs = register::<B>(id, vec![tensor], outputs, run).into_iter();
+    core::array::from_fn(|i| {
+        let (_, has_tensor_scale) = types[i];
+        Operand::Tensor {
+            values: given(outputs.next()),
+            transposed: forms[i].place.transposed,
+            tensor_scale: has_tensor_scale.then(|| given(outputs.next())),
+        }
+    })
 }
 
 /// A product of two operands over their last two axes, and perhaps its rounding and a bias.

@@ -108,6 +108,26 @@ pub trait KernelSet<B: MxKernels>: Sync {
         product::in_tensor::<B>(tensor, form)
     }
 
+    /// Whether [`operand_pair`](Self::operand_pair) makes these forms of a tensor of this shape in fewer passes than two calls of
+    /// [`product_operand`](Self::product_operand).
+    fn has_operand_pair(
+        &self,
+        _device: &B::Device,
+        _shape: &Shape,
+        _forms: [OperandForm; 2],
+    ) -> bool {
+        false
+    }
+
+    /// A tensor as two operands, each as [`product_operand`](Self::product_operand) makes it.
+    fn operand_pair(
+        &self,
+        tensor: FloatTensor<B>,
+        forms: [OperandForm; 2],
+    ) -> [Operand<FloatTensor<B>>; 2] {
+        forms.map(|form| self.product_operand(tensor.clone(), form))
+    }
+
     /// The product of two operands over their last two axes, in `f32`; the other axes broadcast. By default
     /// [`Backend`](burn_backend::Backend)'s own product.
     ///

@@ -12,8 +12,9 @@ use super::stored;
 use crate::hooks;
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::weight_cache::WeightCache;
 use crate::tensor::{Float, Meta, MxTensor, OpContext, Rule};
-use burn_mx_kernels::internal::{OpRounding, OperandLayout, in_float32};
+use burn_mx_kernels::internal::{OpRounding, Operand, OperandLayout, in_float32};
 use burn_mx_kernels::{MxKernels, to_f32};
 pub(crate) use hot_columns::LayerColumns;
 
@@ -180,6 +181,19 @@ pub(crate) fn weight_backward<B: MxKernels>(
     }
     let dw = product.multiply(x, grad);
     product.finish(product.straight_through(of_weight, w, dw), meta)
+}
+
+/// The output's gradient as both gradient products take the tensor, if the backend makes both operands in one reading.
+pub(crate) fn read_once<B: MxKernels>(
+    grad: &Float<B>,
+    shared: &'static SharedSpecs,
+) -> Option<WeightCache<Operand<FloatTensor<B>>>> {
+    let [of_weight, of_x] = [OperandLayout::RHS.flat(), OperandLayout::LHS.flat()];
+    let uses = [
+        (ProductKind::WeightGradient, Slot::ABpEx, of_weight),
+        (ProductKind::InputGradient, Slot::ABpOs, of_x),
+    ];
+    Product::<B>::read_once(ProductOp::Linear, shared, Operands::WithWeight, grad, uses)
 }
 
 /// `db = Σ g` over all axes but the last, with the specs `meta`: a sum, no product.

@@ -11,9 +11,10 @@ use super::shapes::check_summed;
 use crate::hooks;
 use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::weight_cache::WeightCache;
 use crate::tensor::{Float, Meta, MxTensor, OpContext};
 use burn_mx_kernels::MxKernels;
-use burn_mx_kernels::internal::{OperandLayout, in_float32};
+use burn_mx_kernels::internal::{Operand, OperandLayout, in_float32};
 
 /// `a · b`
 pub(crate) fn forward<B: MxKernels>(a: Float<B>, b: Float<B>) -> Float<B> {
@@ -122,6 +123,27 @@ impl Side {
     }
 }
 
+/// The output's gradient as both gradient products take the tensor, for two operands with these metas, if the backend makes both
+/// operands in one reading.
+pub(crate) fn read_once<B: MxKernels>(
+    grad: &Float<B>,
+    metas: [Meta; 2],
+    shared: &'static SharedSpecs,
+) -> Option<WeightCache<Operand<FloatTensor<B>>>> {
+    let of = |side: Side, own: Meta| (kind_of(own), Slot::ABpOs, side.place());
+    let uses = [of(Side::Lhs, metas[0]), of(Side::Rhs, metas[1])];
+    let (op, operands) = (ProductOp::Matmul, operands_of(metas));
+    Product::<B>::read_once(op, shared, operands, grad, uses)
+}
+
+/// The gradient product of an operand with this meta.
+fn kind_of(own: Meta) -> ProductKind {
+    match own.is_weight() {
+        true => ProductKind::WeightGradient,
+        false => ProductKind::InputGradient,
+    }
+}
+
 /// The gradient of the operand at `side`, which has the meta `own`, summed to its shape; `saved` is the other operand, and
 /// `masked` the operand itself, for a mask. The product is summed over the axes that were broadcast, then rounded once.
 pub(crate) fn backward<B: MxKernels>(
@@ -138,10 +160,7 @@ pub(crate) fn backward<B: MxKernels>(
         let broadcast = broadcast_dims(shape, &product.shape());
         sum_dims::<B>(product, broadcast)
     };
-    let kind = match own.is_weight() {
-        true => ProductKind::WeightGradient,
-        false => ProductKind::InputGradient,
-    };
+    let kind = kind_of(own);
     let metas = [own, saved.meta];
     let (op, operands) = (ProductOp::Matmul, operands_of(metas));
     let of_saved = side.other().in_forward(saved.meta, saved.rank());

@@ -131,7 +131,7 @@ impl Unpacked {
     }
 }
 
-/// The copies of a weight, shared by all clones of its tensor.
+/// The copies of a weight, shared by all clones of its tensor; also a gradient's operands of two products.
 pub(crate) struct WeightCache<P> {
     unpacked: Option<Arc<Unpacked>>,
     entries: Arc<Mutex<Vec<CacheEntry<P>>>>,
@@ -149,6 +149,18 @@ impl<P> WeightCache<P> {
         Self {
             unpacked,
             entries: Arc::default(),
+        }
+    }
+
+    /// With copies that were made.
+    pub(crate) fn of_copies(copies: [(CopyKey, P); COPIES]) -> Self {
+        let entry = |(key, copy)| CacheEntry {
+            key,
+            copy: Some(copy),
+        };
+        Self {
+            unpacked: None,
+            entries: Arc::new(Mutex::new(copies.map(entry).into())),
         }
     }
 
@@ -177,12 +189,17 @@ impl<P> WeightCache<P> {
 impl<P: Clone> WeightCache<P> {
     /// The copy by `key`, which `make` makes where none is kept.
     pub(crate) fn get(&self, key: CopyKey, make: impl FnOnce() -> P) -> P {
-        if !key.repeats() || !keeps_copies() {
+        if !key.repeats() {
             return make();
         }
         let used = {
             let mut entries = self.entries();
             let found = entries.iter().position(|entry| entry.key == key);
+            let has_copy = found.is_some_and(|at| entries[at].copy.is_some());
+            if !has_copy && !keeps_copies() {
+                drop(entries);
+                return make();
+            }
             let entry = match found {
                 Some(at) => entries.remove(at),
                 None => {

@@ -10,14 +10,14 @@ mod rounded;
 mod run;
 mod strategy;
 
-use burn_backend::{DType, FloatDType, TensorMetadata};
+use burn_backend::{DType, FloatDType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubecl::prelude::*;
-use microscaling::{BlockFormat, Rounding};
+use microscaling::{BlockFormat, OperandQuantization, Rounding};
 
 use super::functions::elementwise;
 use super::launch;
@@ -25,8 +25,8 @@ use super::numbers::bits;
 use super::numbers::double;
 use super::numbers::float::{Float32, number};
 use super::numbers::round::round_float;
-use super::quantize::two_pass_scale;
 use super::quantize::{self, Job};
+use super::quantize::{both_axes, two_pass_scale};
 use crate::MxKernels;
 use crate::kernel_op::op::OpRounding;
 use crate::kernel_op::rounding::BFLOAT16;
@@ -108,6 +108,43 @@ pub(super) fn operand<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTe
         transposed: form.place.transposed,
         tensor_scale,
     }
+}
+
+/// The quantizations of a tensor of this rank, and the axes along which they go.
+fn quantizations(rank: usize, forms: [OperandForm; 2]) -> [(usize, OperandQuantization); 2] {
+    forms.map(|form| (form.axis(rank), form.quantization))
+}
+
+/// Whether one kernel makes both operands of a tensor of this shape.
+pub(super) fn has_operand_pair<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    shape: &Shape,
+    forms: [OperandForm; 2],
+) -> bool {
+    let [first, second] = forms.map(|form| dtype(client, form));
+    first == second && both_axes::has_kernel(shape, quantizations(shape.num_dims(), forms))
+}
+
+/// Both operands of a tensor.
+pub(super) fn operand_pair<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = CubeTensor<R>>>(
+    tensor: CubeTensor<R>,
+    forms: [OperandForm; 2],
+) -> [Operand<CubeTensor<R>>; 2] {
+    let shape = tensor.shape();
+    let quantized = has_operand_pair(&tensor.client, &shape, forms).then(|| {
+        let dtype = dtype(&tensor.client, forms[0]);
+        let quantizations = quantizations(shape.num_dims(), forms);
+        both_axes::quantize_in_units(&tensor, dtype, quantizations)
+    });
+    let Some([first, second]) = quantized.flatten() else {
+        return forms.map(|form| operand::<R, T>(tensor.clone(), form));
+    };
+    let operand = |form: OperandForm, (values, tensor_scale)| Operand::Tensor {
+        values: T::float_reshape(values, form.place.shape_of(shape.clone())),
+        transposed: form.place.transposed,
+        tensor_scale,
+    };
+    [operand(forms[0], first), operand(forms[1], second)]
 }
 
 /// The product of two operands over their last two axes, in float32.

@@ -1,5 +1,6 @@
 //! Block quantization on a device: one pass over memory, along any axis, of a tensor that lies as it will.
 
+pub(super) mod both_axes;
 pub(super) mod dialect;
 pub(super) mod eden;
 pub(super) mod hadamard;

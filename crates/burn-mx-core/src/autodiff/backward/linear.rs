@@ -175,6 +175,9 @@ impl<B: MxKernels, const N: usize> Backward<MxBackend<B>, N> for Linear<N> {
         }
         let [x_node, weight_node, bias_node] =
             core::array::from_fn(|parent| ops.parents.get(parent).cloned().flatten());
+        if shared.specs.quantize_backprop() && x_node.is_some() && weight_node.is_some() {
+            grad.kept = linear::read_once::<B>(&grad, shared);
+        }
 
         // The last one to use the gradient may quantize it where it lies.
         if let (Some(node), Some(meta)) = (bias_node, bias_meta) {

@@ -1,5 +1,7 @@
 //! The matrix product.
 
+use core::cell::OnceCell;
+
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
@@ -113,12 +115,19 @@ impl<B: MxKernels> Backward<MxBackend<B>, 2> for Matmul {
             false => operand,
         };
         let number = shared.draws().op();
-        let gradient = |grad: Float<B>| match quantized {
-            true => {
-                let rounding = shared.specs.round_grad_input();
-                elementwise::drawn::<B>(number, grad, rounding, shared)
+        let is_for_both = ops.parents.iter().all(Option::is_some);
+        let for_both = OnceCell::new();
+        let gradient = |grad: Float<B>| {
+            if !quantized {
+                return grad;
             }
-            false => grad,
+            let rounding = shared.specs.round_grad_input();
+            let mut grad = elementwise::drawn::<B>(number, grad, rounding, shared);
+            if is_for_both {
+                let make = || matmul::read_once::<B>(&grad, [lhs_meta, rhs_meta], shared);
+                grad.kept = for_both.get_or_init(make).clone();
+            }
+            grad
         };
         // A mask compares what the forward product read.
         let masks = shared.specs.mask_clipped();

@@ -9,10 +9,11 @@ use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
 use microscaling::{BlockFormat, OperandQuantization, RandomStream};
 
-use super::{Product, Rounder};
-use crate::specs::Slot;
+use super::{Operands, Product, Rounder};
+use crate::specs::{ProductKind, ProductOp, Slot};
 use crate::tensor::Float;
-use crate::tensor::weight_cache::{CopyKey, Unpacked};
+use crate::tensor::shared_specs::SharedSpecs;
+use crate::tensor::weight_cache::{CopyKey, Unpacked, WeightCache};
 use burn_mx_kernels::internal::accumulated;
 use burn_mx_kernels::internal::accumulated::{AccumulatedForm, Sums};
 use burn_mx_kernels::internal::{Operand, OperandForm, OperandLayout};
@@ -97,12 +98,7 @@ impl<B: MxKernels> Product<B> {
             return self.accumulated_operand(slot, tensor, along, observed);
         }
         self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
-            let form = |quantization| OperandForm {
-                place,
-                quantization,
-                tensor_scale: None,
-                significant_bits: self.significant_bits(slot),
-            };
+            let form = |quantization| self.form(slot, place, quantization);
             let as_it_is = form(OperandQuantization::default());
             if let Some(unpacked) = unpacked {
                 let form = OperandForm {
@@ -133,6 +129,52 @@ impl<B: MxKernels> Product<B> {
             };
             B::kernels().product_operand(values, form(quantization))
         })
+    }
+
+    /// The output's gradient as both gradient products of an op take the tensor, each in its place and slot, if the backend makes both
+    /// operands in one reading. Nothing random is shared: each product draws its own numbers.
+    pub(crate) fn read_once(
+        op: ProductOp,
+        specs: &'static SharedSpecs,
+        operands: Operands,
+        gradient: &Float<B>,
+        uses: [(ProductKind, Slot, OperandLayout); 2],
+    ) -> Option<WeightCache<Operand<FloatTensor<B>>>> {
+        let rank = gradient.rank();
+        let of_use = |(kind, slot, place)| {
+            let product = Self::by(op, kind, specs, specs.common_draws(), operands);
+            let is_plain = product.is_plain(slot) && product.accumulation.is_none();
+            is_plain.then(|| {
+                let form = product.form(slot, place, product.quantization(slot, &gradient.meta));
+                (product.key(slot, Along::of(place, rank)), form)
+            })
+        };
+        let [first, second] = uses.map(of_use);
+        let [(first, first_form), (second, second_form)] = [first?, second?];
+        let forms = [first_form, second_form];
+        let (kernels, device) = (B::kernels(), B::float_device(&gradient.inner));
+        if !kernels.has_operand_pair(&device, &gradient.shape(), forms) {
+            return None;
+        }
+        let pair = kernels.operand_pair(to_f32::<B>(gradient.inner.clone()), forms);
+        let [of_first, of_second] = pair;
+        let copies = [(first, of_first), (second, of_second)];
+        Some(WeightCache::of_copies(copies))
+    }
+
+    /// The form of a slot's operand that is quantized so.
+    fn form(
+        &self,
+        slot: Slot,
+        place: OperandLayout,
+        quantization: OperandQuantization,
+    ) -> OperandForm {
+        OperandForm {
+            place,
+            quantization,
+            tensor_scale: None,
+            significant_bits: self.significant_bits(slot),
+        }
     }
 
     /// The tensor as a matrix unit takes it, elements and scales apart.

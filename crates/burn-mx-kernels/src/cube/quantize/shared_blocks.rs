@@ -41,22 +41,32 @@ pub(super) fn shared_block(format: Format, block: usize, is_one_block: bool) -> 
     (fits && is_of_a_unit).then_some(length)
 }
 
+/// Where the elements of a unit are in their block.
+#[derive(CubeType)]
+pub(super) struct Spot {
+    /// The unit's place in the cube, where the units of a block follow on one another.
+    pub(super) at: usize,
+    /// Where the block begins in the output, and in the stream of random words.
+    pub(super) to: usize,
+    pub(super) start: usize,
+    /// The place of the first element in the block, and the step to the next one.
+    pub(super) first: usize,
+    pub(super) step: usize,
+    /// From one element of the block to the next in the output, and in the stream.
+    pub(super) step_of_output: usize,
+    pub(super) step_of_position: usize,
+    /// Elements of the block. A unit beyond the last block has 0.
+    pub(super) length: usize,
+}
+
 /// The elements of a unit.
 #[derive(CubeType)]
 struct Own {
+    spot: Spot,
     /// As they are in memory, or as they go into their block.
     elements: Array<u32>,
     /// The random words, if the kernel draws them together.
     words: Array<u32>,
-    /// Where the block begins in the output, and in the stream of random words.
-    to: usize,
-    start: usize,
-    /// The place of the first element in the block, and the steps to the next one in the block and in the stream.
-    first: usize,
-    step: usize,
-    step_of_position: usize,
-    /// Elements of the block. A unit beyond the last block has 0.
-    length: usize,
     /// The largest magnitudes of the block, and of the unit's sub-block of the first level.
     amax: u32,
     above: u32,
@@ -103,9 +113,7 @@ pub(in crate::cube) fn shared_kernel<O: Int>(
         (own, units.runtime())
     };
 
-    let has_tame_blocks = comptime!(tame::has_tame_blocks(job));
     let mut elements = Array::<u32>::new(EACH);
-    let mut raw = 0u32.runtime();
     #[unroll]
     for i in 0..EACH {
         let at = first + i * step;
@@ -114,7 +122,47 @@ pub(in crate::cube) fn shared_kernel<O: Int>(
             x = input[from + at];
         }
         elements[i] = x;
-        raw = max(raw, x & ABS);
+    }
+    let spot = Spot {
+        at: unit,
+        to,
+        start,
+        first,
+        step,
+        step_of_output: 1usize.runtime(),
+        step_of_position,
+        length,
+    };
+    quantize_elements::<O>(
+        output,
+        elements,
+        spot,
+        &mut maxima,
+        known,
+        stream,
+        layout,
+        job,
+    );
+}
+
+/// Quantizes a unit's elements, which are as in memory, together with the other units of the cube.
+#[cube]
+pub(super) fn quantize_elements<O: Int>(
+    output: &mut Tensor<O>,
+    mut elements: Array<u32>,
+    spot: Spot,
+    maxima: &mut SharedMemory<u32>,
+    known: &Known,
+    stream: &Stream,
+    #[comptime] layout: BlockLayout,
+    #[comptime] job: Job,
+) {
+    let units = comptime!(layout.block / EACH);
+    let has_tame_blocks = comptime!(tame::has_tame_blocks(job));
+    let mut raw = 0u32.runtime();
+    #[unroll]
+    for i in 0..EACH {
+        raw = max(raw, elements[i] & ABS);
     }
     let may_be_tame = tame::may_be_tame(raw);
     let mut amax = if comptime!(has_tame_blocks) {
@@ -123,33 +171,29 @@ pub(in crate::cube) fn shared_kernel<O: Int>(
         into_block(&mut elements, job);
         largest(&elements, 0usize, EACH, job)
     };
-    maxima[unit] = amax;
+    let at = spot.at;
+    maxima[at] = amax;
     sync_cube();
     let mut above = 0u32.runtime();
     if comptime!(job.format.first_sub_block().is_some()) {
         let joined = comptime!(job.format.first_sub_block().unwrap() / EACH);
         for i in 0..joined {
-            above = max(above, maxima[unit / joined * joined + i]);
+            above = max(above, maxima[at / joined * joined + i]);
         }
     }
     for i in 0..units {
-        amax = max(amax, maxima[unit / units * units + i]);
+        amax = max(amax, maxima[at / units * units + i]);
     }
 
-    let words = if comptime!(whole) {
-        words_at(stream, start + first, job)
+    let words = if comptime!(layout.whole) {
+        words_at(stream, spot.start + spot.first, job)
     } else {
         Array::<u32>::new(EACH)
     };
     let mut own = Own {
+        spot,
         elements,
         words,
-        to,
-        start,
-        first,
-        step,
-        step_of_position,
-        length,
         amax,
         above,
     };
@@ -269,11 +313,11 @@ fn write<O: Int>(
         #[unroll]
         for i in 0..length {
             let index = comptime!(first + i);
-            let at = own.first + index * own.step;
-            if at < own.length {
+            let at = own.spot.first + index * own.spot.step;
+            if at < own.spot.length {
                 let word = word(own, at, index, stream, layout, job);
                 let value = rounded(own.elements[index], grid, scale, word, known, job);
-                output[own.to + at] = launch::upper_bits::<O>(value);
+                output[own.spot.to + at * own.spot.step_of_output] = launch::upper_bits::<O>(value);
             }
         }
     }
@@ -298,11 +342,11 @@ fn write_tame<O: Int>(
         #[unroll]
         for i in 0..length {
             let index = comptime!(first + i);
-            let at = own.first + index * own.step;
-            if at < own.length {
+            let at = own.spot.first + index * own.spot.step;
+            if at < own.spot.length {
                 let word = word(own, at, index, stream, layout, job);
                 let value = tame::round(own.elements[index], factors, word, job);
-                output[own.to + at] = launch::upper_bits::<O>(value);
+                output[own.spot.to + at * own.spot.step_of_output] = launch::upper_bits::<O>(value);
             }
         }
     }
@@ -321,6 +365,6 @@ fn word(
     if comptime!(layout.whole) {
         own.words[index]
     } else {
-        word_at(stream, own.start + at * own.step_of_position, job)
+        word_at(stream, own.spot.start + at * own.spot.step_of_position, job)
     }
 }

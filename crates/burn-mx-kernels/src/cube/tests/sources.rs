@@ -14,6 +14,7 @@ use crate::cube::functions::rows::{RowFunction, RowNorm, Units, rows_kernel};
 use crate::cube::numbers::float::Float32;
 use crate::cube::numbers::random::Stream;
 use crate::cube::product::{ResultRounding, scaled_kernel};
+use crate::cube::quantize::both_axes::both_axes_kernel;
 use crate::cube::quantize::eden::eden_kernel;
 use crate::cube::quantize::hadamard::whole_blocks::whole_blocks_kernel;
 use crate::cube::quantize::hadamard::{HadamardKind, transform_kernel};
@@ -228,6 +229,24 @@ fn quantization() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn quantization_along_both_axes() {
+    for format in ["mxfp8_e4m3", "mx9", "nvfp4"] {
+        let bfloat16 = Some((BFLOAT16(), Rounding::NearestEven));
+        let job = job(bfloat16, format, Rounding::NearestEven);
+        quantizing_source(&format!("both_axes_{format}"), |builder| {
+            let input = tensor::<u32>(builder);
+            let [along_last, along_rows] = [(); 2].map(|()| output::<u16>(builder));
+            let [of_last, of_rows] = [(); 2].map(|()| known(builder, Some(job.format)));
+            let stream = scalars::<Stream>(builder);
+            let scope = &mut builder.scope;
+            both_axes_kernel::expand::<u16>(
+                scope, input, along_last, along_rows, of_last, of_rows, stream, 2, job, job,
+            );
+        });
     }
 }
 
