@@ -8,7 +8,7 @@ use super::tiles::Target;
 use crate::PanelsError;
 use alloc::vec::Vec;
 use microscaling::internal::{
-    LineFactors, PartStream, PowerBlocks, RoundingRule, is_large, largest, with_rule,
+    LineFactors, PartStream, PlainBlocks, RoundingRule, is_large, largest, with_rule,
 };
 use microscaling::{BlockFormat, OperandQuantization, QuantizeError, RandomHadamard, Rounding};
 use microscaling_processor::instruction_set::{Kernel, dispatch};
@@ -30,7 +30,7 @@ pub(super) struct Quantized<'a> {
     /// After how many elements blocks begin anew in a piece; `None` if its blocks are all whole.
     group: Option<usize>,
     /// The blocks and the rounding of [`TileBlocks`].
-    of_tiles: Option<(PowerBlocks, Rounding)>,
+    of_tiles: Option<(PlainBlocks, Rounding)>,
     /// The transform, and the factors of the elements of a group.
     transform: Option<(RandomHadamard, LineFactors)>,
 }
@@ -87,10 +87,6 @@ impl<'a> Quantized<'a> {
             Some(block) if is_square => block.min(free.length),
             _ => 1,
         };
-        let of_tiles = quantization.blocks.and_then(|(format, rounding)| {
-            let blocks = tile_blocks(&format).filter(|_| whole_blocks && !is_square)?;
-            Some((blocks, rounding))
-        });
         let lengths = [matrices.starts.len(), free.length, summed.length];
         let plan = PiecePlan::new(side, rows, lengths, [free_unit, unit]);
         let mut source = Self {
@@ -99,7 +95,7 @@ impl<'a> Quantized<'a> {
             tensor_scale: None,
             rows,
             group: (!whole_blocks).then_some(group),
-            of_tiles,
+            of_tiles: None,
             transform: hadamard
                 .map(|(transform, signs)| (transform, transform.line_factors(group, signs, false))),
         };
@@ -120,6 +116,13 @@ impl<'a> Quantized<'a> {
             return Err(PanelsError::TensorScale { tensor_scale });
         }
         source.tensor_scale = tensor_scale;
+        let is_random = |rounding| rounding == Rounding::Stochastic;
+        source.of_tiles = quantization.blocks.and_then(|(format, rounding)| {
+            let is_corrected = format.eden && is_random(rounding);
+            let is_plain = whole_blocks && !is_square && !is_corrected;
+            let blocks = tile_blocks(&format, tensor_scale).filter(|_| is_plain)?;
+            Some((blocks, rounding))
+        });
         Ok((plan, source))
     }
 
@@ -242,19 +245,27 @@ impl Quantized<'_> {
             stride: apart,
         };
         let mut done = false;
-        with_rule!(rounding, R => dispatch(TileBlocks::<_, { R::USES_DRAWS }> {
-            blocks,
-            round: blocks.rounding::<R>(),
-            data,
-            starts,
-            stride,
-            draws,
-            plan: target.plan,
-            piece,
-            tiles: target.tiles,
-            seen: target.seen,
-            done: &mut done,
-        }));
+        macro_rules! tiles {
+            ($of_line:literal, $draws:expr, $rounding:expr) => {
+                dispatch(TileBlocks::<_, _, $of_line, { $draws }> {
+                    blocks,
+                    rounding: $rounding,
+                    data,
+                    starts,
+                    stride,
+                    draws,
+                    plan: target.plan,
+                    piece,
+                    tiles: target.tiles,
+                    seen: target.seen,
+                    done: &mut done,
+                })
+            };
+        }
+        with_rule!(rounding, R => match blocks.has_powers_of_two() {
+            true => tiles!(1, R::USES_DRAWS, blocks.by_powers::<R>()),
+            false => tiles!(2, R::USES_DRAWS, blocks.by_floats::<R>()),
+        });
         done
     }
 

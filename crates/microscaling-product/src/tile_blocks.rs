@@ -5,19 +5,21 @@ use super::piece_plan::{Piece, PiecePlan};
 use super::tiles::{KnownElements, Room, Tiles};
 use core::mem::MaybeUninit;
 use microscaling::internal::bits::ABS;
-use microscaling::internal::{PowerBlocks, TOGETHER, largest_of_block};
+use microscaling::internal::{PlainBlocks, PlainRounding, TOGETHER, largest_of_block};
 use microscaling::{BlockFormat, RandomStream};
 use microscaling_processor::instruction_set::Kernel;
 use microscaling_processor::{prefetch, transpose};
 
 const _: () = assert!(FREE == TOGETHER);
 
-/// Quantizes whole tiles, each of 16 blocks of 32 elements whose scales are powers of two, by random numbers if D is true. The work
-/// ends at a block that is not ordinary.
-pub(super) struct TileBlocks<'a, F, const D: bool> {
-    pub(super) blocks: PowerBlocks,
-    /// [`PowerBlocks::rounding`].
-    pub(super) round: F,
+/// Significant bits of a bfloat16 number.
+const SIGNIFICANT_BITS: u32 = 8;
+
+/// Quantizes whole tiles of 16 times 32 elements, each of which are B blocks, by random numbers if D is true. The work ends at a block
+/// that is not ordinary.
+pub(super) struct TileBlocks<'a, F, S, const B: usize, const D: bool> {
+    pub(super) blocks: PlainBlocks,
+    pub(super) rounding: PlainRounding<F, S>,
     /// The elements, line by line along the dense axis.
     pub(super) data: &'a [f32],
     /// Where the piece's part of each matrix begins.
@@ -33,21 +35,30 @@ pub(super) struct TileBlocks<'a, F, const D: bool> {
     pub(super) done: &'a mut bool,
 }
 
-/// The blocks of a format, if bfloat16 holds all numbers of the ordinary ones and a tile has whole ones.
-pub(super) fn tile_blocks(format: &BlockFormat) -> Option<PowerBlocks> {
-    let blocks = PowerBlocks::of(format)?;
-    (format.group_size() == SUMMED && blocks.mantissa_bits() <= 7).then_some(blocks)
+/// The blocks of a format in a tensor with this scale, if there is a tile of them: one in 32 elements if scales are powers of two, else two.
+pub(super) fn tile_blocks(format: &BlockFormat, tensor_scale: Option<f32>) -> Option<PlainBlocks> {
+    let blocks = PlainBlocks::of(format, tensor_scale)?;
+    let length = match blocks.has_powers_of_two() {
+        true => SUMMED,
+        false => SUMMED / 2,
+    };
+    let is_exact = format.significant_bits() <= SIGNIFICANT_BITS;
+    (format.group_size() == length && is_exact).then_some(blocks)
 }
 
-impl<F: Fn(f32, u32, u32) -> u32 + Copy, const D: bool> Kernel for TileBlocks<'_, F, D> {
+impl<F, S, const B: usize, const D: bool> Kernel for TileBlocks<'_, F, S, B, D>
+where
+    F: Fn(f32, [u32; 2], u32) -> u32 + Copy,
+    S: Fn(u32) -> u32 + Copy,
+{
     #[inline(always)]
     fn run(self) {
         let (plan, piece) = (self.plan, self.piece);
         // By value: loops without branches need their numbers in registers.
-        let power_blocks = self.blocks;
-        let blocks = BlockRounding {
-            blocks: &power_blocks,
-            round: self.round,
+        let plain_blocks = self.blocks;
+        let blocks = BlockRounding::<F, S, B> {
+            blocks: &plain_blocks,
+            rounding: self.rounding,
         };
         let mut bounds = Bounds {
             least: [u32::MAX; TOGETHER],
@@ -82,7 +93,7 @@ impl<F: Fn(f32, u32, u32) -> u32 + Copy, const D: bool> Kernel for TileBlocks<'_
                 let firsts = (0..across).step_by(ACROSS);
                 for (i, j) in (0..along).flat_map(|j| firsts.clone().map(move |i| (i, j))) {
                     let data = &data[j * SUMMED * self.stride + i * FREE..];
-                    let mut maxima = [[0; TOGETHER]; ACROSS];
+                    let mut maxima = [[[0; TOGETHER]; B]; ACROSS];
                     let maxima = &mut maxima[..ACROSS.min(across - i)];
                     let mut copies = Copies(MaybeUninit::uninit());
                     let tiles = copies.gather(data, self.stride, maxima);
@@ -137,27 +148,40 @@ impl TileDraws<'_> {
 }
 
 /// How the blocks of a tile are quantized.
-struct BlockRounding<'a, F> {
-    blocks: &'a PowerBlocks,
-    /// [`PowerBlocks::rounding`].
-    round: F,
+struct BlockRounding<'a, F, S, const B: usize> {
+    blocks: &'a PlainBlocks,
+    rounding: PlainRounding<F, S>,
 }
 
-impl<F: Fn(f32, u32, u32) -> u32 + Copy> BlockRounding<'_, F> {
-    /// The scales of blocks with these largest magnitudes, if all are ordinary. The bounds then hold for these blocks, too.
+impl<F, S, const B: usize> BlockRounding<'_, F, S, B>
+where
+    F: Fn(f32, [u32; 2], u32) -> u32 + Copy,
+    S: Fn(u32) -> u32 + Copy,
+{
+    /// The scales of blocks with these largest magnitudes, and their reciprocals, if all are ordinary. The bounds then hold for these
+    /// blocks, too.
     #[inline(always)]
-    fn scales(&self, maxima: &[u32; TOGETHER], bounds: &mut Bounds) -> Option<[u32; TOGETHER]> {
-        let scales = self.blocks.scales(maxima)?;
-        let round = self.round;
-        for i in 0..TOGETHER {
-            let least = self.blocks.smallest(scales[i]);
-            let least = if maxima[i] == 0 { u32::MAX } else { least };
-            bounds.least[i] = bounds.least[i].min(least);
-            // Rounding keeps the order of magnitudes, and the largest draw rounds up.
-            let most = round(f32::from_bits(maxima[i]), scales[i], u32::MAX);
-            bounds.most[i] = bounds.most[i].max(most);
+    fn pairs(
+        &self,
+        maxima: &[[u32; TOGETHER]; B],
+        bounds: &mut Bounds,
+    ) -> Option<[[[u32; TOGETHER]; 2]; B]> {
+        let mut all = [[[0; TOGETHER]; 2]; B];
+        let PlainRounding { round, smallest } = self.rounding;
+        for (pairs, maxima) in all.iter_mut().zip(maxima) {
+            *pairs = self.blocks.pairs(maxima)?;
+            let [scales, inverses] = &*pairs;
+            for i in 0..TOGETHER {
+                let least = smallest(scales[i]);
+                let least = if maxima[i] == 0 { u32::MAX } else { least };
+                bounds.least[i] = bounds.least[i].min(least);
+                // Rounding keeps the order of magnitudes, and the largest draw rounds up.
+                let pair = [scales[i], inverses[i]];
+                let most = round(f32::from_bits(maxima[i]), pair, u32::MAX);
+                bounds.most[i] = bounds.most[i].max(most);
+            }
         }
-        Some(scales)
+        Some(all)
     }
 
     /// Blocks that are rows of the data, with the draws of the first half of each row, then of the second, if D is true. Returns the
@@ -170,30 +194,43 @@ impl<F: Fn(f32, u32, u32) -> u32 + Copy> BlockRounding<'_, F> {
         tile: Room<'t>,
         bounds: &mut Bounds,
     ) -> Option<Tile<'t>> {
-        let mut maxima = [0; TOGETHER];
-        for (i, amax) in maxima.iter_mut().enumerate() {
-            *amax = largest_of_block(lines.line(i));
+        let mut maxima = [[0; TOGETHER]; B];
+        for i in 0..FREE {
+            let line = lines.line(i);
+            if B == 1 {
+                maxima[0][i] = largest_of_block(line);
+            } else {
+                let halves = line.as_chunks::<FREE>().0;
+                for (maxima, half) in maxima.iter_mut().zip(halves) {
+                    maxima[i] = largest_of_block(half);
+                }
+            }
         }
-        let scales = self.scales(&maxima, bounds)?;
-        let round = self.round;
+        let pairs = &self.pairs(&maxima, bounds)?;
+        let round = self.rounding.round;
         Some(written(
             tile,
             #[inline(always)]
             move |i| {
                 let row = lines.line(i);
+                let pair = |at: usize| {
+                    let [scales, inverses] = &pairs[at * B / SUMMED];
+                    [scales[i], inverses[i]]
+                };
                 let mut bits = [0; SUMMED];
-                if D {
+                if D || B > 1 {
                     let (halves, _) = bits.as_chunks_mut::<FREE>();
                     let row = row.as_chunks::<FREE>().0;
                     for (k, (bits, row)) in halves.iter_mut().zip(row).enumerate() {
-                        let draws = &draws[k * FREE + i];
+                        let (draws, pair) = (&draws[k * FREE + i], pair(k * FREE));
                         for j in 0..FREE {
-                            bits[j] = round(row[j], scales[i], draws[j]);
+                            bits[j] = round(row[j], pair, draws[j]);
                         }
                     }
                 } else {
+                    let pair = pair(0);
                     for j in 0..SUMMED {
-                        bits[j] = round(row[j], scales[i], 0);
+                        bits[j] = round(row[j], pair, 0);
                     }
                 }
                 let mut words = [0; LINE];
@@ -210,25 +247,26 @@ impl<F: Fn(f32, u32, u32) -> u32 + Copy> BlockRounding<'_, F> {
     fn columns<'t>(
         &self,
         lines: &[[f32; FREE]; SUMMED],
-        maxima: &[u32; TOGETHER],
+        maxima: &[[u32; TOGETHER]; B],
         draws: &[[u32; FREE]; SUMMED],
         tile: Room<'t>,
         bounds: &mut Bounds,
     ) -> Option<Tile<'t>> {
-        let scales = self.scales(maxima, bounds)?;
-        let round = self.round;
+        let pairs = self.pairs(maxima, bounds)?;
+        let round = self.rounding.round;
         Some(written(
             tile,
             #[inline(always)]
             move |p| {
                 let [even, odd] = [&lines[2 * p], &lines[2 * p + 1]];
                 let [even_draws, odd_draws] = [&draws[2 * p], &draws[2 * p + 1]];
+                let [scales, inverses] = &pairs[2 * p * B / SUMMED];
                 let mut bits = [[0; FREE]; 2];
                 for j in 0..FREE {
-                    bits[0][j] = round(even[j], scales[j], even_draws[j]);
+                    bits[0][j] = round(even[j], [scales[j], inverses[j]], even_draws[j]);
                 }
                 for j in 0..FREE {
-                    bits[1][j] = round(odd[j], scales[j], odd_draws[j]);
+                    bits[1][j] = round(odd[j], [scales[j], inverses[j]], odd_draws[j]);
                 }
                 let mut words = [0; LINE];
                 for j in 0..FREE {
@@ -253,11 +291,11 @@ impl Copies {
     /// Copies as many tiles as there are maxima, which are of zeros before, and of the tiles' blocks afterwards. Rows that are far apart
     /// push each other out of the nearest cache, so that all are read once, in stretches as long as possible.
     #[inline(always)]
-    fn gather(
+    fn gather<const B: usize>(
         &mut self,
         data: &[f32],
         stride: usize,
-        maxima: &mut [[u32; TOGETHER]],
+        maxima: &mut [[[u32; TOGETHER]; B]],
     ) -> &[[[f32; FREE]; SUMMED]] {
         assert!(maxima.len() <= ACROSS);
         let copies: *mut [[f32; FREE]; SUMMED] = self.0.as_mut_ptr().cast();
@@ -265,6 +303,7 @@ impl Copies {
             for (i, maxima) in maxima.iter_mut().enumerate() {
                 let rows = TileLines::<ROWS, FREE>::new(&data[first * stride + i * FREE..], stride);
                 // In registers, as a copy.
+                let maxima = &mut maxima[first * B / SUMMED];
                 let mut most = *maxima;
                 for k in 0..ROWS {
                     let row = *rows.line(k);

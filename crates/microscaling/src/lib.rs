@@ -53,8 +53,8 @@ pub mod internal {
     pub use crate::quantize::hadamard::{LineFactors, inverse_root};
     pub use crate::quantize::largest::largest;
     pub use crate::quantize::rules::{
-        FloatScaleRule, PowerBlocks, PowerRules, ScaleAbove, ScalePair, Steps, SubScaleRule,
-        TAME_END, TOGETHER, UnitElement, is_large,
+        FloatScaleRule, PlainBlocks, PlainRounding, PowerRules, ScaleAbove, ScalePair, Steps,
+        SubScaleRule, TAME_END, TOGETHER, UnitElement, is_large,
     };
     pub use crate::round::bits;
     pub use crate::round::draws::PartStream;
