@@ -191,7 +191,9 @@ impl<B: MxKernels> Product<B> {
         );
         self.device.get_or_init(|| B::float_device(&tensor.inner));
         self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
+            // A transform leaves no numbers of the elementwise format.
             let elementwise = self.specs.specs.float_format();
+            let elementwise = elementwise.filter(|_| self.hadamard.is_none());
             let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
             let kind = kind.expect("the specs were resolved with an accumulator");
             let form = |stream| AccumulatedForm {
