@@ -151,11 +151,7 @@ fn view<B: Backend>(x: Tensor<B, 2>, how: u8) -> Tensor<B, 2> {
 
 fn back<B: Backend, const D: usize>(y: Tensor<B, D>, rows: usize) -> Tensor<B, 2> {
     let elements: usize = y.dims().iter().product();
-    let columns = if rows == 0 {
-        y.dims()[D - 1]
-    } else {
-        elements / rows
-    };
+    let columns = elements.checked_div(rows).unwrap_or(y.dims()[D - 1]);
     let y = y.reshape([rows, columns]);
     y.narrow(1, 0, columns.min(400))
 }
@@ -163,9 +159,10 @@ fn back<B: Backend, const D: usize>(y: Tensor<B, D>, rows: usize) -> Tensor<B, 2
 impl Layer {
     pub(super) const KINDS: usize = 22;
 
-    /// Whether Burn alone computes the layer.
+    /// Whether Burn alone may compute the layer: a piece in full precision, or `log_softmax`.
     pub(super) fn is_exempt(&self) -> bool {
-        self.kind == 20
+        let inner = usize::from(self.numbers[0]) % 20;
+        [9, 20].contains(&self.kind) || self.kind == 21 && inner == 9
     }
 
     fn flag(self, i: usize) -> bool {
@@ -230,10 +227,13 @@ impl Layer {
                     ..self
                 };
                 let y = inner.forward(x.clone(), net);
+                let common = rows.min(y.dims()[0]);
                 match y.dims() == [rows, columns] {
                     true => x + y,
+                    _ if rows == 0 => y,
                     false => {
-                        Tensor::cat(vec![x.narrow(1, 0, columns.min(3)), y.slice([0..rows])], 1)
+                        let parts = [x.narrow(1, 0, columns.min(3)), y];
+                        Tensor::cat(parts.map(|part| part.narrow(0, 0, common)).into(), 1)
                     }
                 }
             }
@@ -267,7 +267,7 @@ impl Layer {
         let bias = self.flag(2).then(|| net.leaf([outputs]));
         let part = divisor(rows, self.up_to(4, 5));
         let twice = |x: Tensor<B, 2>| linear(x, weight.clone(), bias.clone());
-        let y = match self.numbers[3] % 8 {
+        match self.numbers[3] % 8 {
             0 if rows == 1 => linear(x.reshape([columns]), weight, bias).reshape([1, outputs]),
             1 => back(
                 linear(x.reshape([part, rows / part, columns]), weight, bias),
@@ -288,8 +288,7 @@ impl Layer {
             5 if outputs == columns => twice(twice(x)),
             6 => linear(activation::relu(twice(x)), weight.transpose(), None),
             _ => twice(x),
-        };
-        y
+        }
     }
 
     fn weight_in_matmul<B: MxModelOps>(self, x: Tensor<B, 2>, net: &mut Net<B>) -> Tensor<B, 2> {
@@ -396,7 +395,7 @@ impl Layer {
         });
         let dilation = if fits { dilation } else { [1, 1] };
         let window = if fits { window } else { [1, 1] };
-        if self.numbers[6] % 3 > 0 {
+        if !self.numbers[6].is_multiple_of(3) {
             let weight = net.leaf([outputs, channels / groups, window[0], window[1]]);
             let options = ConvOptions::new([1, stride], [padding; 2], dilation, groups);
             return back(conv2d(x, weight, bias, options), rows);
@@ -487,7 +486,9 @@ impl Layer {
             .reshape([1, 1, keys, keys])
             .expand([batch, heads, keys, keys]);
         let mask = self.flag(4).then_some(mask);
-        let bias = (self.numbers[6] % 4 == 0).then(|| net.leaf([1, heads, keys, keys]));
+        let bias = self.numbers[6]
+            .is_multiple_of(4)
+            .then(|| net.leaf([1, heads, keys, keys]));
         let out = if self.flag(6) {
             attention_scope(|| {
                 let mut scores = q.matmul(k.transpose()) * 0.4;
@@ -502,7 +503,7 @@ impl Layer {
         } else {
             let options = AttentionModuleOptions {
                 scale: self.flag(2).then_some(0.4),
-                softcap: (self.numbers[5] % 4 == 0).then_some(1.5),
+                softcap: self.numbers[5].is_multiple_of(4).then_some(1.5),
                 is_causal: self.flag(3),
             };
             attention(q, k, v, mask, bias, options)

@@ -215,7 +215,7 @@ fn with_dialect(specs: &mut MxSpecs, random: &mut Random, of_weights: bool) {
         false => (specs.dialect_a, &mut specs.a_elem_format),
     };
     let formats = dialect.unwrap().formats();
-    let text = any(random, &formats);
+    let text = any(random, formats);
     *slot = Some(text.parse().unwrap());
 }
 
