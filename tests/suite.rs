@@ -116,6 +116,8 @@ mod suite {
     #[cfg(test_backend = "flex")]
     mod random_scopes;
     #[cfg(test_backend = "flex")]
+    mod random_specs;
+    #[cfg(test_backend = "flex")]
     mod rayon_tasks;
     #[cfg(test_backend = "flex")]
     mod recipes;

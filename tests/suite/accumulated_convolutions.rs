@@ -239,6 +239,11 @@ fn sums_are_the_units() {
             case(transposed, 2, [8, 4], 4, &plane),
             case(transposed, 2, [32, 16], 2, &[axis(4, 3, 1, 1, 1)]),
             case(transposed, 2, [5, 9], 1, &space),
+            // One block of two groups, in whose middle the second one begins.
+            case(transposed, 2, [4, 6], 2, &plane),
+            // One position: a weight's gradient sums over the images alone.
+            case(transposed, 32, [4, 6], 2, &[axis(3, 3, 1, 0, 1)]),
+            case(transposed, 32, [4, 6], 2, &[axis(1, 1, 1, 0, 1)]),
         ] {
             for (format, accumulator) in [
                 ("mxfp8_e4m3", "hopper"),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use burn::nn::conv::Conv2dConfig;
 use burn::nn::{LinearConfig, RotaryEncodingConfig};
 use burn::tensor::Tensor;
-use burn_mx::{BlockFormat, MxSpecs, Rounder};
+use burn_mx::{BlockFormat, Hadamard, MxSpecs, Rounder};
 
 use super::accumulators::specs;
 use crate::support::*;
@@ -200,5 +200,32 @@ fn operands_without_blocks() {
         for (got, expected) in run(&with).iter().zip(&expected) {
             assert_same_bits(got, expected, &what);
         }
+    }
+}
+
+/// A transform leaves no numbers of the elementwise format: an operand without blocks is then one of float32.
+#[test]
+fn transformed_operands_without_blocks() {
+    let with = |accumulator: &str| MxSpecs {
+        a_elem_format: None,
+        bfloat: 16,
+        // Other specs draw other signs.
+        hadamard_forward: Some("16:0xd7e8".parse::<Hadamard>().unwrap()),
+        ..specs("mxfp8_e4m3", accumulator)
+    };
+    let exact = with("accumulator(order=exact,terms=16,output=f32_rne)");
+    let plain = MxSpecs {
+        accumulator: None,
+        ..exact.clone()
+    };
+    for (got, plain) in linear(&exact).iter().zip(linear(&plain)) {
+        let largest = plain.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+        for (a, b) in got.iter().zip(plain) {
+            assert!((a - b).abs() <= largest / 128.0, "{a} {b}");
+        }
+    }
+    let error = with("hopper").resolve().unwrap_err().to_string();
+    for part in ["`accumulator`", "hopper", "float32"] {
+        assert!(error.contains(part), "{error}: {part}");
     }
 }

@@ -84,6 +84,14 @@ fn is_undisturbed<A: Architecture>() {
             ..MxSpecs::mxfp4_sr_rht()
         },
         stochastic(),
+        MxSpecs {
+            accumulator: Some(
+                "accumulator(order=exact,terms=16,output=f32_rne)"
+                    .parse()
+                    .unwrap(),
+            ),
+            ..stochastic()
+        },
     ] {
         let (off, _) = trained::<A, Flex>(&specs, Default::default(), false);
         let (on, recorded) = trained::<A, Flex>(&specs, Default::default(), true);

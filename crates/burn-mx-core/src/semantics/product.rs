@@ -166,14 +166,9 @@ impl<B: MxKernels> Product<B> {
             rounding_observers: None,
         };
         if operands.have_blocks(&specs.specs) {
-            let hadamard = match kind {
-                ProductKind::Forward => specs.specs.hadamard_forward(),
-                ProductKind::InputGradient => specs.specs.hadamard_input_grad(),
-                ProductKind::WeightGradient => specs.specs.hadamard_weight_grad(),
-            };
             let with_signs =
                 |transform: Hadamard| (transform, product.draws.signs(transform.signs));
-            product.hadamard = hadamard.map(with_signs);
+            product.hadamard = specs.specs.hadamard(kind).map(with_signs);
         } else {
             product.sum_in_float32_without_unit();
         }

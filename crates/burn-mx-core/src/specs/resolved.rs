@@ -299,6 +299,15 @@ impl ResolvedSpecs {
         transform.filter(|_| Slot::ALL.iter().any(is_backward))
     }
 
+    /// The transform of the operands of products of this kind.
+    pub(crate) fn hadamard(&self, product: ProductKind) -> Option<Hadamard> {
+        match product {
+            ProductKind::Forward => self.hadamard_forward(),
+            ProductKind::InputGradient => self.hadamard_input_grad(),
+            ProductKind::WeightGradient => self.hadamard_weight_grad(),
+        }
+    }
+
     /// All transforms.
     pub(crate) fn hadamards(&self) -> impl Iterator<Item = Hadamard> {
         let all = [

@@ -9,7 +9,7 @@ use burn_flex::{Flex, FlexDevice};
 use burn_mx_core::hooks::{Events, Observer, install_on_this_thread};
 use burn_mx_core::{ColumnRanking, GradientOperands, HotColumns, MxBackend, MxDevice, MxSpecs};
 use burn_mx_module::label_parameters;
-use microscaling::{BlockFormat, ElementFormat, Rounding};
+use microscaling::{BlockFormat, ElementFormat, Rounding, ScaleMode};
 
 use super::exact::*;
 use super::specs;
@@ -291,6 +291,13 @@ fn wrong_hot_columns_are_errors_of_the_specs() {
         round_mx_output: Some(Rounding::Stochastic),
         ..hot("treatment=residual")
     };
+    let scale_mode = MxSpecs {
+        w_elem_format: Some(ElementFormat::FP4_E2M1.into()),
+        a_elem_format: Some(ElementFormat::FP4_E2M1.into()),
+        block_size: 16,
+        scale_mode: ScaleMode::Rms,
+        ..hot("format=int8")
+    };
     let nothing = MxSpecs {
         w_elem_format: None,
         a_elem_format: None,
@@ -319,6 +326,7 @@ fn wrong_hot_columns_are_errors_of_the_specs() {
         (mask, ["`mask_clipped` is true", "false"]),
         (accumulator, ["`accumulator` is hopper", "none"]),
         (stochastic, ["`round_mx_output` is stochastic", "even"]),
+        (scale_mode, ["`hot_columns.format` is int8", "rms"]),
         (nothing, ["`hot_columns` is hot_columns(percent=5)", "none"]),
     ] {
         let error = specs

@@ -191,14 +191,17 @@ impl<B: MxKernels> Product<B> {
         );
         self.device.get_or_init(|| B::float_device(&tensor.inner));
         self.kept_or_made(slot, tensor, along, |tensor, unpacked| {
+            // A transform leaves no numbers of the elementwise format.
             let elementwise = self.specs.specs.float_format();
+            let elementwise = elementwise.filter(|_| self.hadamard.is_none());
             let kind = accumulated::kind_of(self.block_format(slot).as_ref(), elementwise);
             let kind = kind.expect("the specs were resolved with an accumulator");
+            let sums = along.sums(tensor.rank());
             let form = |stream| AccumulatedForm {
                 kind,
                 blocks: self.blocks(slot),
                 stream,
-                sums: along.sums(tensor.rank()),
+                sums,
             };
             if let Some(unpacked) = unpacked.filter(|_| !B::kernels().has_accumulators()) {
                 let operand = form(NO_STREAM).of_packed(&unpacked.packed, &tensor.shape());
@@ -207,9 +210,12 @@ impl<B: MxKernels> Product<B> {
             let (form, values) = match observed {
                 Some((views, stream)) => (form(stream), views.original),
                 None => {
-                    let form = form(self.stream(slot));
+                    // In the order of other operands' random numbers.
                     let rounded = self.rounded(self.rounder(slot), tensor);
-                    (form, self.before_blocks(slot, rounded, along))
+                    (
+                        form(self.stream(slot)),
+                        self.before_blocks(slot, rounded, along),
+                    )
                 }
             };
             match B::kernels().has_accumulators() {

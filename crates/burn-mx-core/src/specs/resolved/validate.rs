@@ -43,20 +43,7 @@ impl MxSpecs {
             {
                 return Err(SpecsError::UnknownFormat { field, name, error });
             }
-            // An element has the scale mode of all slots, which not all elements allow.
-            let shared = BlockFormat {
-                scale_mode: self.scale_mode,
-                ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
-            };
-            let of_slot = match format {
-                SlotFormat::Element(element) => BlockFormat { element, ..shared }.validate(),
-                _ => format.validate(),
-            };
-            of_slot.map_err(|error| SpecsError::Format {
-                field,
-                format: format.to_string(),
-                error: Box::new(error),
-            })?;
+            self.check_format(field, format)?;
         }
         let mut slots = slots.peekable();
         match slots.peek().copied() {
@@ -67,6 +54,23 @@ impl MxSpecs {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks a format's parameters. An element has the scale mode of all slots, which not all elements allow.
+    fn check_format(&self, field: &'static str, format: SlotFormat) -> Result<(), SpecsError> {
+        let shared = BlockFormat {
+            scale_mode: self.scale_mode,
+            ..BlockFormat::mx(ElementFormat::FP4_E2M1, 32)
+        };
+        let of_slot = match format {
+            SlotFormat::Element(element) => BlockFormat { element, ..shared }.validate(),
+            _ => format.validate(),
+        };
+        of_slot.map_err(|error| SpecsError::Format {
+            field,
+            format: format.to_string(),
+            error: Box::new(error),
+        })
     }
 
     fn check_hadamard(&self) -> Result<(), SpecsError> {

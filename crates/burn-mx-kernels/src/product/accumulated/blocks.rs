@@ -21,12 +21,12 @@ pub(super) fn has_blocks(forms: &[AccumulatedForm; 2]) -> bool {
 }
 
 /// Elements of a block of a segment of `given` elements, which begins at a multiple of that along the summed axis. Where blocks of the
-/// operand begin within a segment, its own are so short that each has one scale.
+/// operand begin within a segment, its own are so short that each has one scale. A block that holds the whole axis begins in none.
 pub(super) fn block_of_segments(form: AccumulatedForm, shape: &[usize], given: usize) -> usize {
     match form.kind.block {
         0 => 0,
         block if given.is_multiple_of(block) || block.is_multiple_of(given) => block,
-        block if shape[form.sums.summed] == given => block,
+        block if shape[form.sums.summed] == given || shape[form.sums.summed] <= block => block,
         block => greatest_common_divisor(block, given),
     }
 }

@@ -148,7 +148,8 @@ impl Accumulated {
         let laid = || vec![0.0; free.len() * length];
         let ([of_free, of_summed], elements) = match (strides, across) {
             (Some(strides), _) => {
-                let elements = &self.elements[matrix * layout.matrix..][..layout.matrix];
+                // A weight's gradient sums over images, whose other groups lie in between.
+                let elements = &self.elements[matrix * layout.matrix..];
                 (strides, Cow::Borrowed(elements))
             }
             (None, Across::Lines) => {

@@ -55,9 +55,12 @@ impl ResolvedSpecs {
                 allowed: "none",
             });
         }
+        // A transform leaves no numbers of the elementwise format.
+        let elementwise = self.float_format();
+        let elementwise = elementwise.filter(|_| self.hadamard(product).is_none());
         let kind = |slot: Slot| -> Result<OperandKind, SpecsError> {
             let format = self.block_format(slot);
-            kind_of(format.as_ref(), self.float_format()).ok_or_else(|| SpecsError::Contradiction {
+            kind_of(format.as_ref(), elementwise).ok_or_else(|| SpecsError::Contradiction {
                 field: slot.field(),
                 value: format.map(|format| format.to_string()).unwrap_or_default(),
                 reason: "its products have an accumulator, which takes elements with one scale a block",

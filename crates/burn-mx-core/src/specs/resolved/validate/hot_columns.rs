@@ -15,7 +15,7 @@ impl MxSpecs {
         let Some(hot) = &self.hot_columns else {
             return Ok(());
         };
-        hot.check()?;
+        hot.check(self)?;
         let forward = [Slot::W, Slot::A];
         if forward.iter().all(|slot| self.slot_format(*slot).is_none()) {
             let reason = "no operand of a forward product has a format";
@@ -86,7 +86,7 @@ impl MxSpecs {
 }
 
 impl HotColumns {
-    fn check(&self) -> Result<(), SpecsError> {
+    fn check(&self, specs: &MxSpecs) -> Result<(), SpecsError> {
         let numbers = [
             ("hot_columns.percent", self.percent, 1..=99, "1 to 99"),
             (
@@ -108,11 +108,7 @@ impl HotColumns {
         }
         if let Some(format) = self.format {
             let field = "hot_columns.format";
-            format.validate().map_err(|error| SpecsError::Format {
-                field,
-                format: format.to_string(),
-                error: Box::new(error),
-            })?;
+            specs.check_format(field, format)?;
             if let SlotFormat::Block(block) = format
                 && block.square
             {
