@@ -92,6 +92,10 @@ fn formats() -> impl Strategy<Value = BlockFormat> {
         "nf4",
         "if4",
         "razer",
+        // Tables that are searched, an odd number of tables, large errors.
+        "block(element=table(0 1 2 4 8 16 32 64 -1 -2 -4 -8 -16 -32 -64),scale=ue4m3,block_size=16)",
+        "block(element=table(0 1 2 4 8 16 32/0 1 2 3 4 5 6),scale=float32,block_size=32)",
+        "block(element=table(0 1 -1/0 2 -1/0 1 -3),scale=bfloat16,block_size=16)",
         "mx4",
         "mx9",
         "block(element=int4,scale=ue4m3,block_size=24,sub_scales=6/3)",

@@ -1,5 +1,7 @@
 //! Elements by a table: any numbers, each with a code.
 
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod buckets;
 mod search;
 mod short;
 mod sides;
@@ -8,12 +10,16 @@ use crate::format::{ElementFormat, FormatError};
 use crate::round::RoundingRule;
 use crate::round::bits::{self, ABS, INFINITY, NAN};
 use alloc::{boxed::Box, vec::Vec};
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+pub(crate) use buckets::{BUCKETS, Buckets};
 use core::fmt;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 pub(crate) use search::FRACTION_BITS;
 pub use search::round_on_side;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 pub(crate) use short::AWAY;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+use short::KINDS;
 use short::LONGEST_SHORT;
 pub(crate) use short::ShortTable;
 use sides::Sides;
@@ -30,6 +36,9 @@ pub(crate) struct Table {
     sides: Sides,
     /// If codes have at most four bits.
     short: Option<ShortTable>,
+    /// For each kind of the short table's thresholds.
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    buckets: [Option<Buckets>; KINDS - 1],
 }
 
 impl Table {
@@ -49,6 +58,8 @@ impl Table {
             numbers: [NAN; LONGEST],
             sides: Sides::new(0, 0),
             short: None,
+            #[cfg(all(target_arch = "x86_64", feature = "std"))]
+            buckets: [None; KINDS - 1],
         };
         let mut code = 0;
         while code < numbers.len() {
@@ -85,7 +96,12 @@ impl Table {
         }
         table.sides = sides.with_means();
         if table.count <= LONGEST_SHORT {
-            table.short = Some(ShortTable::of(&table.sides));
+            let short = ShortTable::of(&table.sides);
+            #[cfg(all(target_arch = "x86_64", feature = "std"))]
+            {
+                table.buckets = Buckets::of(&short);
+            }
+            table.short = Some(short);
         }
         if table.max() < bits::ONE {
             return Err(refused(
@@ -172,6 +188,13 @@ impl Table {
     #[inline(always)]
     pub(crate) const fn short_table(&self) -> Option<&ShortTable> {
         self.short.as_ref()
+    }
+
+    /// The buckets of a kind of thresholds.
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    #[inline(always)]
+    pub(crate) const fn buckets(&self, kind: usize) -> Option<&Buckets> {
+        self.buckets[kind].as_ref()
     }
 
     /// The number that a number becomes, given as a pattern of a finite magnitude and a sign bit: its magnitude, and its code.

@@ -4,6 +4,8 @@ use super::LONGEST;
 use super::search::FRACTION_BITS;
 use super::sides::Sides;
 use crate::round::RoundingRule;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+use crate::round::bits::SIGN;
 
 /// The numbers of a table of few, in ascending order: the one that another number becomes is found without a look at memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +26,7 @@ pub(super) const LONGEST_SHORT: usize = 16;
 const ONE_OF_FRACTION: f32 = (1 << FRACTION_BITS) as f32;
 
 /// Kinds of thresholds.
-const KINDS: usize = 4;
+pub(super) const KINDS: usize = 4;
 
 /// The last kind.
 pub(crate) const AWAY: usize = KINDS - 1;
@@ -125,6 +127,18 @@ impl ShortTable {
     #[inline(always)]
     pub(crate) fn registers(&self, kind: usize) -> (&[i32; LONGEST_SHORT], &[u32; LONGEST_SHORT]) {
         (&self.thresholds[kind], &self.magnitudes)
+    }
+
+    /// The thresholds of a kind.
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    pub(super) const fn thresholds(&self, kind: usize) -> &[i32; LONGEST_SHORT] {
+        &self.thresholds[kind]
+    }
+
+    /// The pattern of a number, given how many are negative.
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    pub(super) const fn number(&self, place: usize, negative: usize) -> u32 {
+        self.magnitudes[place] | if place < negative { SIGN } else { 0 }
     }
 
     /// The magnitude of the number that the thresholds of this kind say.

@@ -122,12 +122,12 @@ impl FloatScaleRule {
         // By value: loops without branches need their operands in registers.
         let (rule, least) = (*self, self.ordinary_range_of_few().start);
         let mut chosen = [0; WINDOW];
-        let mut chosen_scales = [0; WINDOW];
+        let mut chosen_pairs = [[0; WINDOW]; 2];
         let mut least_sums = [u64::MAX; WINDOW];
         for (number, table) in tables.0.iter().enumerate() {
-            let [scales, products, inverses] = rule.ordinary_scales(maxima, table.max());
+            let [factors, products, inverses] = rule.ordinary_scales(maxima, table.max());
             if tables.0.len() == 1 {
-                chosen_scales = scales;
+                chosen_pairs = [factors, inverses];
                 break;
             }
             let Some(short) = table.short_table().copied() else {
@@ -142,37 +142,27 @@ impl FloatScaleRule {
                     short.round::<Even>(sign, bits::product(abs, pair.inverse), 0)
                 });
                 if sum < least_sums[i] {
-                    (least_sums[i], chosen[i], chosen_scales[i]) = (sum, number, scales[i]);
+                    (least_sums[i], chosen[i]) = (sum, number);
+                    [chosen_pairs[0][i], chosen_pairs[1][i]] = [factors[i], inverses[i]];
                 }
             }
         }
-        (chosen, rule.ordinary_pairs(&chosen_scales))
+        (chosen, chosen_pairs)
     }
 
-    /// The patterns of the scales of ordinary blocks by a table whose largest magnitude is `max`, and of the factors that multiply
-    /// elements in units of the scale and elements.
+    /// Patterns for ordinary blocks by a table whose largest magnitude is `max`. The first ones are factors of rounded elements. The second
+    /// ones are the same without units of a tensor scale. The third ones are factors of elements before rounding.
     #[inline(always)]
     pub(crate) fn ordinary_scales(&self, maxima: &[u32; WINDOW], max: u32) -> [[u32; WINDOW]; 3] {
         let (rule, least) = (*self, self.ordinary_range_of_few().start);
         let with_tensor_scale = rule.with_results_in_float32();
-        let (mut scales, mut products, mut inverses) = ([0; WINDOW], [0; WINDOW], [0; WINDOW]);
+        let (mut factors, mut products, mut inverses) = ([0; WINDOW], [0; WINDOW], [0; WINDOW]);
         for i in 0..WINDOW {
-            scales[i] = rule.ordinary_scale(maxima[i].max(least), max, 0);
-            let pair = with_tensor_scale.ordinary_pair_of(scales[i]);
-            [products[i], inverses[i]] = pair.words();
+            let scale = rule.ordinary_scale(maxima[i].max(least), max, 0);
+            factors[i] = rule.ordinary_pair_of(scale).scale;
+            [products[i], inverses[i]] = with_tensor_scale.ordinary_pair_of(scale).words();
         }
-        [scales, products, inverses]
-    }
-
-    /// The pairs of ordinary blocks with these scales.
-    #[inline(always)]
-    pub(crate) fn ordinary_pairs(&self, scales: &[u32; WINDOW]) -> [[u32; WINDOW]; 2] {
-        let rule = *self;
-        let mut pairs = [[0; WINDOW]; 2];
-        for i in 0..WINDOW {
-            [pairs[0][i], pairs[1][i]] = rule.ordinary_pair_of(scales[i]).words();
-        }
-        pairs
+        [factors, products, inverses]
     }
 
     /// The sum of the squares of errors, in units of 2^unit.
