@@ -107,6 +107,8 @@ impl Case {
     fn loss<B: Exact + MxModelOps>(&self, out: Tensor<B, 2>, net: &mut Net<B>) -> Tensor<B, 1> {
         let [rows, columns] = out.dims();
         let target = net.data([rows, columns]);
+        // In row-major order: the order of Burn's own sums follows from where the numbers lie.
+        let out = out.reshape([rows * columns]).reshape([rows, columns]);
         match self.loss {
             0 => B::loss_with_gradient(out, target),
             1 => (out - target).square().mean(),
@@ -214,6 +216,11 @@ fn difference(got: &Results, expected: &Results) -> Option<String> {
     None
 }
 
+fn without_signs_of_zeros(results: Results) -> Results {
+    let numbers = |numbers: Vec<f32>| numbers.into_iter().map(|x| x + 0.0).collect();
+    results.map(|results| results.into_iter().map(numbers).collect())
+}
+
 fn message(result: &Results) -> &str {
     match result {
         Ok(_) => "numbers",
@@ -277,7 +284,11 @@ impl Run {
             0 => self.assert_same("one thread", &on_threads(1, || self.on::<Flex>()), &fast),
             1 => self.assert_same("three threads", &on_threads(3, || self.on::<Flex>()), &fast),
             2 => self.check_checkpointing(&fast),
-            3 => self.assert_same("recorded", &self.recorded(), &fast),
+            // A recorder may make a copy in row-major order, and Burn's own product gives a zero another sign by that.
+            3 => {
+                let [recorded, fast] = [self.recorded(), fast].map(without_signs_of_zeros);
+                self.assert_same("recorded", &recorded, &fast)
+            }
             // Burn's NdArray divides by the number of rows.
             _ if self.case.input[0] == 0 => Ok(()),
             // Burn's NdArray adds some gradients in the order of its threads.

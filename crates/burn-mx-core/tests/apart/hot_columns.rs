@@ -335,6 +335,10 @@ fn wrong_hot_columns_are_errors_of_the_specs() {
             .to_string();
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
+}
+
+#[test]
+fn wrong_texts_of_hot_columns_are_errors() {
     for (text, parts) in [
         ("hot", ["hot columns `hot` are unknown", "percent"]),
         ("hot_columns(share=3)", ["share", "percent"]),
