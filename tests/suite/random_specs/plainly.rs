@@ -8,7 +8,7 @@ use burn_mx::{MxKernels, Portable};
 use burn_mx_core::internal::{OpWatch, SeenTensors};
 use burn_mx_kernels::internal::{
     Convolution, ConvolutionProduct, KernelOp, KernelSet, Operand, OperandForm, PortableKernels,
-    in_tensor,
+    in_tensor, quantized,
 };
 use microscaling::OperandQuantization;
 
@@ -142,30 +142,14 @@ fn beside_its_scale<B: MxKernels>(
     tensor: &FloatTensor<B>,
     form: OperandForm,
 ) -> Option<Operand<FloatTensor<B>>> {
-    let OperandQuantization {
-        elementwise,
-        hadamard,
-        factor,
-        blocks,
-        stream,
-    } = form.quantization;
+    let quantization = form.quantization;
     let shape = tensor.shape();
-    let mut values = read::<B>(tensor);
-    if let Some((format, rounding)) = elementwise {
-        format.round_slice(&mut values, rounding.with(stream));
-    }
     let summed = form.place.summed_axis(shape.num_dims());
-    if let Some((transform, signs)) = hadamard {
-        transform
-            .transform(&mut values, &shape, summed, signs)
-            .unwrap();
-    }
-    if let Some(factor) = factor {
-        values.iter_mut().for_each(|x| *x *= factor);
-    }
-    let (format, rounding) = blocks?;
+    let before = quantized::<Plain<B>>(tensor.clone(), summed, quantization.before_blocks());
+    let mut values = read::<B>(&before);
+    let (format, rounding) = quantization.blocks?;
     let axis = form.place.block_axis(shape.num_dims(), &format);
-    let rounder = rounding.with(stream);
+    let rounder = rounding.with(quantization.stream);
     let scale = format.quantize_without_tensor_scale(&mut values, &shape, axis, rounder);
     let scale = scale.unwrap()?;
     let data = TensorData::new(values, form.place.shape_of(shape));

@@ -131,10 +131,10 @@ pub(super) fn operand_pair<R: CubeRuntime, T: MxKernels<FloatTensorPrimitive = C
     forms: [OperandForm; 2],
 ) -> [Operand<CubeTensor<R>>; 2] {
     let shape = tensor.shape();
-    let quantized = has_operand_pair(&tensor.client, &shape, forms).then(|| {
-        let dtype = dtype(&tensor.client, forms[0]);
+    let dtypes = forms.map(|form| dtype(&tensor.client, form));
+    let quantized = (dtypes[0] == dtypes[1]).then(|| {
         let quantizations = quantizations(shape.num_dims(), forms);
-        both_axes::quantize_in_units(&tensor, dtype, quantizations)
+        both_axes::quantize_in_units(&tensor, dtypes[0], quantizations)
     });
     let Some([first, second]) = quantized.flatten() else {
         return forms.map(|form| operand::<R, T>(tensor.clone(), form));

@@ -21,7 +21,7 @@ pub struct OperandQuantization {
 }
 
 impl OperandQuantization {
-    /// Whether there is no step.
+    /// Whether the operand stays unchanged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.elementwise.is_none() && self.is_elementwise()

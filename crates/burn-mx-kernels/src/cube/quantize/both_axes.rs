@@ -64,7 +64,7 @@ fn cubes(shape: &Shape) -> Option<CubeCount> {
 pub(in crate::cube) type InUnits<R> = (CubeTensor<R>, Option<CubeTensor<R>>);
 
 /// Does two quantizations of a tensor along axes, each as [`quantize_in_units`](super::quantize_in_units) does. `None` if the elements of the
-/// tensor's last axis do not lie side by side, or there is no [kernel](has_kernel).
+/// tensor's last axis do not lie side by side, or the tensor has no [kernel](has_kernel).
 pub(in crate::cube) fn quantize_in_units<R: CubeRuntime>(
     tensor: &CubeTensor<R>,
     dtype: DType,
