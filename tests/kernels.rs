@@ -11,6 +11,7 @@ mod kernels {
     #[cfg(not(test_backend = "flex"))]
     mod accumulated_convolutions;
     mod accumulators;
+    mod adamw;
     mod dialects;
     mod float_scales;
     // The results are compared with Flex's.

@@ -3,7 +3,8 @@
 
 use burn::backend::flex::FlexDevice;
 use burn::grad_clipping::GradientClippingConfig;
-use burn::module::{Module, Param};
+use burn::module::{AutodiffModule, Module, Param};
+use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::lr_scheduler::LrScheduler;
 use burn::optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
@@ -16,7 +17,9 @@ use burn::optim::{
 use burn::prelude::DeviceOps;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Record, Recorder};
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn_mx::module::MxModelOps;
+use burn_mx::optim::AdamW;
 use burn_mx::{MxDevice, MxSpecs};
 
 use crate::support::*;
@@ -168,6 +171,19 @@ macro_rules! optimizer_tests {
     )* };
 }
 
+/// Our AdamW, which computes a step in one pass, in the form of Burn's configs.
+pub(super) struct InOnePass(pub AdamWConfig);
+
+impl InOnePass {
+    pub fn init<B, M>(&self) -> OptimizerAdaptor<AdamW, M, B>
+    where
+        B: AutodiffBackend<InnerBackend: MxModelOps>,
+        M: AutodiffModule<B>,
+    {
+        OptimizerAdaptor::from(AdamW::new(&self.0))
+    }
+}
+
 pub(super) fn decay() -> Option<WeightDecayConfig> {
     Some(WeightDecayConfig::new(0.03))
 }
@@ -180,6 +196,7 @@ macro_rules! optimizers {
             adam_amsgrad_decay, bias true: AdamConfig::new().with_amsgrad(true).with_weight_decay(decay());
             adamw, bias true: AdamWConfig::new().with_weight_decay(0.03);
             adamw_cautious, bias true: AdamWConfig::new().with_weight_decay(0.03).with_cautious_weight_decay(true);
+            adamw_in_one_pass, bias true: InOnePass(AdamWConfig::new().with_weight_decay(0.03));
             sgd, bias true: SgdConfig::new();
             sgd_momentum_decay, bias true: SgdConfig::new()
                 .with_weight_decay(decay())

@@ -19,7 +19,7 @@ use burn_mx::{MxSpecs, ResolvedSpecs};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use super::optimizers::{decay, optimizers};
+use super::optimizers::{InOnePass, decay, optimizers};
 use crate::support::*;
 
 type Device = burn_mx::MxDevice<TestDevice>;

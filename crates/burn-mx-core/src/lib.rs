@@ -85,4 +85,5 @@ pub mod internal {
     pub use crate::backend::portable::{OpWatch, Unwatched};
     pub use crate::specs::suggestion;
     pub use crate::warnings::{unset_on_purpose, warn};
+    pub use burn_mx_kernels::internal::AdamWStep;
 }

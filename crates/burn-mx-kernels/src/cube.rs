@@ -26,6 +26,7 @@ use microscaling::{
     StatisticsParts,
 };
 
+use super::kernel_op::adamw::AdamWStep;
 use super::kernel_op::given;
 use super::kernel_op::op::OpRounding;
 use super::kernel_op::{KernelOp, last_length};
@@ -206,6 +207,14 @@ where
 
     fn column_sums(&self, tensor: CubeTensor<R>, rounding: OpRounding) -> CubeTensor<R> {
         functions::column_sums::sums(tensor, rounding)
+    }
+
+    fn adamw(
+        &self,
+        step: AdamWStep,
+        tensors: [CubeTensor<R>; 4],
+    ) -> Result<[CubeTensor<R>; 3], [CubeTensor<R>; 4]> {
+        Ok(functions::adamw::adamw(step, tensors))
     }
 
     fn pack(

@@ -21,6 +21,7 @@ use microscaling_product::Epilogue;
 
 use super::MxKernels;
 use super::kernel_op::KernelOp;
+use super::kernel_op::adamw::AdamWStep;
 use super::kernel_op::op::OpRounding;
 use super::kernel_op::rounding::with_rounding;
 use super::kernel_op::table::{Table, Tabled};
@@ -127,6 +128,22 @@ impl<B: HostBackend> KernelSet<B> for OnHost {
             with_rounding!(rounding, round => table.replace(data, round));
         };
         native::elementwise(B::in_memory(tensor), replace).into()
+    }
+
+    fn adamw(
+        &self,
+        step: AdamWStep,
+        tensors: [FloatTensor<B>; 4],
+    ) -> Result<[FloatTensor<B>; 3], [FloatTensor<B>; 4]> {
+        // A tensor of another device stays there.
+        if tensors
+            .iter()
+            .any(|tensor| B::where_it_is(tensor).is_none())
+        {
+            return Err(tensors);
+        }
+        let [parameter, first, second] = native::adamw(step, tensors.map(B::in_memory));
+        Ok([parameter.into(), first.into(), second.into()])
     }
 
     fn quantizing_statistics(

@@ -1,5 +1,6 @@
 //! Kernels as data: the ops on tensors of `f32`.
 
+pub(super) mod adamw;
 pub(super) mod function;
 pub(super) mod loops;
 pub(super) mod norm;

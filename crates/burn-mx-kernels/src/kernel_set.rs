@@ -10,6 +10,7 @@ use microscaling::{
 use super::MxKernels;
 use super::dense::{of_known, statistics_dense};
 use super::kernel_op::KernelOp;
+use super::kernel_op::adamw::AdamWStep;
 use super::kernel_op::op::OpRounding;
 use super::portable::{self, pack_on_host, unpack_on_host};
 use super::product::accumulated::AccumulatedProduct;
@@ -64,6 +65,20 @@ pub trait KernelSet<B: MxKernels>: Sync {
     /// after another.
     fn column_sums(&self, tensor: FloatTensor<B>, rounding: OpRounding) -> FloatTensor<B> {
         rounding.round::<B>(B::linear_bias_backward(tensor))
+    }
+
+    /// A step of AdamW from a parameter, its gradient and its two moments, of one shape: the new parameter and moments. By default there
+    /// is no kernel, and the tensors come back.
+    ///
+    /// # Errors
+    ///
+    /// The tensors.
+    fn adamw(
+        &self,
+        _step: AdamWStep,
+        tensors: [FloatTensor<B>; 4],
+    ) -> Result<[FloatTensor<B>; 3], [FloatTensor<B>; 4]> {
+        Err(tensors)
     }
 
     /// Quantizes and packs blocks along `axis`, as [`Packed::encode`] does.

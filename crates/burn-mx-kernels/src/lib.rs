@@ -35,6 +35,7 @@ pub mod internal {
     pub use crate::float_types::{read_values, same_type};
     pub use crate::kernel_op::{
         KernelOp,
+        adamw::AdamWStep,
         norm::{Norm, Normalization},
         op::{BinaryOp, OpRounding, UnaryOp},
         rounding::FunctionRounding,

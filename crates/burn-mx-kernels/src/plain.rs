@@ -3,10 +3,11 @@
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{Backend, Shape, TensorMetadata};
+use burn_backend::{Backend, DType, Shape, TensorMetadata};
 
 use crate::MxKernels;
 use crate::arithmetic::Function;
+use crate::kernel_op::adamw::AdamWStep;
 
 /// Functions beside Burn's ops, which models and losses call. The defaults are plain arithmetic. A `Change` is one of a tensor's
 /// role in an emulation.
@@ -47,9 +48,34 @@ pub trait ModelOps<Change>: Backend {
         let leaf = Self::float_detach(Self::float_add(kept, new));
         Self::float_set_require_grad(leaf, require_grad)
     }
+
+    /// A step of AdamW from a parameter, its gradient and its two moments: the new parameter and moments, with the bits of Burn's ops.
+    ///
+    /// # Errors
+    /// The tensors, where Burn's ops have to compute the step: there is no kernel for these tensors, or the ops are emulated.
+    #[doc(hidden)]
+    fn adamw(
+        _step: AdamWStep,
+        tensors: [FloatTensor<Self>; 4],
+    ) -> Result<[FloatTensor<Self>; 3], [FloatTensor<Self>; 4]> {
+        Err(tensors)
+    }
 }
 
-impl<B: MxKernels, Change> ModelOps<Change> for B {}
+impl<B: MxKernels, Change> ModelOps<Change> for B {
+    fn adamw(
+        step: AdamWStep,
+        tensors: [FloatTensor<Self>; 4],
+    ) -> Result<[FloatTensor<Self>; 3], [FloatTensor<Self>; 4]> {
+        let shape = tensors[0].shape();
+        let fits =
+            |tensor: &FloatTensor<Self>| tensor.dtype() == DType::F32 && tensor.shape() == shape;
+        match tensors.iter().all(fits) {
+            true => B::kernels().adamw(step, tensors),
+            false => Err(tensors),
+        }
+    }
+}
 
 impl<B: MxKernels, C: CheckpointStrategy, Change> ModelOps<Change> for Autodiff<B, C> {}
 

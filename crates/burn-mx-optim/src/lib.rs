@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod accumulator;
+mod adamw;
 mod codec;
 pub mod communication;
 mod error;
@@ -17,6 +18,7 @@ mod state;
 mod states;
 
 pub use accumulator::GradientAccumulator;
+pub use adamw::AdamW;
 pub use codec::{PackedState, integer::IntegerScale, maps::Map};
 pub use error::StatesError;
 pub use format::StateFormat;

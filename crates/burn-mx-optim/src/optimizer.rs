@@ -9,6 +9,7 @@ use burn_core::{
         backend::{AutodiffBackend, Backend},
     },
 };
+use burn_mx_core::MxModelOps;
 use burn_optim::{
     AdamConfig, AdamWConfig, LearningRate, MuonConfig, Optimizer, SgdConfig, SimpleOptimizer,
     adaptor::OptimizerAdaptor,
@@ -16,8 +17,8 @@ use burn_optim::{
 };
 
 use crate::{
-    Moments, OpenState, OptimizerStates, PackedState, ParameterState, StateBytes, StateTensor,
-    StatesError,
+    AdamW, Moments, OpenState, OptimizerStates, PackedState, ParameterState, StateBytes,
+    StateTensor, StatesError,
     low_rank::{Split, normal},
     momentum::Sgd,
     muon::Muon,
@@ -251,12 +252,16 @@ impl OptimizerStates {
         adaptor(config.build(), &config.init::<B, M>(), self)
     }
 
-    /// AdamW.
-    pub fn adamw<B: AutodiffBackend, M: AutodiffModule<B>>(
+    /// AdamW, on processors [in one pass](AdamW) over a parameter.
+    pub fn adamw<B, M>(
         &self,
         config: &AdamWConfig,
-    ) -> Result<PackedAdaptor<burn_optim::AdamW, M, B>, StatesError> {
-        adaptor(config.build(), &config.init::<B, M>(), self)
+    ) -> Result<PackedAdaptor<AdamW, M, B>, StatesError>
+    where
+        B: AutodiffBackend<InnerBackend: MxModelOps>,
+        M: AutodiffModule<B>,
+    {
+        adaptor(AdamW::new(config), &config.init::<B, M>(), self)
     }
 
     /// Stochastic gradient descent, with momentum if the config has one.

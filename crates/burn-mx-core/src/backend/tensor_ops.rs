@@ -16,9 +16,9 @@ use crate::specs::ResolvedSpecs;
 use crate::tensor::frozen_weight::FrozenWeight;
 use crate::tensor::shared_specs::SharedSpecs;
 use crate::tensor::weight_cache::{CopyKey, Unpacked};
-use crate::tensor::{Meta, MxTensor, Rule};
+use crate::tensor::{Meta, MxTensor, OpContext, Rule};
 use burn_mx_kernels::ModelOps;
-use burn_mx_kernels::internal::Norm;
+use burn_mx_kernels::internal::{AdamWStep, Norm};
 use burn_mx_kernels::{Function, MxKernels, to_f32};
 
 pub(crate) mod sealed {
@@ -190,6 +190,51 @@ impl<B: MxKernels> ModelOps<TensorChange> for MxBackend<B> {
             false => values,
         }
     }
+
+    fn adamw(
+        step: AdamWStep,
+        tensors: [FloatTensor<Self>; 4],
+    ) -> Result<[FloatTensor<Self>; 3], [FloatTensor<Self>; 4]> {
+        let metas = tensors.each_ref().map(|tensor| tensor.meta);
+        let Some(results) = metas_of_adamw(metas) else {
+            return Err(tensors);
+        };
+        let kept = tensors.each_ref().map(|tensor| tensor.kept.clone());
+        let inner = tensors.map(|tensor| tensor.inner);
+        match <B as ModelOps<TensorChange>>::adamw(step, inner) {
+            Ok(inner) => {
+                let mut results = results.into_iter();
+                Ok(inner.map(|inner| {
+                    let meta = results.next().expect("there is a meta for each result");
+                    MxTensor::new(inner, meta)
+                }))
+            }
+            Err(inner) => {
+                let mut rest = metas.into_iter().zip(kept);
+                Err(inner.map(|inner| {
+                    let (meta, kept) = rest.next().expect("there is a meta for each tensor");
+                    MxTensor { inner, meta, kept }
+                }))
+            }
+        }
+    }
+}
+
+/// The metas that Burn's ops give the new parameter and the new moments in a step of AdamW; `None` if an op is emulated.
+fn metas_of_adamw([parameter, gradient, first, second]: [Meta; 4]) -> Option<[Meta; 3]> {
+    let of = |operands: [Meta; 2]| {
+        let context = OpContext::of(operands.map(Some));
+        let is_plain = context.emulation().is_none();
+        is_plain.then_some(context.result)
+    };
+    let alone = |meta| of([meta, meta]);
+    let gradient = alone(gradient)?;
+    let [first, second] = [
+        of([alone(first)?, gradient])?,
+        of([alone(second)?, gradient])?,
+    ];
+    let delta = of([first, second])?;
+    Some([of([alone(parameter)?, delta])?, first, second])
 }
 
 impl<B: MxKernels> MxTensorOps for MxBackend<B> {

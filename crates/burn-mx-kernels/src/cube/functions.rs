@@ -1,5 +1,6 @@
 //! Elementwise ops and functions on a device, with the roundings before, between and after, in one pass.
 
+pub(super) mod adamw;
 mod arithmetic;
 pub(super) mod column_sums;
 pub(super) mod elementwise;

@@ -9,6 +9,7 @@ use super::memory::{self, InMemory};
 use super::quantize::{mask_clipped, quantize};
 use crate::dense::{dialect_dense, invert_dense, of_known, statistics_dense, transform_dense};
 use crate::kernel_op::KernelOp;
+use crate::kernel_op::adamw::AdamWStep;
 use crate::kernel_op::norm::Normalization;
 use crate::kernel_op::{given, recip};
 
@@ -211,4 +212,21 @@ fn backward_rows<T: InMemory>(
     memory::rows(grad, |grad, length, start| {
         work(grad, &other[start..start + grad.len()], length);
     })
+}
+
+/// A step of AdamW from a parameter, its gradient and its two moments: the new parameter and moments.
+pub(crate) fn adamw<T: InMemory>(step: AdamWStep, tensors: [T; 4]) -> [T; 3] {
+    let [parameter, gradient, first, second] = tensors.map(T::row_major);
+    let mut moments = None;
+    let parameter = parameter.change_where_it_lies(|parameter, _, _| {
+        let mut new_second = None;
+        let new_first = first.change_where_it_lies(|first, _, _| {
+            new_second = Some(second.change_where_it_lies(|second, _, _| {
+                step.apply(parameter, gradient.values(), [first, second]);
+            }));
+        });
+        moments = Some((new_first, given(new_second)));
+    });
+    let (first, second) = given(moments);
+    [parameter, first, second]
 }

@@ -1,5 +1,6 @@
 //! Optimizers with states in formats.
 
+mod adamw;
 mod anchors;
 mod codes;
 mod communication;

@@ -7,9 +7,9 @@ use burn_core::{
     tensor::{Tensor, backend::Backend},
 };
 use burn_flex::Flex;
-use burn_mx_optim::{MatrixOptimizer, Muon, OptimizerStates, PackedAdaptor};
+use burn_mx_optim::{AdamW, MatrixOptimizer, Muon, OptimizerStates, PackedAdaptor};
 use burn_optim::{
-    AdamW, AdamWConfig, AdjustLrFn, GradientsParams, MultiGradientsParams, MuonConfig, Optimizer,
+    AdamWConfig, AdjustLrFn, GradientsParams, MultiGradientsParams, MuonConfig, Optimizer,
     grad_clipping::GradientClippingConfig,
 };
 

@@ -4,8 +4,8 @@ use burn_core::{
     module::Module,
     record::{BinBytesRecorder, FullPrecisionSettings, Recorder},
 };
-use burn_mx_optim::{OptimizerStates, PackedAdaptor};
-use burn_optim::{AdamW, AdamWConfig, Optimizer};
+use burn_mx_optim::{AdamW, OptimizerStates, PackedAdaptor};
+use burn_optim::{AdamWConfig, Optimizer};
 use microscaling::Rounding;
 
 use crate::{B, DEVICE, Net, all_bits, gradients, net};

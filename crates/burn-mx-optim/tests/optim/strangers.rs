@@ -2,13 +2,13 @@
 
 use burn_core::tensor::{DType, Tensor};
 use burn_flex::Flex;
-use burn_mx_optim::{OptimizerStates, PackedStates, ParameterState};
-use burn_optim::{AdamW, AdamWConfig, SimpleOptimizer};
+use burn_mx_optim::{AdamW, OptimizerStates, PackedStates, ParameterState};
+use burn_optim::{AdamWConfig, SimpleOptimizer};
 
 use crate::{DEVICE, normal, tensor};
 
 fn optimizers() -> impl Iterator<Item = (&'static str, PackedStates<AdamW>)> {
-    let optimizer = AdamWConfig::new().build();
+    let optimizer = AdamW::new(&AdamWConfig::new());
     let presets = OptimizerStates::PRESETS.into_iter();
     let presets = presets.filter(|name| !crate::ONLY_MUON.contains(name));
     presets.map(move |name| {

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use burn::{
     grad_clipping::GradientClippingConfig,
     optim::{
-        AdamW, AdamWConfig, AdjustLrFn, GradientsParams, MuonConfig, Optimizer,
-        decay::WeightDecayConfig, momentum::MomentumConfig,
+        AdamWConfig, AdjustLrFn, GradientsParams, MuonConfig, Optimizer, decay::WeightDecayConfig,
+        momentum::MomentumConfig,
     },
     record::{Recorder, RecorderError},
 };
 use burn_mx::optim::{
-    MatrixOptimizer, Muon, OptimizerStates, OscillationReset, OscillationState, PackedAdaptor,
-    ResettingOptimizer, StateBytes, state_bytes,
+    AdamW, MatrixOptimizer, Muon, OptimizerStates, OscillationReset, OscillationState,
+    PackedAdaptor, ResettingOptimizer, StateBytes, state_bytes,
 };
 
 use super::{B, Device, Format, saved::Files};
