@@ -21,7 +21,7 @@ build() {
     # The executable of each target, as cargo names it.
     executables() { sed -n 's|.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*|\1 \2|p'; }
     {
-        cargo test --release "${features[@]}" --test kernels --test host_round_trips --test suite --no-run
+        cargo test --release "${features[@]}" --test kernels --test suite --no-run
         cargo build --release "${features[@]}" --bin burn-mx-lab --example ffn
         cargo bench "${features[@]}" --bench devices --bench train_step --bench strategies --no-run
     } | executables | while read -r name path; do
@@ -78,7 +78,6 @@ run() {
         local name=${file#*/}
         step "conformance.$name" 120 "$folder/burn-mx-lab" conformance "tests/data/${file%/*}" --backend "$backend" --file "$name" &
     done
-    step host_round_trips 120 "$folder/host_round_trips" --nocapture &
     step compile.first 300 "${first[@]}" --seconds 0.1 &
     step compile.first_bfloat16 300 "${first[@]}" --peer bfloat16 --seconds 0.1 &
     step compile.others 300 "${others[@]}" --seconds 0.1 &

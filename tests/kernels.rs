@@ -19,6 +19,7 @@ mod kernels {
     mod functions;
     #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
     mod gradients;
+    mod host_round_trips;
     mod packing;
     #[cfg(not(any(test_backend = "flex", test_backend = "ndarray", test_backend = "tch")))]
     mod products;

@@ -1,9 +1,4 @@
 //! Compiled kernels on disk. CubeCL's settings belong to the process, so each case is a process: this test binary again.
-//!
-//! ```text
-//! cargo test -p burn-mx-core --features vulkan --test kept_kernels
-//! ```
-#![cfg(target_os = "linux")]
 
 use std::env::{current_exe, var_os};
 use std::fs;
@@ -61,7 +56,7 @@ fn case() {
 fn run(folder: &Path, caches: &Path, device_first: bool) -> (Option<PathBuf>, String) {
     let mut command = Command::new(current_exe().expect("this process has a file"));
     command
-        .args(["--exact", "case", "--ignored", "--nocapture"])
+        .args(["--exact", "kept_kernels::case", "--ignored", "--nocapture"])
         .current_dir(folder)
         .env("XDG_CACHE_HOME", caches);
     if device_first {

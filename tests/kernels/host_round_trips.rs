@@ -1,8 +1,8 @@
 //! Counts tensors that pass through the host's memory because a kernel is missing: a training step has none, on the
-//! backend that `MX_TEST_BACKEND` names. The count belongs to the process, so this test binary has one test.
+//! backend that `MX_TEST_BACKEND` names. The count belongs to the process, so the case has a process: this test binary again.
 
-#[path = "shared/backend.rs"]
-mod backend;
+use std::env::current_exe;
+use std::process::Command;
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -19,7 +19,7 @@ use burn_mx::process::host_round_trips;
 use burn_mx::{BlockFormat, Dialect, ElementFormat, RandomStream, Rounding, ScaleMode};
 use burn_mx::{MxAutodiff, MxBackend, MxDevice, MxKernels, MxSpecs};
 
-use backend::{TestBackend, TestDevice};
+use crate::backend::{TestBackend, TestDevice};
 
 #[derive(Module, Debug)]
 struct Network<B: Backend> {
@@ -71,6 +71,25 @@ fn of_a_tool() -> MxSpecs {
 
 #[test]
 fn a_training_step_stays_on_its_device() {
+    let mut command = Command::new(current_exe().expect("this process has a file"));
+    command.args([
+        "--exact",
+        "kernels::host_round_trips::case",
+        "--ignored",
+        "--nocapture",
+    ]);
+    let output = command.output().expect("the process runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{all}"
+    );
+}
+
+#[test]
+#[ignore = "the case of the test above"]
+fn case() {
     let presets = ["mxfp8_e4m3", "nvfp4", "mx9", "mxfp4_sr_rht", "quartet2"];
     let presets = presets.map(|name| (name, MxSpecs::preset(name).expect("a preset")));
     // Tables for weights, sub-scales for the other operands.

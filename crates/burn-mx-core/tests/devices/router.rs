@@ -1,11 +1,5 @@
 //! burn-router: several backends as one. The router tells devices apart by their ids alone, which Flex and NdArray, and CUDA's first
 //! device, have in common.
-//!
-//! ```text
-//! cargo test -p burn-mx --features vulkan,router --test router
-//! ```
-
-mod layer;
 
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Tensor, TensorData};
@@ -15,7 +9,7 @@ use burn_router::Router;
 use burn_router::duo::MultiDevice;
 use burn_wgpu::{Vulkan, WgpuDevice};
 
-use layer::{pass, product};
+use crate::layer::{pass, product};
 
 type Both = Router<(Flex, Vulkan)>;
 
