@@ -172,10 +172,10 @@ macro_rules! optimizer_tests {
 }
 
 /// Our AdamW, which computes a step in one pass, in the form of Burn's configs.
-pub(super) struct InOnePass(pub AdamWConfig);
+pub(super) struct InOnePass(pub(super) AdamWConfig);
 
 impl InOnePass {
-    pub fn init<B, M>(&self) -> OptimizerAdaptor<AdamW, M, B>
+    pub(super) fn init<B, M>(&self) -> OptimizerAdaptor<AdamW, M, B>
     where
         B: AutodiffBackend<InnerBackend: MxModelOps>,
         M: AutodiffModule<B>,
