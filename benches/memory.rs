@@ -15,7 +15,6 @@ mod support {
 
 use std::fmt;
 
-use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use peak_alloc::PeakAlloc;
 use serde::Serialize;
@@ -23,7 +22,7 @@ use serde::Serialize;
 use burn_mx::MxKernels;
 use burn_mx::process::keep_quantized_weights;
 use support::lora;
-use support::training::{Bench, Common, Trainer, Workload};
+use support::training::{Bench, Common, Trained, Trainer, Workload};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -54,7 +53,7 @@ impl fmt::Display for Peak {
 }
 
 /// Peak bytes of a step, and of inference by the model after it; the trainer's own included.
-fn peaks<B: AutodiffBackend>(workload: Workload, device: &B::Device) -> [usize; 2] {
+fn peaks<B: Trained>(workload: Workload, device: &B::Device) -> [usize; 2] {
     /// The third use of a weight finds all of its kept copies.
     const WARM_UP: usize = 3;
     let before = HEAP.current_usage();
@@ -93,7 +92,7 @@ impl Bench for Peaks {
     type Value = Peak;
     type Backend<B: MxKernels> = B;
 
-    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+    fn measure<Mx: Trained, Fp32: Trained>(
         &self,
         workload: Workload,
         mx_device: &Mx::Device,

@@ -13,14 +13,13 @@ mod support {
     pub(crate) mod training;
 }
 
-use burn::tensor::backend::AutodiffBackend;
 use burn_mx::MxKernels;
 use burn_mx::record::{Recorder, RecorderConfig};
 use clap::Parser;
 use tempfile::TempDir;
 
 use support::pairs::{Time, Times};
-use support::training::{Bench, Common, Trainer, Workload};
+use support::training::{Bench, Common, Trained, Trainer, Workload};
 
 #[derive(Parser)]
 struct Args {
@@ -48,7 +47,7 @@ impl Bench for Overhead {
     type Value = Time;
     type Backend<B: MxKernels> = B;
 
-    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+    fn measure<Mx: Trained, Fp32: Trained>(
         &self,
         workload: Workload,
         mx_device: &Mx::Device,

@@ -1,7 +1,7 @@
 //! Time of a training step and of inference, emulated over plain FP32.
 //!
 //! `cargo bench --bench train_step -- [--model NAME]… [--preset NAME]… [--variant NAME]… [--backend NAME]… [--peer TYPE]
-//! [--json FILE]`
+//! [--optimizer NAME] [--json FILE]`
 //!
 //! Peer and self alternate in one process, so that what slows the machine down slows both down; the figure is the
 //! median of the pairs' ratios. A step ends when the device has computed it. Inference uses one model again and again, as an evaluation does: its weights are
@@ -23,7 +23,6 @@ mod support {
 use std::fmt;
 
 use burn::tensor::DType;
-use burn::tensor::backend::AutodiffBackend;
 use burn_mx::MxKernels;
 use burn_mx::process::host_round_trips;
 use clap::{Parser, ValueEnum};
@@ -32,7 +31,7 @@ use serde::Serialize;
 use support::lora;
 use support::pairs::{Time, Times};
 use support::traffic::{CountedBackend, Traffic};
-use support::training::{Bench, Common, Trainer, Workload};
+use support::training::{Bench, Common, Optimized, Trained, Trainer, Workload};
 
 #[derive(Parser)]
 struct Args {
@@ -55,6 +54,9 @@ struct Steps {
     /// Type of the peer's numbers
     #[arg(long, value_enum, default_value = "float32")]
     peer: Peer,
+    /// Optimizer of both models
+    #[arg(long, value_enum, default_value = "sgd", conflicts_with = "lora")]
+    optimizer: Optimized,
     #[command(flatten)]
     times: Times,
 }
@@ -77,6 +79,7 @@ struct Figure {
     #[serde(flatten)]
     time: Time,
     peer: Peer,
+    optimizer: Optimized,
     host_round_trips: u64,
 }
 
@@ -98,6 +101,7 @@ impl Steps {
             host_round_trips: host_round_trips() - before,
             time: self.times.pairs(own, peer),
             peer: self.peer,
+            optimizer: self.optimizer,
         }
     }
 }
@@ -106,19 +110,20 @@ impl Bench for Steps {
     type Value = Figure;
     type Backend<B: MxKernels> = B;
 
-    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+    fn measure<Mx: Trained, Fp32: Trained>(
         &self,
         workload: Workload,
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
     ) -> Vec<(&'static str, Figure)> {
-        let mut own = Trainer::<Mx>::new(workload, mx_device);
+        let mut own = Trainer::<Mx>::optimized(workload, self.optimizer, mx_device);
         let has_bfloat16 = Fp32::supports_dtype(fp32_device, DType::BF16);
         if self.peer == Peer::Bfloat16 && !has_bfloat16 {
             println!("{} has no bfloat16: no peer", Fp32::name(fp32_device));
             return Vec::new();
         }
-        let peer = || Trainer::<Fp32>::new(workload, fp32_device);
+        let optimizer = self.optimizer.of_peer();
+        let peer = || Trainer::<Fp32>::optimized(workload, optimizer, fp32_device);
         let mut peer = match self.peer {
             Peer::Float32 => Some(peer()),
             Peer::Bfloat16 => Some(peer().in_bfloat16()),
@@ -131,28 +136,26 @@ impl Bench for Steps {
     }
 }
 
-/// Counts the bytes of a step.
-struct CountSteps;
+/// Counts the bytes of a step with this optimizer.
+struct CountSteps(Optimized);
 
 impl Bench for CountSteps {
     type Value = Traffic;
     type Backend<B: MxKernels> = CountedBackend<B>;
 
-    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+    fn measure<Mx: Trained, Fp32: Trained>(
         &self,
         workload: Workload,
         mx_device: &Mx::Device,
         fp32_device: &Fp32::Device,
     ) -> Vec<(&'static str, Traffic)> {
-        fn second_step<B: AutodiffBackend>(workload: Workload, device: &B::Device) -> Traffic {
-            let mut trainer = Trainer::<B>::new(workload, device);
+        fn second_step<B: Trained>(mut trainer: Trainer<B>) -> Traffic {
             trainer.step();
             Traffic::of(|| trainer.step())
         }
-        vec![
-            ("train", second_step::<Mx>(workload, mx_device)),
-            ("FP32", second_step::<Fp32>(workload, fp32_device)),
-        ]
+        let own = Trainer::<Mx>::optimized(workload, self.0, mx_device);
+        let peer = Trainer::<Fp32>::optimized(workload, self.0.of_peer(), fp32_device);
+        vec![("train", second_step(own)), ("FP32", second_step(peer))]
     }
 }
 
@@ -164,7 +167,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         lora,
     } = Args::parse();
     if traffic {
-        return common.run(&CountSteps);
+        return common.run(&CountSteps(steps.optimizer));
     }
     if lora.is_empty() {
         return common.run(&steps);

@@ -15,8 +15,8 @@ use burn_flex::FlexTensor;
 use burn_mx::{MxKernels, Portable};
 use burn_mx_core::internal::{OpWatch, SeenTensors};
 use burn_mx_kernels::internal::{
-    Convolution, ConvolutionProduct, KernelOp, KernelSet, OpRounding, Operand, OperandForm,
-    accumulated::AccumulatedProduct,
+    AdamWStep, Convolution, ConvolutionProduct, KernelOp, KernelSet, OpRounding, Operand,
+    OperandForm, accumulated::AccumulatedProduct,
 };
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
@@ -287,6 +287,17 @@ impl<B: MxKernels> KernelSet<CountedBackend<B>> for CountedKernels {
         let result = B::kernels().column_sums(tensor, rounding);
         count("mx_column_sums", read, bytes(&result), Least::Same);
         result
+    }
+
+    fn adamw(
+        &self,
+        step: AdamWStep,
+        tensors: [FloatTensor<B>; 4],
+    ) -> Result<[FloatTensor<B>; 3], [FloatTensor<B>; 4]> {
+        let read = bytes_of(&tensors);
+        let results = B::kernels().adamw(step, tensors)?;
+        count("mx_adamw", read, bytes_of(&results), Least::Same);
+        Ok(results)
     }
 
     fn has_own_product(&self, device: &B::Device) -> bool {

@@ -8,13 +8,21 @@ use std::path::PathBuf;
 use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
 use burn_mx::BlockFormat;
+use burn_mx::module::MxModelOps;
 use burn_mx::{MxAutodiff, MxDevice, MxKernels, MxSpecs, ResolvedSpecs, SlotFormat, SpecsError};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use burn_mx_lab::{backends::BackendName, output::OutputFile, with_backend};
 use models::Kind;
+#[allow(unused_imports, reason = "one bench chooses the optimizer")]
+pub(crate) use models::Optimized;
 pub(crate) use models::{Trainer, Workload};
+
+/// Backends whose models [`Trainer`] trains.
+pub(crate) trait Trained: AutodiffBackend<InnerBackend: MxModelOps> {}
+
+impl<B: AutodiffBackend<InnerBackend: MxModelOps>> Trained for B {}
 
 /// The options for the measured models and for the figures' file.
 #[derive(Args)]
@@ -106,7 +114,7 @@ pub(crate) trait Bench {
     type Backend<B: MxKernels>: MxKernels<Device = B::Device>;
 
     /// The figures by kind, for example a training step and inference.
-    fn measure<Mx: AutodiffBackend, Fp32: AutodiffBackend>(
+    fn measure<Mx: Trained, Fp32: Trained>(
         &self,
         workload: Workload,
         mx_device: &Mx::Device,

@@ -10,11 +10,15 @@ use burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
 };
 use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig};
-use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::optim::adaptor::OptimizerAdaptor;
+use burn::optim::{AdamWConfig, GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{FloatDType, Tensor, TensorData};
+use burn_mx::optim::AdamW;
 use clap::ValueEnum;
+use serde::Serialize;
 
+use super::Trained;
 use resnet::{CLASSES, INPUT, ResNet18};
 
 /// A kind of model.
@@ -239,7 +243,47 @@ impl<B: AutodiffBackend> ModuleMapper<B> for ToBfloat16 {
     }
 }
 
-/// A model in training, one step at a time: mean squared error, SGD.
+/// An optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Optimized {
+    /// Burn's SGD
+    Sgd,
+    /// Burn's AdamW
+    #[serde(rename = "burn-adamw")]
+    #[value(name = "burn-adamw")]
+    BurnAdamW,
+    /// AdamW in one pass over a parameter; the peer has Burn's
+    #[value(name = "adamw")]
+    AdamW,
+}
+
+impl Optimized {
+    /// The peer's.
+    #[allow(dead_code, reason = "some benches have SGD alone")]
+    pub(crate) fn of_peer(self) -> Self {
+        match self {
+            Self::AdamW => Self::BurnAdamW,
+            other => other,
+        }
+    }
+
+    /// A function that makes a step.
+    fn step<B: Trained>(self) -> Box<dyn FnMut(Model<B>, GradientsParams) -> Model<B>> {
+        fn of<B: Trained>(
+            mut optimizer: impl Optimizer<Model<B>, B> + 'static,
+        ) -> Box<dyn FnMut(Model<B>, GradientsParams) -> Model<B>> {
+            Box::new(move |model, grads| optimizer.step(1e-3, model, grads))
+        }
+        match self {
+            Self::Sgd => of(SgdConfig::new().init()),
+            Self::BurnAdamW => of(AdamWConfig::new().init()),
+            Self::AdamW => of(OptimizerAdaptor::from(AdamW::new(&AdamWConfig::new()))),
+        }
+    }
+}
+
+/// A model in training, one step at a time, by mean squared error.
 pub(crate) struct Trainer<B: AutodiffBackend> {
     model: Option<Model<B>>,
     optimizer: Box<dyn FnMut(Model<B>, GradientsParams) -> Model<B>>,
@@ -247,17 +291,22 @@ pub(crate) struct Trainer<B: AutodiffBackend> {
     target: Tensor<B, 2>,
 }
 
-impl<B: AutodiffBackend> Trainer<B> {
+impl<B: Trained> Trainer<B> {
+    /// With SGD.
+    #[allow(dead_code, reason = "one bench chooses the optimizer")]
     pub(crate) fn new(workload: Workload, device: &B::Device) -> Self {
+        Self::optimized(workload, Optimized::Sgd, device)
+    }
+
+    pub(crate) fn optimized(workload: Workload, optimizer: Optimized, device: &B::Device) -> Self {
         let [batch, input, output] = workload.shape();
         let wave = |numbers: usize, phase: f32| {
             let values = (0..batch * numbers).map(|i| (i as f32 * 0.618 + phase).sin());
             Tensor::from_data(TensorData::new(values.collect(), [batch, numbers]), device)
         };
-        let mut sgd = SgdConfig::new().init::<B, Model<B>>();
         Self {
             model: Some(workload.model(device)),
-            optimizer: Box::new(move |model, grads| sgd.step(1e-3, model, grads)),
+            optimizer: optimizer.step(),
             x: wave(input, 0.0),
             target: wave(output, 1.0),
         }

@@ -179,9 +179,9 @@ fn on_the_emulating_backend() {
     }
 }
 
-/// With states of Burn's first step, or of a record, which [`AdamW`] continues.
+/// Either optimizer continues the other's states.
 #[test]
-fn steps_continue_burns() {
+fn steps_in_turn_with_burns() {
     let config = AdamWConfig::new().with_weight_decay(0.1);
     let (own, burns) = (AdamW::new(&config), config.build());
     let [weights, ..] = random::<Flex>([20, 30]);

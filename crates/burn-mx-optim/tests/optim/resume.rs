@@ -5,7 +5,7 @@ use burn_core::{
     record::{BinBytesRecorder, FullPrecisionSettings, Recorder},
 };
 use burn_mx_optim::{AdamW, OptimizerStates, PackedAdaptor};
-use burn_optim::{AdamWConfig, Optimizer};
+use burn_optim::{AdamWConfig, Optimizer, adaptor::OptimizerAdaptor};
 use microscaling::Rounding;
 
 use crate::{B, DEVICE, Net, all_bits, gradients, net};
@@ -27,6 +27,20 @@ fn steps(
         net = optimizer.step(1e-2, net, of_net);
     }
     net
+}
+
+/// A run of Burn's AdamW goes on in one pass, with the same bits.
+#[test]
+fn a_record_of_burns_adamw_loads() {
+    let config = AdamWConfig::new().with_weight_decay(0.1);
+    let (start, mut burns) = (net(), config.init());
+    let five = steps(&mut burns, start, 0..5);
+    let recorder = Bytes::new();
+    let saved = Recorder::<B>::record(&recorder, burns.to_record(), ()).unwrap();
+    let ten = steps(&mut burns, five.clone(), 5..10);
+    let own = OptimizerAdaptor::from(AdamW::new(&config));
+    let mut own = own.load_record(recorder.load(saved, &DEVICE).unwrap());
+    assert!(all_bits(&ten) == all_bits(&steps(&mut own, five, 5..10)));
 }
 
 #[test]
