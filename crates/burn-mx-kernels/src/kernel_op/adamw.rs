@@ -1,8 +1,7 @@
 //! A step of the optimizer AdamW.
 
-use super::loops::in_parts;
-use crate::arithmetic::{Arithmetic, ScalarArithmetic};
-use microscaling_processor::instruction_set::dispatch;
+#[cfg(any(feature = "host", feature = "cube"))]
+use crate::arithmetic::Arithmetic;
 
 /// The numbers of one step of AdamW (arXiv 1711.05101), by Burn's formulas in the order of Burn's ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +20,7 @@ pub struct AdamWStep<T = f32> {
     pub rate: T,
 }
 
+#[cfg(any(feature = "host", feature = "cube"))]
 impl<T: Clone> AdamWStep<T> {
     /// The new parameter and the new moments of one number.
     #[inline(always)]
@@ -46,8 +46,10 @@ impl<T: Clone> AdamWStep<T> {
 }
 
 /// A parameter with its gradient, and the two moments.
+#[cfg(feature = "host")]
 type Slices<'a> = ((&'a mut [f32], &'a [f32]), (&'a mut [f32], &'a mut [f32]));
 
+#[cfg(feature = "host")]
 impl AdamWStep {
     /// Replaces a parameter and its two moments by the next ones.
     ///
@@ -59,6 +61,10 @@ impl AdamWStep {
         gradient: &[f32],
         [first, second]: [&mut [f32]; 2],
     ) {
+        use super::loops::in_parts;
+        use crate::arithmetic::ScalarArithmetic;
+        use microscaling_processor::instruction_set::dispatch;
+
         let lengths = [gradient.len(), first.len(), second.len()];
         assert_eq!(lengths, [parameter.len(); 3], "AdamW: lengths differ");
         let slices = ((parameter, gradient), (first, second));
