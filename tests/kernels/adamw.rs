@@ -3,8 +3,10 @@
 use burn::backend::Flex;
 use burn::optim::{AdamWConfig, AdamWState, SimpleOptimizer};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
+use burn_mx::MxKernels;
 use burn_mx::module::MxModelOps;
 use burn_mx::optim::AdamW;
+use burn_mx_kernels::internal::AdamWStep;
 
 use super::support::*;
 use crate::backend::TestBackend;
@@ -41,6 +43,22 @@ fn in_one_pass<B: MxModelOps>(config: &AdamWConfig) -> Vec<f32> {
 fn a_step_of_adamw_has_the_bits_of_the_ops() {
     let config = AdamWConfig::new().with_weight_decay(0.3).with_epsilon(1e-8);
     let own = in_one_pass::<TestBackend>(&config);
+    let operands = [0; 4].map(|_| tensor::<TestBackend>(&[1.0], &[1]));
+    let step = AdamWStep {
+        betas: [0.5; 2],
+        shares: [0.5; 2],
+        corrections: [0.5; 2],
+        epsilon: 0.0,
+        kept: 1.0,
+        rate: 0.25,
+    };
+    let results = TestBackend::kernels().adamw(step, operands);
+    let results = results.expect("the backend has a kernel");
+    assert_same(
+        &results.map(values::<TestBackend>).concat(),
+        &[1.0 - 0.25 * 2.0 / 2_f32.sqrt(), 1.0, 1.0],
+        "by hand",
+    );
     assert_same(&own, &in_one_pass::<Flex>(&config), "Flex's kernel");
     let burns = config.build();
     assert_same(&own, &steps::<TestBackend>(&burns), "Burn's ops");

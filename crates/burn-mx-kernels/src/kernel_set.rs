@@ -67,8 +67,8 @@ pub trait KernelSet<B: MxKernels>: Sync {
         rounding.round::<B>(B::linear_bias_backward(tensor))
     }
 
-    /// A step of AdamW from a parameter, its gradient and its two moments, of one shape: the new parameter and moments. By default there
-    /// is no kernel, and the tensors come back.
+    /// A step of AdamW from a parameter, its gradient and its two moments, of one shape: the new parameter and moments. By
+    /// default Burn's ops have to compute the step, and the tensors come back.
     ///
     /// # Errors
     ///

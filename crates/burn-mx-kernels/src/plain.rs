@@ -52,7 +52,7 @@ pub trait ModelOps<Change>: Backend {
     /// A step of AdamW from a parameter, its gradient and its two moments: the new parameter and moments, with the bits of Burn's ops.
     ///
     /// # Errors
-    /// The tensors, where Burn's ops have to compute the step: there is no kernel for these tensors, or the ops are emulated.
+    /// The tensors, where Burn's ops have to compute the step: no kernel takes these tensors, or the backend emulates the ops.
     #[doc(hidden)]
     fn adamw(
         _step: AdamWStep,

@@ -252,7 +252,7 @@ impl OptimizerStates {
         adaptor(config.build(), &config.init::<B, M>(), self)
     }
 
-    /// AdamW, on processors [in one pass](AdamW) over a parameter.
+    /// AdamW, [in one pass](AdamW) over a parameter.
     pub fn adamw<B, M>(
         &self,
         config: &AdamWConfig,

@@ -199,25 +199,19 @@ impl<B: MxKernels> ModelOps<TensorChange> for MxBackend<B> {
         let Some(results) = metas_of_adamw(metas) else {
             return Err(tensors);
         };
-        let kept = tensors.each_ref().map(|tensor| tensor.kept.clone());
-        let inner = tensors.map(|tensor| tensor.inner);
-        match <B as ModelOps<TensorChange>>::adamw(step, inner) {
-            Ok(inner) => {
-                let mut results = results.into_iter();
-                Ok(inner.map(|inner| {
-                    let meta = results.next().expect("there is a meta for each result");
-                    MxTensor::new(inner, meta)
-                }))
-            }
-            Err(inner) => {
-                let mut rest = metas.into_iter().zip(kept);
-                Err(inner.map(|inner| {
-                    let (meta, kept) = rest.next().expect("there is a meta for each tensor");
-                    MxTensor { inner, meta, kept }
-                }))
-            }
-        }
+        let step = <B as ModelOps<TensorChange>>::adamw(step, tensors.map(MxTensor::into_inner));
+        step.map(|inner| with_metas(inner, results))
+            .map_err(|inner| with_metas(inner, metas))
     }
+}
+
+/// Each tensor with the meta in its place.
+fn with_metas<P: TensorMetadata, const N: usize>(
+    tensors: [P; N],
+    metas: [Meta; N],
+) -> [MxTensor<P>; N] {
+    let mut metas = metas.into_iter();
+    tensors.map(|inner| MxTensor::new(inner, metas.next().expect("as many as tensors")))
 }
 
 /// The metas that Burn's ops give the new parameter and the new moments in a step of AdamW; `None` if an op is emulated.

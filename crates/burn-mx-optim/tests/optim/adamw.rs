@@ -2,7 +2,9 @@
 
 use burn_core::tensor::{DType, Tensor, backend::Backend};
 use burn_flex::Flex;
-use burn_mx_core::{MxBackend, MxDevice, MxModelOps, MxSpecs};
+use burn_mx_core::{
+    ElementwiseScope, MxAutodiff, MxBackend, MxDevice, MxModelOps, MxSpecs, internal::AdamWStep,
+};
 use burn_mx_optim::AdamW;
 use burn_optim::{AdamWConfig, AdamWState, AdaptiveMomentumState, SimpleOptimizer};
 
@@ -165,18 +167,58 @@ fn clones_stay_as_they_are() {
     assert_eq!(tensors.map(bits), before);
 }
 
-/// Outside of an optimizer's arithmetic the ops are emulated, and there is no pass without roundings.
+/// Whether a kernel computes a step, and not Burn's ops.
+fn is_one_pass<B: MxModelOps>(tensors: [Tensor<B, 2>; 4]) -> bool {
+    let step = AdamWStep {
+        betas: [0.9, 0.999],
+        shares: [0.1, 0.001],
+        corrections: [0.19, 0.002],
+        epsilon: 1e-5,
+        kept: 1.0,
+        rate: 1e-3,
+    };
+    B::adamw(step, tensors.map(|tensor| tensor.into_primitive().tensor())).is_ok()
+}
+
+/// The backend rounds the ops on such tensors, as it does outside of an optimizer's arithmetic. So Burn's ops compute the step.
 #[test]
-fn on_the_emulating_backend() {
+fn emulated_ops_are_burns() {
     let specs = [MxSpecs::none(), MxSpecs::mxfp8_e4m3(), MxSpecs::mxfp4()];
     for specs in specs {
+        let is_emulated = specs != MxSpecs::none();
+        let specs = MxSpecs {
+            elementwise_scope: ElementwiseScope::All,
+            ..specs
+        };
         let device = MxDevice::new(DEVICE, &specs).expect("the specs are sound");
         let tensors = || {
             random::<Flex>([33, 40])
                 .map(|tensor| Tensor::<MxBackend<Flex>, 2>::from_data(tensor.into_data(), &device))
         };
         assert_burns(tensors, &format!("{specs:?}"));
+        assert_eq!(is_one_pass(tensors()), !is_emulated, "{specs:?}");
     }
+}
+
+/// Parameters and gradients, as they leave autodiff, and plain tensors.
+#[test]
+fn an_optimizers_steps_take_one_pass() {
+    type Mx = MxAutodiff<Flex>;
+    let device = MxDevice::new(DEVICE, "mxfp8_e4m3").expect("a preset");
+    let [parameter, x, ..] = random::<Flex>([33, 40]);
+    let on_device =
+        |tensor: Tensor<Flex, 2>| Tensor::<Mx, 2>::from_data(tensor.into_data(), &device);
+    let parameter = on_device(parameter).require_grad();
+    let loss = on_device(x).matmul(parameter.clone().transpose()).sum();
+    let gradient = parameter.grad(&loss.backward()).expect("the loss has one");
+    let moments = [gradient.clone() * 0.1, gradient.clone().powi_scalar(2)];
+    let [first, second] = moments;
+    let tensors = [parameter.inner(), gradient, first, second];
+    assert_burns(|| tensors.clone(), "of a training step");
+    assert!(is_one_pass(tensors));
+    assert!(is_one_pass(random::<Flex>([33, 40])));
+    let halves = random::<Flex>([33, 40]).map(|tensor| tensor.cast(DType::F16));
+    assert!(!is_one_pass(halves));
 }
 
 /// Either optimizer continues the other's states.
