@@ -9,7 +9,7 @@ use burn_mx::optim::AdamW;
 use burn_mx_kernels::internal::AdamWStep;
 
 use super::support::*;
-use crate::backend::TestBackend;
+use crate::backend::{TestBackend, Unfused};
 
 /// The parameter and its moments after four steps, the first of which is Burn's.
 fn steps<B: Backend>(optimizer: &impl SimpleOptimizer<B, State<2> = AdamWState<B, 2>>) -> Vec<f32> {
@@ -39,11 +39,9 @@ fn in_one_pass<B: MxModelOps>(config: &AdamWConfig) -> Vec<f32> {
     steps::<B>(&AdamW::new(config))
 }
 
-#[test]
-fn a_step_of_adamw_has_the_bits_of_the_ops() {
-    let config = AdamWConfig::new().with_weight_decay(0.3).with_epsilon(1e-8);
-    let own = in_one_pass::<TestBackend>(&config);
-    let operands = [0; 4].map(|_| tensor::<TestBackend>(&[1.0], &[1]));
+/// The backend's kernel computes a step by hand.
+fn assert_kernel<B: MxKernels>() {
+    let operands = [0; 4].map(|_| tensor::<B>(&[1.0], &[1]));
     let step = AdamWStep {
         betas: [0.5; 2],
         shares: [0.5; 2],
@@ -52,14 +50,24 @@ fn a_step_of_adamw_has_the_bits_of_the_ops() {
         kept: 1.0,
         rate: 0.25,
     };
-    let results = TestBackend::kernels().adamw(step, operands);
+    let results = B::kernels().adamw(step, operands);
     let results = results.expect("the backend has a kernel");
-    assert_same(
-        &results.map(values::<TestBackend>).concat(),
-        &[1.0 - 0.25 * 2.0 / 2_f32.sqrt(), 1.0, 1.0],
-        "by hand",
-    );
-    assert_same(&own, &in_one_pass::<Flex>(&config), "Flex's kernel");
+    let expected = [1.0 - 0.25 * 2.0 / 2_f32.sqrt(), 1.0, 1.0];
+    assert_same(&results.map(values::<B>).concat(), &expected, "by hand");
+}
+
+/// burn-fusion joins Burn's ops into kernels. Without burn-fusion, AdamW has its own kernel.
+#[test]
+fn a_step_of_adamw_has_the_bits_of_the_ops() {
+    let config = AdamWConfig::new().with_weight_decay(0.3).with_epsilon(1e-8);
     let burns = config.build();
-    assert_same(&own, &steps::<TestBackend>(&burns), "Burn's ops");
+    // The types of CUDA and ROCm have burn-fusion, whose kernels may contract a product and a sum.
+    if !cfg!(any(test_backend = "cuda", test_backend = "rocm")) {
+        assert_kernel::<Unfused>();
+        let own = in_one_pass::<Unfused>(&config);
+        assert_same(&own, &in_one_pass::<Flex>(&config), "Flex's kernel");
+        assert_same(&own, &steps::<Unfused>(&burns), "Burn's ops");
+    }
+    let fused = in_one_pass::<TestBackend>(&config);
+    assert_same(&fused, &steps::<TestBackend>(&burns), "Burn's ops, fused");
 }

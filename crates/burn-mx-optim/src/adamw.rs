@@ -21,8 +21,8 @@ struct AdamWFields {
 /// AdamW with the states and the bits of Burn's own.
 ///
 /// Burn's AdamW is 15 ops, each a pass over the parameter's elements. This one takes one pass, in place on processors and in one kernel on
-/// devices. Burn's ops compute what remains: a parameter's first step, tensors that are not float32, AMSGrad, cautious weight decay, and all
-/// steps on backends with burn-fusion or of your own.
+/// devices without burn-fusion. Burn's ops compute what remains: a parameter's first step, tensors that are not float32, AMSGrad, cautious
+/// weight decay, and all steps on backends of your own or with burn-fusion. burn-fusion joins ops into kernels by itself.
 ///
 /// [`OptimizerStates::adamw`] adds the config's gradient clipping, and formats for the states:
 ///
